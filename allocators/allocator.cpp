@@ -44,7 +44,7 @@ void* Allocator::allocate_locked(Block block, const MemoryUser* named, int64_t b
   constexpr MemoryUser kNobody;
   const MemoryUser& user = named != nullptr ? *named : kNobody;
   const int64_t rounded = bytes <= kLargestRequest ? aligned(bytes) : 0;
-  Lock lock(*this);
+  Lock lock(*this, stream);
   if (rounded > 0 && block.pointer == nullptr) {
     block = find_block(rounded, stream);
     for (int attempt = 1; block.pointer == nullptr && handler_ && attempt <= kMaxHandlerCalls; ++attempt) {
@@ -150,7 +150,7 @@ void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept
 }
 
 void Allocator::deallocate_locked(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const Lock lock(*this);
+  const Lock lock(*this, stream);
   if (observer_) notify({AllocatorEvent::Kind::kDeallocate, pointer, bytes, stream});
   ++statistics_.deallocations;
   statistics_.requested.add(-bytes);

@@ -146,6 +146,8 @@ class Allocator {
   class Lock {
    public:
     explicit Lock(const Allocator& allocator) : allocator_(allocator) { lock(); }
+    // For a call that the stream's lane could not serve, perhaps because it was closed.
+    Lock(const Allocator& allocator, Stream stream) : Lock(allocator) { allocator.lanes_.open(stream); }
     ~Lock() {
       if (locked_) unlock();
     }

@@ -15,6 +15,11 @@ constexpr int kAttemptsWhileHeld = 2000;  // a few microseconds; counting eight 
 // call in 5500 counts all lanes and one in 100 touches the common part.
 constexpr int64_t kPartTaken = 8;
 
+// Eight threads keep their lanes whatever they do: stopping so few is cheaper than opening one again. Each
+// opening, or call in an open lane, pays for kIdleLocks locks at most.
+constexpr size_t kAlwaysOpen = 16;
+constexpr int kIdleLocks = 8;
+
 }  // namespace
 
 StreamLanes::Table::Table(size_t size) : mask(size - 1), slots(std::make_unique<Slot[]>(size)) {}
@@ -77,52 +82,70 @@ void StreamLane::Room::count(Gauge& gauge) noexcept {
 
 void StreamLanes::lock() {
   mutex_.lock();
-  if (lanes_.empty()) return;
   Gauge allocated;
-  for (const std::unique_ptr<StreamLane>& lane : lanes_) {
+  for (StreamLane* lane : open_) {
     lane->hold();
     lane->settle();
     lane->requested_.count(statistics_.requested);
     lane->allocated_.count(allocated);
+    const bool idle = lane->allocations_ + lane->deallocations_ == 0;
+    lane->idle_locks_ = idle ? lane->idle_locks_ + 1 : 0;
     statistics_.allocations += std::exchange(lane->allocations_, 0);
     statistics_.deallocations += std::exchange(lane->deallocations_, 0);
   }
+  lanes_stopped_ += static_cast<int64_t>(open_.size());
   for (Gauge* gauge : {&statistics_.allocated, &statistics_.active}) {
     gauge->current += allocated.current;
     gauge->total += allocated.total;
   }
 }
 
-void StreamLanes::unlock(bool open) noexcept {
-  if (lanes_.empty()) {
-    mutex_.unlock();
-    return;
-  }
+void StreamLanes::open(Stream stream) {
+  StreamLane* lane = find(stream);
+  if (lane == nullptr || lane->state_.load(std::memory_order_relaxed) != StreamLane::State::kClosed) return;
+  open_.push_back(lane);  // add() has reserved the room
+  lane->state_.store(StreamLane::State::kHeld, std::memory_order_relaxed);
+  lane->idle_locks_ = 0;
+}
+
+void StreamLanes::unlock(bool usable) noexcept {
+  const bool all = usable && open_.size() <= kAlwaysOpen;
+  const auto stays = [&](const StreamLane* lane) {
+    return all || (usable && lane->idle_locks_ < kIdleLocks);
+  };
+  const auto closed = std::partition(open_.begin(), open_.end(), stays);
+  std::for_each(closed, open_.end(), [](StreamLane* lane) {
+    lane->close();
+    lane->state_.notify_all();
+  });
+  open_.erase(closed, open_.end());
+
   const auto missing = [](const Gauge& gauge) { return gauge.peak - gauge.current; };
   const int64_t requested = missing(statistics_.requested);
   const int64_t allocated = std::min(missing(statistics_.allocated), missing(statistics_.active));
-  const auto count = static_cast<int64_t>(lanes_.size());
+  const auto count = static_cast<int64_t>(open_.size());
   // A single lane needs no common half.
   const int64_t part = count <= 1 ? 1 : 2 * count;
   const auto set = [&](StreamLane::Room& room, int64_t bytes, int64_t peak) {
     room.share = room.left = bytes / part;
     room.max_left = count <= 1 ? peak : peak / part;
   };
-  for (const std::unique_ptr<StreamLane>& lane : lanes_) {
+  for (StreamLane* lane : open_) {
     set(lane->requested_, requested, statistics_.requested.peak);
     set(lane->allocated_, allocated, statistics_.allocated.peak);
   }
   common_.requested.store(requested - requested / part * count, std::memory_order_relaxed);
   common_.allocated.store(allocated - allocated / part * count, std::memory_order_relaxed);
-  for (const std::unique_ptr<StreamLane>& lane : lanes_) {
-    open ? lane->leave() : lane->close();
+  for (StreamLane* lane : open_) {
+    lane->leave();
     lane->state_.notify_all();
   }
   mutex_.unlock();
 }
 
 void StreamLanes::add(std::unique_ptr<StreamLane> lane) {
-  lanes_.reserve(lanes_.size() + 1);
+  if (lanes_.size() == lanes_.capacity()) lanes_.reserve(2 * lanes_.size() + 1);
+  open_.reserve(lanes_.capacity());
   const Table* table = table_.load(std::memory_order_relaxed);
   if (table == nullptr || 2 * (lanes_.size() + 1) > table->mask + 1) {
     tables_.push_back(std::make_unique<Table>(table == nullptr ? kFirstLaneSlots : 2 * (table->mask + 1)));
@@ -130,6 +153,8 @@ void StreamLanes::add(std::unique_ptr<StreamLane> lane) {
     table_.store(tables_.back().get(), std::memory_order_release);
   }
   tables_.back()->insert(*lane);
+  lane->state_.store(StreamLane::State::kHeld, std::memory_order_relaxed);
+  open_.push_back(lane.get());
   lanes_.push_back(std::move(lane));
 }
 

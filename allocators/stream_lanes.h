@@ -120,11 +120,14 @@ class alignas(kApart) StreamLane {
   int64_t last_bytes_ = 0;
   Room requested_, allocated_;
   int64_t allocations_ = 0, deallocations_ = 0;  // since the last count
+  int idle_locks_ = 0;                           // locks in a row that found nothing to count here
 };
 
 // The lanes of one allocator and the lock on all of it. Counts and peaks are exact although fast calls share
 // no counter: half of the distance to each peak is divided among the lanes, a lane that needs more takes it
-// from the other half, and when that is used up the slow path counts all lanes.
+// from the other half, and when that is used up the slow path counts all lanes that are open. The lock closes
+// lanes that see no calls and opens them again with their next call, so that it costs what the calls since
+// the lock before cost, however many streams there are.
 class StreamLanes {
  public:
   // `statistics` must outlive this; they are exact while locked.
@@ -158,11 +161,15 @@ class StreamLanes {
 
   // Locks everything, lanes included, and adds their counts to the statistics.
   void lock();
-  // `open`: whether calls may use lanes from now on.
-  void unlock(bool open) noexcept;
+  // Sends the next calls on `stream` to its lane again, if it has one. Locked.
+  void open(Stream stream);
+  // `usable`: whether calls may use lanes from now on.
+  void unlock(bool usable) noexcept;
   bool has_lane(Stream stream) const noexcept { return find(stream) != nullptr; }
   // Adds a lane for a stream that has none. Locked.
   void add(std::unique_ptr<StreamLane> lane);
+  // How many lanes all locks together have stopped, for tests of what a lock costs.
+  int64_t lanes_stopped() const noexcept { return lanes_stopped_; }
 
  private:
   // Open addressing, at most half full. Slots are filled while others read, and never emptied.
@@ -216,6 +223,8 @@ class StreamLanes {
   Statistics& statistics_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<StreamLane>> lanes_;
+  std::vector<StreamLane*> open_;  // the others are closed
+  int64_t lanes_stopped_ = 0;
   std::vector<std::unique_ptr<Table>> tables_;  // older ones stay: another thread may be reading them
   // The distance to the peaks that belongs to no lane.
   struct alignas(kApart) Common {

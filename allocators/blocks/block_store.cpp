@@ -38,6 +38,7 @@ BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t lis
 
 void BlockStore::remove_segment(Index block) noexcept {
   erase_free(block);
+  users_.release(at(block).user);
   recycle(block);
 }
 
@@ -103,10 +104,21 @@ inline BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noex
   return {join_and_list(block), bytes};
 }
 
+void BlockStore::add_users(Index block, const BlockStore& other, Index others_block) noexcept {
+  int32_t& user = at(block).user;
+  const int32_t more = other.at(others_block).user;
+  if (UserSets::is_set(more)) {
+    other.users_.for_each(more, [&](int32_t each) { user = users_.merge(user, each); });
+  } else {
+    user = users_.merge(user, more);
+  }
+}
+
 BlockStore::Index BlockStore::move_part(Index block, int64_t offset, int64_t bytes, int32_t list) {
   // Two records for the parts before and behind, so that what follows cannot fail.
   while (unused_ == kNone || at(unused_).next == kNone) add_record();
   erase_free(block);
+  if (UserSets::is_set(at(block).user)) replace_user(block, kSeveral);  // three parts cannot own one set
   if (offset > 0) {
     const Index rest = split(block, offset);
     insert_free(block);
@@ -147,11 +159,7 @@ inline void BlockStore::absorb_next(Index block) noexcept {
   Block& head = at(block);
   const Index gone = head.next;
   head.bytes += at(gone).bytes;
-  if (head.user == kNobody) {
-    head.user = at(gone).user;
-  } else if (at(gone).user != kNobody && at(gone).user != head.user) {
-    head.user = kSeveral;
-  }
+  head.user = users_.merge(head.user, at(gone).user);
   head.next = at(gone).next;
   if (head.next != kNone) at(head.next).previous = block;
   recycle(gone);

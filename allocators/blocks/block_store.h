@@ -10,6 +10,7 @@
 #include "allocators/blocks/address_tree.h"
 #include "allocators/blocks/free_list.h"
 #include "allocators/blocks/large_pages.h"
+#include "allocators/blocks/user_sets.h"
 
 namespace headroom {
 
@@ -81,6 +82,15 @@ class alignas(128) BlockStore {
   // from or `list`.
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user) noexcept;
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user, int32_t list) noexcept;
+  // The sets that free blocks may have as their users.
+  const UserSets& users() const { return users_; }
+  // Names another user of a free block: one that is ordered after all it had. A block with a set needs it
+  // before it is taken.
+  void replace_user(Index block, int32_t user) noexcept {
+    users_.release(std::exchange(at(block).user, user));
+  }
+  // Adds the users of a free block of another store.
+  void add_users(Index block, const BlockStore& other, Index others_block) noexcept;
   // Moves `bytes` of a free block, from `offset` on, to another list, where they merge with their neighbours
   // and have had no user. Returns the block that they are part of now.
   Index move_part(Index block, int64_t offset, int64_t bytes, int32_t list);
@@ -123,6 +133,7 @@ class alignas(128) BlockStore {
   Index unused_ = kNone;         // head of a list
   std::vector<FreeList> lists_;  // by size
   AddressTree by_address_;
+  UserSets users_;
   // Blocks handed out, by address: a hash table with chains of half a block on average.
   std::vector<Index, LargePages<Index>> chains_;
   size_t handed_out_ = 0;

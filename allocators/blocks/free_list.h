@@ -15,7 +15,7 @@ namespace headroom {
 struct alignas(64) BlockRecord {
   using Index = int32_t;
   static constexpr Index kNone = -1;
-  // The user of a block, or its last one: a number of the strategy's, or one of these.
+  // The user of a block, or its last one: a number of the strategy's, one of these, or a set of UserSets.
   static constexpr int32_t kNobody = -1;
   static constexpr int32_t kSeveral = -2;
 

@@ -37,10 +37,8 @@ int64_t ArenaAllocator::do_deallocate(void* pointer, int64_t bytes, Stream strea
   const int32_t user = user_of(stream);
   if (bytes > kSuperblockBytes) return store_.give_back(pointer, bytes, user).bytes;
   if (const int64_t own = arena_of(stream).superblocks.give_back(pointer, bytes, user).bytes) return own;
-  for (Arena& arena : arenas_) {
-    if (const int64_t other = arena.superblocks.give_back(pointer, bytes, user).bytes) return other;
-  }
-  return 0;
+  const auto found = superblocks_.lower_bound(pointer);
+  return found == superblocks_.end() ? 0 : found->second->superblocks.give_back(pointer, bytes, user).bytes;
 }
 
 int64_t ArenaAllocator::visits() const {
@@ -94,6 +92,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
     const Index superblock = take_first_fit(store_, kSuperblockBytes, arena.stream);
     if (superblock == BlockStore::kNone) return {};
     const BlockStore::Block& record = store_.at(superblock);
+    superblocks_[record.pointer] = &arena;
     arena.superblocks.add_segment(record.pointer, record.bytes, BlockStore::kFirstList, record.place);
     block = take_first_fit(arena.superblocks, bytes, arena.stream);
   }
@@ -104,7 +103,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
 ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t bytes, Stream stream) {
   const Index block = store.first_fit(bytes);
   if (block == BlockStore::kNone) return block;
-  follow_user(store.at(block).user, stream);
+  follow_users(store, block, stream);
   return store.at(block).bytes > bytes ? store.take_head(block, bytes, bytes) : store.take(block, bytes);
 }
 
@@ -115,9 +114,11 @@ bool ArenaAllocator::defragment() noexcept {
     BlockStore& store = arena.superblocks;
     const auto idle = [&] { return store.first_fit(kSuperblockBytes); };  // one that is a single free block
     for (Index block = idle(); block != BlockStore::kNone; block = idle()) {
-      const BlockStore::Block superblock = store.at(block);
+      const BlockStore::Block& superblock = store.at(block);
+      superblocks_.erase(superblock.pointer);
+      const Index whole = store_.give_back(superblock.pointer, superblock.bytes, BlockStore::kNobody).block;
+      store_.add_users(whole, store, block);
       store.remove_segment(block);
-      store_.give_back(superblock.pointer, superblock.bytes, superblock.user);
       found = true;
     }
   }
@@ -125,12 +126,9 @@ bool ArenaAllocator::defragment() noexcept {
 }
 
 ArenaAllocator::Arena& ArenaAllocator::arena_of(Stream stream) {
-  const auto found = std::find_if(arenas_.begin(), arenas_.end(),
-                                  [stream](const Arena& arena) { return arena.stream == stream; });
-  if (found != arenas_.end()) return *found;
-  Arena& arena = arenas_.emplace_back();
-  arena.stream = stream;
-  return arena;
+  const auto number = static_cast<size_t>(streams_.number_of(stream));
+  if (number == arenas_.size()) arenas_.emplace_back().stream = stream;
+  return arenas_[number];
 }
 
 }  // namespace headroom

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <map>
 
 #include "allocators/strategies/segment_allocator.h"
 
@@ -38,7 +40,9 @@ class ArenaAllocator final : public SegmentAllocator {
 
   BlockStore& store_ = new_store(BlockStore::Order::kByAddress);
   const int64_t bytes_;
-  std::deque<Arena> arenas_;
+  StreamNumbers streams_;
+  std::deque<Arena> arenas_;                                   // by number of their stream
+  std::map<const void*, Arena*, std::greater<>> superblocks_;  // by address, the highest first
 };
 
 }  // namespace headroom

@@ -47,7 +47,7 @@ Allocator::Block BfcAllocator::do_allocate(int64_t bytes, Stream stream) {
   Index block = store_.best_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone && extend(bytes)) block = store_.best_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return {};
-  follow_user(store_.at(block).user, stream);
+  follow_users(store_, block, stream);
   const int64_t size = store_.at(block).bytes;
   const bool cuts = size >= 2 * bytes || size - bytes >= kLargestWasteBytes;
   return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes),

@@ -34,31 +34,35 @@ Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
     block = grow(lane, pool, block_bytes);
   }
   if (block == BlockStore::kNone) return {};
-  follow_user(lane.store.at(block).user, stream);
+  follow_users(lane.store, block, stream);
   return lane.take_from(block, block_bytes, bytes);
 }
 
 // A block may be freed on another stream than it was allocated on.
 int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   const int32_t user = user_of(stream);
-  for (Lane* lane : own_lanes_) {
-    if (const int64_t block_bytes = lane->give_back(pointer, bytes, user)) return block_bytes;
-  }
-  return 0;
+  Lane* lane = lane_with(pointer);
+  return lane == nullptr ? 0 : lane->give_back(pointer, bytes, user);
+}
+
+CachingAllocator::Lane* CachingAllocator::lane_with(const void* pointer) noexcept {
+  if (own_lanes_.size() == 1) return own_lanes_.front();
+  const auto found = lanes_by_store_.find(store_with(pointer));
+  return found == lanes_by_store_.end() ? nullptr : found->second;
 }
 
 CachingAllocator::Lane& CachingAllocator::lane_of(Stream stream) {
-  for (Lane* lane : own_lanes_) {
-    if (lane->stream() == stream) return *lane;
-  }
-  own_lanes_.reserve(own_lanes_.size() + 1);
+  const int32_t number = streams_.find(stream);
+  if (number != StreamNumbers::kNone) return *own_lanes_[static_cast<size_t>(number)];
   // PyTorch takes the lowest address among equal blocks, and drivers hand out falling addresses. Places do
   // not depend on the device, so that a prediction holds on each.
   auto made =
       std::make_unique<Lane>(stream, user_of(stream), new_store(BlockStore::Order::kNewestFirst), rules_);
   Lane& lane = *made;
+  lanes_by_store_[&lane.store] = &lane;
   add_lane(std::move(made));
   own_lanes_.push_back(&lane);
+  streams_.number_of(stream);
   return lane;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <unordered_map>
 #include <vector>
 
 #include "allocators/strategies/caching_rules.h"
@@ -47,6 +48,7 @@ class CachingAllocator final : public SegmentAllocator {
   Block do_allocate(int64_t bytes, Stream stream) override;
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
 
+  Lane* lane_with(const void* pointer) noexcept;
   Lane& lane_of(Stream stream);
   Index grow(Lane& lane, int32_t pool, int64_t block_bytes);
   void collect_garbage();
@@ -54,7 +56,9 @@ class CachingAllocator final : public SegmentAllocator {
   bool collects_garbage() const { return rules_.gc_share > 0 && limit_bytes().has_value(); }
 
   const CachingRules rules_;
-  std::vector<Lane*> own_lanes_;
+  StreamNumbers streams_;
+  std::vector<Lane*> own_lanes_;  // by number of their stream
+  std::unordered_map<const BlockStore*, Lane*> lanes_by_store_;
 };
 
 }  // namespace headroom

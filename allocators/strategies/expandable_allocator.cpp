@@ -60,17 +60,15 @@ Allocator::Block ExpandableAllocator::do_allocate(int64_t bytes, Stream stream) 
     block = lane.pool_for(block_bytes).grow(block_bytes, reservable);
   }
   if (block == BlockStore::kNone) return {};
-  follow_user(lane.pool_for(block_bytes).store.at(block).user, stream);
+  follow_users(lane.pool_for(block_bytes).store, block, stream);
   return lane.take_from(block, block_bytes, bytes);
 }
 
 // A block may be freed on another stream than it was allocated on.
 int64_t ExpandableAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   const int32_t user = user_of(stream);
-  for (Lane* lane : own_lanes_) {
-    if (const int64_t block_bytes = lane->give_back_from(pointer, bytes, user)) return block_bytes;
-  }
-  return 0;
+  Lane* lane = lane_with(pointer);
+  return lane == nullptr ? 0 : lane->give_back_from(pointer, bytes, user);
 }
 
 int64_t ExpandableAllocator::do_trim() noexcept {
@@ -119,15 +117,19 @@ void ExpandableAllocator::add_segments(const ExpandablePool& pool,
   });
 }
 
+ExpandableAllocator::Lane* ExpandableAllocator::lane_with(const void* pointer) noexcept {
+  const auto found = ranges_.lower_bound(pointer);
+  return found == ranges_.end() ? nullptr : found->second;
+}
+
 ExpandableAllocator::Lane& ExpandableAllocator::lane_of(Stream stream) {
-  for (Lane* lane : own_lanes_) {
-    if (lane->stream() == stream) return *lane;
-  }
-  own_lanes_.reserve(own_lanes_.size() + 1);
+  const int32_t number = streams_.find(stream);
+  if (number != StreamNumbers::kNone) return *own_lanes_[static_cast<size_t>(number)];
   auto made = std::make_unique<Lane>(stream, user_of(stream), *this);
   Lane& lane = *made;
   add_lane(std::move(made));
   own_lanes_.push_back(&lane);
+  streams_.number_of(stream);
   return lane;
 }
 
@@ -137,10 +139,14 @@ void ExpandableAllocator::wait_for_streams() {
 
 ExpandableAllocator::Lane::Lane(Stream stream, int32_t user, ExpandableAllocator& owner)
     : StreamLane(stream),
-      small(owner.memory_, range_bytes_for(owner.device_), kSmallPageBytes,
-            [&owner](int64_t bytes, void* address) { owner.count_driver_call(bytes, address); }),
-      large(owner.memory_, range_bytes_for(owner.device_), kLargePageBytes,
-            [&owner](int64_t bytes, void* address) { owner.count_driver_call(bytes, address); }),
+      small(
+          owner.memory_, range_bytes_for(owner.device_), kSmallPageBytes,
+          [&owner](int64_t bytes, void* address) { owner.count_driver_call(bytes, address); },
+          [&owner, this](const void* base) { owner.ranges_[base] = this; }),
+      large(
+          owner.memory_, range_bytes_for(owner.device_), kLargePageBytes,
+          [&owner](int64_t bytes, void* address) { owner.count_driver_call(bytes, address); },
+          [&owner, this](const void* base) { owner.ranges_[base] = this; }),
       user_(user),
       rules_(owner.rules_) {}
 

@@ -2,6 +2,8 @@
 // of addresses for small blocks and one for large blocks, which grow page by page.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,6 +51,7 @@ class ExpandableAllocator final : public SegmentAllocator {
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
+  Lane* lane_with(const void* pointer) noexcept;
   Lane& lane_of(Stream stream);
   void wait_for_streams();
   void add_segments(const ExpandablePool& pool, std::vector<SnapshotSegment>& segments) const;
@@ -56,7 +59,9 @@ class ExpandableAllocator final : public SegmentAllocator {
   Device& device_;
   VirtualMemory& memory_;
   const CachingRules rules_;
-  std::vector<Lane*> own_lanes_;
+  std::map<const void*, Lane*, std::greater<>> ranges_;  // by address, the highest first
+  StreamNumbers streams_;
+  std::vector<Lane*> own_lanes_;  // by number of their stream
 };
 
 }  // namespace headroom

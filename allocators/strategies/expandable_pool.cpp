@@ -10,11 +10,13 @@
 namespace headroom {
 
 ExpandablePool::ExpandablePool(VirtualMemory& memory, int64_t range_bytes, int64_t page_bytes,
-                               std::function<void(int64_t, void*)> count)
+                               std::function<void(int64_t, void*)> count,
+                               std::function<void(const void*)> note_range)
     : memory_(memory),
       page_bytes_(page_bytes),
       range_bytes_(round_up(range_bytes, page_bytes)),
-      count_(std::move(count)) {
+      count_(std::move(count)),
+      note_range_(std::move(note_range)) {
   store.add_list();
   store.add_list();
 }
@@ -83,10 +85,10 @@ ExpandablePool::Index ExpandablePool::lowest_place(int64_t bytes) const {
 
 ExpandablePool::Index ExpandablePool::add_range() {
   ranges_.reserve(ranges_.size() + 1);
-  std::vector<PhysicalBlock> pages(static_cast<size_t>(range_bytes_ / page_bytes_));
   void* base = memory_.try_reserve_range(range_bytes_);
   if (base == nullptr) return BlockStore::kNone;
-  ranges_.push_back({static_cast<std::byte*>(base), std::move(pages)});
+  ranges_.push_back({static_cast<std::byte*>(base), {}});
+  note_range_(base);
   return store.add_segment(base, range_bytes_, kUnmapped);
 }
 
@@ -98,6 +100,7 @@ ExpandablePool::Index ExpandablePool::map_head(Index block, int64_t bytes, int64
   Range& range = range_of(store.at(block).pointer);
   const auto first = static_cast<size_t>((store.at(block).pointer - range.base) / page_bytes_);
   const auto count = static_cast<size_t>(mapped / page_bytes_);
+  if (first + count > range.pages.size()) range.pages.resize(first + count);
   for (size_t i = 0; i < count; ++i) {
     if (map_page(range, first + i)) continue;
     while (i-- > 0) unmap_page(range, first + i);

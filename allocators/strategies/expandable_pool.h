@@ -18,9 +18,11 @@ class ExpandablePool {
   static constexpr int32_t kMapped = 0, kUnmapped = 1;
 
   // Ranges have `range_bytes`, pages `page_bytes`. `count` gets the bytes and the address of each page that
-  // was created (positive), mapped (0), or released (negative). `memory` must outlive this.
+  // was created (positive), mapped (0), or released (negative), `note_range` the base of each new range.
+  // `memory` must outlive this.
   ExpandablePool(VirtualMemory& memory, int64_t range_bytes, int64_t page_bytes,
-                 std::function<void(int64_t bytes, void* address)> count);
+                 std::function<void(int64_t bytes, void* address)> count,
+                 std::function<void(const void* base)> note_range);
   ~ExpandablePool() { clear(); }
   ExpandablePool(const ExpandablePool&) = delete;
   ExpandablePool& operator=(const ExpandablePool&) = delete;
@@ -48,7 +50,7 @@ class ExpandablePool {
  private:
   struct Range {
     std::byte* base = nullptr;
-    std::vector<PhysicalBlock> pages;  // by place; 0 bytes: nothing is mapped there
+    std::vector<PhysicalBlock> pages;  // by place, up to the highest used; 0 bytes: nothing is mapped there
   };
 
   bool can_grow(Index block) const;
@@ -63,6 +65,7 @@ class ExpandablePool {
   VirtualMemory& memory_;
   const int64_t page_bytes_, range_bytes_;
   const std::function<void(int64_t, void*)> count_;
+  const std::function<void(const void*)> note_range_;
   std::vector<Range> ranges_;
 };
 

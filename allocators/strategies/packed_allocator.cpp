@@ -70,7 +70,11 @@ Allocator::Block PackedAllocator::take_planned(int64_t bytes, Stream stream) {
   if (arena_ == nullptr) arena_ = static_cast<std::byte*>(reserve(plan_->arena_bytes));
   if (arena_ == nullptr) return {};
   // The last user of each place is not kept, so this waits for all streams that freed blocks.
-  follow_user(last_user_, stream);
+  follow_user(users_, last_user_, stream);
+  if (last_user_ <= BlockStore::kSeveral) {
+    users_.release(last_user_);
+    last_user_ = user_of(stream);
+  }
   live_.emplace_hint(at, offset, Live{bytes, user_of(stream)});
   ++next_;
   return {arena_ + offset, bytes};
@@ -81,7 +85,7 @@ Allocator::Block PackedAllocator::take_beside(int64_t bytes, Stream stream) {
   if (block == BlockStore::kNone)
     block = add_segment(beside_, round_up(bytes, kSegmentBytes), BlockStore::kFirstList);
   if (block == BlockStore::kNone) return {};
-  follow_user(beside_.at(block).user, stream);
+  follow_users(beside_, block, stream);
   const Index taken =
       beside_.at(block).bytes > bytes ? beside_.take_head(block, bytes, bytes) : beside_.take(block, bytes);
   return handed_out(beside_, taken, user_of(stream));
@@ -95,8 +99,7 @@ int64_t PackedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stre
   const auto at = live_.find(address - arena_);
   if (at == live_.end() || at->second.bytes != bytes) return 0;
   live_.erase(at);
-  const int32_t user = user_of(stream);
-  last_user_ = last_user_ == BlockStore::kNobody || last_user_ == user ? user : BlockStore::kSeveral;
+  last_user_ = users_.merge(last_user_, user_of(stream));
   return bytes;
 }
 

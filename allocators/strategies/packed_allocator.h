@@ -65,6 +65,7 @@ class PackedAllocator final : public SegmentAllocator {
   size_t next_ = 0;  // of the planned requests
   std::pmr::unsynchronized_pool_resource nodes_;
   LiveBlocks live_{&nodes_};  // in the arena
+  UserSets users_;
   int32_t last_user_ = BlockStore::kNobody;
   BlockStore& beside_ = new_store();  // for requests that differ from the plan
 };

@@ -11,7 +11,10 @@ PoolAllocator::PoolAllocator(Device& device, std::string name, std::optional<Lim
                              int64_t initial_bytes)
     : SegmentAllocator(device, std::move(name), limit) {
   const int64_t bytes = round_up(initial_bytes, kAlignment);
-  if (bytes > 0 && add_segment(store_, bytes, list_of({})) == BlockStore::kNone) throw out_of_memory(bytes);
+  if (bytes == 0) return;
+  const int32_t list = list_of({});
+  if (add_segment(store_, bytes, list) == BlockStore::kNone) throw out_of_memory(bytes);
+  note_largest(list);
 }
 
 // In RMM's order: blocks that this stream freed, then those of other streams, both again after merging all
@@ -19,50 +22,67 @@ PoolAllocator::PoolAllocator(Device& device, std::string name, std::optional<Lim
 Allocator::Block PoolAllocator::do_allocate(int64_t bytes, Stream stream) {
   const int32_t list = list_of(stream);
   Index block = store_.best_fit(list, bytes);
-  if (block == BlockStore::kNone) block = find_elsewhere(list, bytes);
+  if (block == BlockStore::kNone) block = find_elsewhere(bytes);
   if (block == BlockStore::kNone) block = merge_lists(list, bytes);
   if (block == BlockStore::kNone) block = grow(list, bytes);
   if (block == BlockStore::kNone) return {};
-  follow_user(store_.at(block).user, stream);
+  follow_users(store_, block, stream);
+  const int32_t from = store_.at(block).list;
   const bool cuts = store_.at(block).bytes > bytes;
-  return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes),
-                    user_of(stream));
+  const Block taken = handed_out(
+      store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes), user_of(stream));
+  note_largest(from);
+  return taken;
 }
 
 int64_t PoolAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  return store_.give_back(pointer, bytes, user_of(stream), list_of(stream)).bytes;
+  const int32_t list = list_of(stream);
+  const int64_t block_bytes = store_.give_back(pointer, bytes, user_of(stream), list).bytes;
+  note_largest(list);
+  return block_bytes;
 }
 
 // Parts of a segment that different streams freed merge only in one list.
 int64_t PoolAllocator::do_trim() noexcept {
-  for (int32_t other = 1; other < static_cast<int32_t>(streams_.size()); ++other) store_.move_all(other, 0);
-  return SegmentAllocator::do_trim();
+  for (int32_t other = 1; other < streams_.size(); ++other) {
+    store_.move_all(other, 0);
+    note_largest(other);
+  }
+  const int64_t given_back = SegmentAllocator::do_trim();
+  if (streams_.size() > 0) note_largest(0);
+  return given_back;
 }
 
 int32_t PoolAllocator::list_of(Stream stream) {
-  const auto found = std::find(streams_.begin(), streams_.end(), stream);
-  if (found != streams_.end()) return static_cast<int32_t>(found - streams_.begin());
-  streams_.push_back(stream);
-  return store_.add_list();
+  const int32_t known = streams_.find(stream);
+  if (known != StreamNumbers::kNone) return known;
+  const int32_t list = store_.add_list();
+  largest_.set(list, 0);
+  return streams_.number_of(stream);
 }
 
-PoolAllocator::Index PoolAllocator::find_elsewhere(int32_t list, int64_t bytes) {
-  for (int32_t other = 0; other < static_cast<int32_t>(streams_.size()); ++other) {
-    if (other == list) continue;
-    const Index block = store_.best_fit(other, bytes);
-    if (block != BlockStore::kNone) return block;
-  }
-  return BlockStore::kNone;
+void PoolAllocator::note_largest(int32_t list) {
+  const Index block = store_.largest(list);
+  largest_.set(list, block == BlockStore::kNone ? 0 : store_.at(block).bytes);
+}
+
+// The best block of the first list that has one; the stream's own has none.
+PoolAllocator::Index PoolAllocator::find_elsewhere(int64_t bytes) {
+  const int32_t other = largest_.find(0, bytes);
+  return other == FirstWith::kNone ? BlockStore::kNone : store_.best_fit(other, bytes);
 }
 
 PoolAllocator::Index PoolAllocator::merge_lists(int32_t list, int64_t bytes) {
-  for (int32_t other = 0; other < static_cast<int32_t>(streams_.size()); ++other) {
-    if (other == list || store_.largest(other) == BlockStore::kNone) continue;
+  Index block = BlockStore::kNone;
+  int32_t other = largest_.find(0, 1);
+  for (; other != FirstWith::kNone && block == BlockStore::kNone; other = largest_.find(other + 1, 1)) {
+    if (other == list) continue;
     store_.move_all(other, list);
-    const Index block = store_.best_fit(list, bytes);
-    if (block != BlockStore::kNone) return block;
+    note_largest(other);
+    block = store_.best_fit(list, bytes);
   }
-  return BlockStore::kNone;
+  note_largest(list);
+  return block;
 }
 
 // Without a limit the pool doubles; with one it takes half of what is left. If the driver refuses, asks for

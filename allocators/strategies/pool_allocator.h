@@ -2,8 +2,7 @@
 // belong to the stream that freed them.
 #pragma once
 
-#include <vector>
-
+#include "allocators/blocks/first_with.h"
 #include "allocators/strategies/segment_allocator.h"
 #include "allocators/strategies/strategy_options.h"
 
@@ -24,12 +23,15 @@ class PoolAllocator final : public SegmentAllocator {
   int64_t do_trim() noexcept override;
 
   int32_t list_of(Stream stream);
-  Index find_elsewhere(int32_t list, int64_t bytes);
+  // Notes how large the largest free block of a list is now.
+  void note_largest(int32_t list);
+  Index find_elsewhere(int64_t bytes);
   Index merge_lists(int32_t list, int64_t bytes);
   Index grow(int32_t list, int64_t bytes);
 
   BlockStore& store_ = new_store();
-  std::vector<Stream> streams_;  // by the number of their list in the store
+  StreamNumbers streams_;  // the number is that of their list in the store
+  FirstWith largest_;      // the bytes of the largest free block, by list
 };
 
 }  // namespace headroom

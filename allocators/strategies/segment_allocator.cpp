@@ -23,13 +23,20 @@ SegmentAllocator::Index SegmentAllocator::add_segment(BlockStore& store, int64_t
   void* base = reserve(bytes);
   if (base == nullptr) return BlockStore::kNone;
   segment_bytes_ += bytes;
+  segments_[base] = &store;
   return store.add_segment(base, bytes, list);
+}
+
+BlockStore* SegmentAllocator::store_with(const void* pointer) const noexcept {
+  const auto found = segments_.lower_bound(pointer);
+  return found == segments_.end() ? nullptr : found->second;
 }
 
 int64_t SegmentAllocator::release(BlockStore& store, Index segment) noexcept {
   void* base = store.at(segment).pointer;
   const int64_t bytes = store.at(segment).bytes;
   store.remove_segment(segment);
+  segments_.erase(base);
   unreserve(base, bytes);
   segment_bytes_ -= bytes;
   return bytes;
@@ -79,24 +86,24 @@ SnapshotBlock SegmentAllocator::snapshot_of(const BlockStore& store, Index index
   block.bytes = record.bytes;
   block.requested_bytes = record.requested_bytes;
   if (!store.is_free(index)) block.state = SnapshotBlock::State::kActive;
-  if (record.user >= 0) block.stream = streams_[static_cast<size_t>(record.user)];
+  if (record.user >= 0) block.stream = streams_[record.user];
   return block;
 }
 
-int32_t SegmentAllocator::user_of(Stream stream) {
-  const auto found = std::find(streams_.begin(), streams_.end(), stream);
-  if (found != streams_.end()) return static_cast<int32_t>(found - streams_.begin());
-  streams_.push_back(stream);
-  return static_cast<int32_t>(streams_.size() - 1);
+void SegmentAllocator::follow_user(const UserSets& sets, int32_t user, Stream stream) {
+  if (user >= 0) return follow(stream, streams_[user]);
+  if (UserSets::is_set(user)) {
+    sets.for_each(user, [&](int32_t each) { follow(stream, streams_[each]); });
+  } else if (user == BlockStore::kSeveral) {
+    for (int32_t each = 0; each < streams_.size(); ++each) follow(stream, streams_[each]);
+  }
 }
 
-void SegmentAllocator::follow_user(int32_t user, Stream stream) {
-  if (user == BlockStore::kNobody) return;
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    if ((user == BlockStore::kSeveral || user == static_cast<int32_t>(i)) && !(streams_[i] == stream)) {
-      follow(stream, streams_[i]);
-    }
-  }
+void SegmentAllocator::follow_users(BlockStore& store, Index block, Stream stream) {
+  const int32_t user = store.at(block).user;
+  follow_user(store.users(), user, stream);
+  // Whoever takes what remains of the block needs to wait for this stream only.
+  if (user <= BlockStore::kSeveral) store.replace_user(block, user_of(stream));
 }
 
 }  // namespace headroom

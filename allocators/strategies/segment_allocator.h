@@ -2,11 +2,14 @@
 // segment is or which block serves a request.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "allocators/allocator.h"
 #include "allocators/blocks/block_store.h"
+#include "allocators/strategies/stream_numbers.h"
 
 namespace headroom {
 
@@ -22,6 +25,8 @@ class SegmentAllocator : public Allocator {
   BlockStore& new_store(BlockStore::Order order = BlockStore::Order::kBySize);
   // A new segment of `bytes` in that list of a store's free blocks; kNone when there is no room.
   Index add_segment(BlockStore& store, int64_t bytes, int32_t list);
+  // The store of the segment with that address; null when there is none.
+  BlockStore* store_with(const void* pointer) const noexcept;
   // Releases a segment that is one free block; returns its bytes.
   int64_t release(BlockStore& store, Index segment) noexcept;
   // Bytes held from the driver.
@@ -35,10 +40,12 @@ class SegmentAllocator : public Allocator {
   SnapshotBlock snapshot_of(const BlockStore& store, Index block) const;
 
   // The number of a stream as user of a block, and back.
-  int32_t user_of(Stream stream);
-  Stream stream_of_user(int32_t user) const { return streams_[static_cast<size_t>(user)]; }
-  // Makes `stream` wait for the last user of a block. Call it before handing the block out.
-  void follow_user(int32_t user, Stream stream);
+  int32_t user_of(Stream stream) { return streams_.number_of(stream); }
+  Stream stream_of_user(int32_t user) const { return streams_[user]; }
+  // Makes `stream` wait for a user.
+  void follow_user(const UserSets& sets, int32_t user, Stream stream);
+  // Makes `stream` wait for the last users of a free block. Call it before taking the block.
+  void follow_users(BlockStore& store, Index block, Stream stream);
 
   // The result of do_allocate for a block taken for that user.
   static Block handed_out(BlockStore& store, Index block, int32_t user) {
@@ -49,7 +56,9 @@ class SegmentAllocator : public Allocator {
  private:
   std::vector<std::unique_ptr<BlockStore>> stores_;
   int64_t segment_bytes_ = 0;
-  std::vector<Stream> streams_;  // that freed blocks, by user number
+  // By address, the highest first, so that lower_bound finds the segment with an address.
+  std::map<const void*, BlockStore*, std::greater<>> segments_;
+  StreamNumbers streams_;  // that took or freed blocks
 };
 
 }  // namespace headroom

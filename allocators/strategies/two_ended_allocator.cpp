@@ -15,7 +15,7 @@ Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream stream) {
   if (segment_bytes() == 0 && !take_segment(bytes)) return {};
   const Index block = store_.best_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return {};
-  follow_user(store_.at(block).user, stream);
+  follow_users(store_, block, stream);
   if (store_.at(block).bytes == bytes) return handed_out(store_, store_.take(block, bytes), user_of(stream));
   return handed_out(
       store_,

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "allocators/observer.h"
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
+#include "tests/allocators/helpers.h"
 
 namespace headroom {
 namespace {
@@ -55,6 +57,38 @@ TEST_P(StrategyStreams, ReuseOnAnotherStreamFollowsTheWorkOfTheFirst) {
   const std::unique_ptr<Event> event = gpu_.streams().record_event(two_);
   EXPECT_TRUE(gpu_.streams().now_us() >= 1000 || !event->done()) << "stream two may run at once";
   for (void* pointer : again) allocator->deallocate(pointer, 4 * kMiB, two_);
+}
+
+// Merged blocks wait for the streams that used their parts, not for every stream there is.
+TEST_P(StrategyStreams, WaitsGrowWithTheBlocksFreedNotWithTheStreams) {
+  constexpr int64_t kStreams = 400;
+  const auto allocator = make();
+  std::vector<Stream> streams;
+  for (int64_t i = 0; i < kStreams; ++i) streams.push_back(gpu_.streams().new_stream());
+  Random random(11);
+  struct Live {
+    void* pointer;
+    int64_t bytes;
+  };
+  std::vector<Live> live;
+  const auto stream = [&] { return streams[static_cast<size_t>(random.below(kStreams))]; };
+  for (int step = 0; step < 6000; ++step) {
+    if (live.size() < 100 || (live.size() < 300 && random.below(2) == 0)) {
+      const int64_t bytes = 1 + random.below(100'000);
+      try {
+        live.push_back({allocator->allocate(bytes, stream()), bytes});
+        continue;
+      } catch (const OutOfMemory&) {  // some strategies cannot share between so many streams
+      }
+    }
+    if (live.empty()) continue;
+    std::swap(live[static_cast<size_t>(random.below(static_cast<int64_t>(live.size())))], live.back());
+    allocator->deallocate(live.back().pointer, live.back().bytes, stream());
+    live.pop_back();
+  }
+  const Statistics statistics = allocator->statistics();
+  EXPECT_LE(statistics.stream_waits, 4 * statistics.deallocations);
+  for (const Live& block : live) allocator->deallocate(block.pointer, block.bytes, stream());
 }
 
 TEST_P(StrategyStreams, ABlockThatAnotherStreamUsesComesBackWhenThatIsDone) {

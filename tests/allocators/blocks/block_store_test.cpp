@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocators/blocks/address_tree.h"
+#include "allocators/blocks/first_with.h"
 #include "allocators/blocks/free_list.h"
 #include "tests/allocators/helpers.h"
 
@@ -20,6 +21,14 @@ namespace {
 // Addresses are never read or written here.
 std::byte* address(int64_t offset) {
   return reinterpret_cast<std::byte*>(static_cast<uintptr_t>((int64_t{1} << 40) + offset));
+}
+
+// Sorted.
+std::vector<int32_t> users_of(const BlockStore& store, BlockStore::Index block) {
+  std::vector<int32_t> users;
+  store.users().for_each(store.at(block).user, [&](int32_t user) { users.push_back(user); });
+  std::sort(users.begin(), users.end());
+  return users;
 }
 
 TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
@@ -158,7 +167,65 @@ TEST(BlockStore, PartsKnowWhoUsedThemLast) {
   EXPECT_EQ(store.at(store.give_back(address(0), 512, 3).block).user, 3);
   const auto tail = store.take_tail(store.best_fit(list, 512), 512, 512);
   EXPECT_EQ(store.at(tail).pointer, address(512));
-  EXPECT_EQ(store.at(store.give_back(address(512), 512, 4).block).user, BlockStore::kSeveral);
+  const auto merged = store.give_back(address(512), 512, 4).block;
+  EXPECT_EQ(users_of(store, merged), (std::vector<int32_t>{3, 4}));
+  store.replace_user(merged, 5);
+  EXPECT_EQ(store.at(merged).user, 5);
+}
+
+TEST(BlockStore, AMergedBlockHasTheUsersOfItsPartsAndNoOthers) {
+  constexpr int kParts = 1000;
+  Random random(7);
+  BlockStore store;
+  const int32_t list = store.add_list();
+  store.add_segment(address(0), kParts * 256, list);
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int i = 0; i < kParts; ++i) {
+      const auto free = store.best_fit(list, 256);
+      if (store.at(free).bytes > 256) {
+        store.take_head(free, 256, 256);
+      } else {
+        store.take(free, 256);
+      }
+    }
+    std::set<int32_t> used;
+    std::vector<int> order(kParts);
+    for (int i = 0; i < kParts; ++i) order[static_cast<size_t>(i)] = i;
+    for (int i = kParts - 1; i > 0; --i) {
+      std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(random.below(i + 1))]);
+    }
+    for (const int part : order) {
+      const auto user = static_cast<int32_t>(random.below(40));
+      used.insert(user);
+      store.give_back(address(part * 256), 256, user);
+    }
+    const auto whole = store.best_fit(list, kParts * 256);
+    ASSERT_TRUE(store.covers_segment(whole));
+    const std::vector<int32_t> users = users_of(store, whole);
+    EXPECT_EQ(std::set<int32_t>(users.begin(), users.end()), used);
+    EXPECT_LE(users.size(), static_cast<size_t>(kParts));
+    store.replace_user(whole, turn);
+  }
+}
+
+TEST(FirstWith, FindsWhatASearchOfAllFinds) {
+  Random random(3);
+  FirstWith tree;
+  std::vector<int64_t> model;
+  EXPECT_EQ(tree.find(0, 1), FirstWith::kNone);
+  for (int step = 0; step < 20'000; ++step) {
+    const auto number = static_cast<int32_t>(random.below(step < 2000 ? 3 : 70));
+    if (static_cast<size_t>(number) >= model.size()) model.resize(static_cast<size_t>(number) + 1);
+    model[static_cast<size_t>(number)] = random.below(4) == 0 ? 0 : random.below(1000);
+    tree.set(number, model[static_cast<size_t>(number)]);
+    const auto from = static_cast<int32_t>(random.below(80));
+    const int64_t bytes = 1 + random.below(1100);
+    int32_t expected = from;
+    while (static_cast<size_t>(expected) < model.size() && model[static_cast<size_t>(expected)] < bytes)
+      ++expected;
+    if (static_cast<size_t>(expected) >= model.size()) expected = FirstWith::kNone;
+    ASSERT_EQ(tree.find(from, bytes), expected);
+  }
 }
 
 TEST(BlockStore, OnlyWhatWasHandedOutIsTakenBackAndOnlyOnce) {
