@@ -90,6 +90,7 @@ void StreamLanes::lock() {
     lane->allocated_.count(allocated);
     const bool idle = lane->allocations_ + lane->deallocations_ == 0;
     lane->idle_locks_ = idle ? lane->idle_locks_ + 1 : 0;
+    if (!idle) lane->note_calls();
     statistics_.allocations += std::exchange(lane->allocations_, 0);
     statistics_.deallocations += std::exchange(lane->deallocations_, 0);
   }

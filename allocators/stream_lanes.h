@@ -44,6 +44,9 @@ class alignas(kApart) StreamLane {
   // Frees the block with that pointer and size and returns its full size; 0 when the lane has none.
   virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
 
+  // Called while the lane is stopped, after such calls.
+  virtual void note_calls() noexcept {}
+
   // Called instead of these two when a block is freed right after it was taken and taken again, for clocks
   // that count calls.
   virtual void note_repeat(int64_t /*bytes*/) {}

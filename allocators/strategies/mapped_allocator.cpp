@@ -55,7 +55,7 @@ MappedAllocator::MappedAllocator(Device& device, std::string name, std::optional
 
 MappedAllocator::~MappedAllocator() {
   try {
-    wait_for_streams();
+    for (const MappedLane* lane : lanes_.all()) device_.streams().record_event(lane->stream())->wait();
   } catch (const Error&) {  // a device that has failed does no more work
   }
 }
@@ -63,25 +63,24 @@ MappedAllocator::~MappedAllocator() {
 Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
   MappedLane* lane = lane_of(stream);
   if (lane == nullptr) return {};
-  compare_clocks();
+  lanes_.compare_clocks();
   Block block = lane->take(bytes);
   if (block.pointer != nullptr) return block;
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
   if (rounded > MappedLane::kSmallBytes) grow_pages(*lane);
   block = allocate_with_pages(*lane, rounded, Reach::kLane);
-  if (block.pointer != nullptr || own_lanes_.size() == 1) return block;
+  if (block.pointer != nullptr || lanes_.all().size() == 1) return block;
   return allocate_with_pages(*lane, rounded, Reach::kAll);
 }
 
 int64_t MappedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const auto found = std::find_if(own_lanes_.begin(), own_lanes_.end(),
-                                  [&](MappedLane* lane) { return lane->has(pointer, bytes); });
-  if (found == own_lanes_.end()) return 0;
-  MappedLane& lane = **found;
-  const int64_t block_bytes = lane.give_back(pointer, bytes);
-  if (block_bytes > 0 && !(lane.stream() == stream)) {
+  MappedLane* lane = lanes_.with(pointer);
+  if (lane == nullptr) return 0;
+  const int64_t block_bytes = lane->give_back(pointer, bytes);
+  lanes_.note(*lane);
+  if (block_bytes > 0 && !(lane->stream() == stream)) {
     try {
-      follow(lane.stream(), stream);
+      follow(lane->stream(), stream);
     } catch (const Error&) {  // a device that has failed does no more work
     }
   }
@@ -89,15 +88,15 @@ int64_t MappedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stre
 }
 
 int64_t MappedAllocator::do_trim() noexcept {
-  compare_clocks();
+  lanes_.compare_clocks();
   try {
-    if (movable_bytes(own_lanes_) > 0) wait_for_streams();
-    for (MappedLane* lane : own_lanes_) {
+    if (movable_bytes(lanes_.all()) > 0) wait_for_streams();
+    for (MappedLane* lane : lanes_.all()) {
       lane->for_each_space([&](MappedSpace& space) {
         const int64_t all = space.range.idle_pages();
         for (auto idle = space.range.oldest_idle_pages(all); idle.count > 0;
              idle = space.range.oldest_idle_pages(all)) {
-          pages_.lift(space, idle.first, idle.count, now_);
+          pages_.lift(space, idle.first, idle.count, lanes_.now());
         }
       });
     }
@@ -113,8 +112,8 @@ int64_t MappedAllocator::do_trim() noexcept {
 
 // The largest request without a new page: idle pages can be moved together under one block.
 int64_t MappedAllocator::largest_free_block() const {
-  int64_t largest = movable_bytes(own_lanes_);
-  for (MappedLane* lane : own_lanes_) {
+  int64_t largest = movable_bytes(lanes_.all());
+  for (MappedLane* lane : lanes_.all()) {
     lane->for_each_space(
         [&](const MappedSpace& space) { largest = std::max(largest, space.range.largest_mapped_piece()); });
   }
@@ -123,7 +122,7 @@ int64_t MappedAllocator::largest_free_block() const {
 
 // A run of pages in place is a segment; so is a spare page.
 void MappedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
-  for (MappedLane* lane : own_lanes_) {
+  for (MappedLane* lane : lanes_.all()) {
     lane->for_each_space([&](const MappedSpace& space) {
       int64_t end = -1;
       space.range.for_each_piece([&](int64_t offset, int64_t bytes, bool live) {
@@ -156,6 +155,7 @@ void MappedAllocator::grow_pages(MappedLane& lane) {
       std::make_unique<MappedSpace>(memory_, lane.stream(), addresses_, page, MappedRange::Fit::kFirst);
   if (space->base != nullptr) {
     pages_.add(*space);
+    lanes_.add(lane, *space);
     lane.large.push_back(std::move(space));
   }
   moved_bytes_ = 0;
@@ -163,33 +163,20 @@ void MappedAllocator::grow_pages(MappedLane& lane) {
 
 // Null when there are no addresses for a new lane.
 MappedLane* MappedAllocator::lane_of(Stream stream) {
-  for (MappedLane* lane : own_lanes_) {
-    if (lane->stream() == stream) return lane;
-  }
-  auto made = std::make_unique<MappedLane>(memory_, pages_, stream, addresses_, page_bytes_);
+  if (MappedLane* known = lanes_.find(stream)) return known;
+  auto made = std::make_unique<MappedLane>(lanes_, memory_, pages_, stream, addresses_, page_bytes_);
   if (made->small.base == nullptr || made->large.front()->base == nullptr) return nullptr;
   made->for_each_space([this](MappedSpace& space) { pages_.add(space); });
-  own_lanes_.reserve(own_lanes_.size() + 1);
   MappedLane* lane = made.get();
   add_lane(std::move(made));
-  own_lanes_.push_back(lane);
+  lanes_.add(*lane);
   return lane;
 }
 
-// Lanes have clocks of their own. Anything a lane frees after this is later than what any lane freed before
-// (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978).
-void MappedAllocator::compare_clocks() noexcept {
-  const int64_t before = now_;
-  for (MappedLane* lane : own_lanes_) {
-    if (lane->now > before) lane->active_at = lane->now;
-    now_ = std::max(now_, lane->now);
-  }
-  for (MappedLane* lane : own_lanes_) lane->now = now_;
-}
-
 void MappedAllocator::wait_for_streams() {
-  for (const MappedLane* lane : own_lanes_) device_.streams().record_event(lane->stream())->wait();
-  waited_at_ = now_;
+  lanes_.for_each_freed_since(
+      [&](const MappedLane& lane) { device_.streams().record_event(lane.stream())->wait(); });
+  waited_at_ = lanes_.now();
 }
 
 }  // namespace headroom

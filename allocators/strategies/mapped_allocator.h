@@ -8,6 +8,7 @@
 
 #include "allocators/allocator.h"
 #include "allocators/strategies/mapped_lane.h"
+#include "allocators/strategies/mapped_lanes.h"
 #include "allocators/strategies/mapped_pages.h"
 #include "allocators/strategies/strategy_options.h"
 
@@ -47,17 +48,12 @@ class MappedAllocator final : public Allocator {
   Block allocate_with_pages(MappedLane& lane, int64_t bytes, Reach reach);
   Block allocate_with_pages(MappedLane& lane, MappedSpace& space, int64_t bytes, Reach reach);
   void grow_pages(MappedLane& lane);
-  void look_for_idle(const MappedLane& lane, Reach reach, int32_t calls_in_place_of_another);
-  void forget_idle();
-  MappingCalls calls_to_bring(const MappedSpace& space, int64_t spread);
+  void look_for_idle(MappedLane& lane, Reach reach);
+  void note_idle(MappedPages::Index page);
+  MappingCalls calls_to_bring(MappedSpace& space, int64_t spread, int32_t calls_in_place_of_another);
   bool can_create(int64_t bytes) const;
-  // The driver calls for mapping memory at an address with that page (or kNone); 0 if the page is idle
-  // elsewhere, because it is still mapped there.
-  int32_t& calls_for(MappedPages::Index page) { return calls_for_[static_cast<size_t>(page + 1)]; }
-  bool is_idle(MappedPages::Index page) { return any_idle_ && calls_for(page) == 0; }
-  void no_longer_idle(MappedPages::Index page) {
-    if (any_idle_) calls_for(page) = calls_in_place_of_another_;
-  }
+  bool is_idle(MappedPages::Index page) const { return is_idle_[static_cast<size_t>(page)]; }
+  void no_longer_idle(MappedPages::Index page) { is_idle_[static_cast<size_t>(page)] = false; }
   void return_pages(MappedSpace& space);
   bool collect_pages(MappedSpace& space, int64_t count);
   bool create_pages(int64_t page_bytes, int64_t count);
@@ -66,7 +62,6 @@ class MappedAllocator final : public Allocator {
   MappedSpace& with_oldest_idle();
   int64_t spare_pages(int64_t page_bytes) const;
   int64_t movable_bytes(std::span<MappedLane* const> lanes) const;
-  void compare_clocks() noexcept;
   void wait_for_streams();
 
   Device& device_;
@@ -75,19 +70,18 @@ class MappedAllocator final : public Allocator {
   const bool page_may_grow_;
   const int64_t addresses_;  // bytes of one range
   MappedPages pages_;
-  std::vector<MappedLane*> own_lanes_;
+  MappedLanes lanes_;
   // State of the current request:
-  std::vector<MappedLane*> within_reach_;
-  int32_t calls_in_place_of_another_ = 0;
-  bool any_idle_ = false;              // whether a page within reach is idle
-  std::vector<int32_t> calls_for_;     // by page
-  std::vector<Stream> followed_;       // its stream waits for these
-  std::vector<int32_t> calls_before_;  // as in MappingCalls
+  std::vector<MappedLane*> within_reach_;  // but for lanes without idle pages
+  bool is_all_within_reach_ = false;
+  std::vector<MappedPages::Index> idle_;  // the pages within reach that were idle at its begin
+  std::vector<bool> is_idle_;             // by page, whether it still is
+  std::vector<Stream> followed_;          // its stream waits for these
+  CountedBits free_;                      // as in MappingCalls
   std::vector<PageRow> free_rows_;
   std::vector<PageRow> missing_rows_;  // under the block
   std::vector<int64_t> missing_pages_;
   std::vector<MappedPages::Index> settling_;  // under the missing pages
-  int64_t now_ = 0;                           // the latest time of any lane when they were last compared
   int64_t waited_at_ = 0;                     // work on blocks freed by then is done
   int requests_settled_ = 0;                  // requests that moved pages since one took a new page
   int64_t moved_bytes_ = 0;                   // by driver calls, since pages last grew

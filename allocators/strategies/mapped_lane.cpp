@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "allocators/strategies/mapped_lanes.h"
 #include "runtime/base/bytes.h"
 
 namespace headroom {
@@ -18,10 +19,12 @@ uint64_t request_of(int64_t bytes, int64_t live_bytes) {
 
 }  // namespace
 
-MappedLane::MappedLane(VirtualMemory& memory, MappedPages& pages, Stream stream, int64_t addresses,
-                       int64_t page_bytes)
+MappedLane::MappedLane(MappedLanes& lanes, VirtualMemory& memory, MappedPages& pages, Stream stream,
+                       int64_t addresses, int64_t page_bytes)
     : StreamLane(stream),
       small(memory, stream, addresses, page_bytes, MappedRange::Fit::kBest),
+      lanes_(lanes),
+      time_of_all_(lanes.now()),
       pages_(pages) {
   large.push_back(
       std::make_unique<MappedSpace>(memory, stream, addresses, page_bytes, MappedRange::Fit::kFirst));
@@ -62,7 +65,7 @@ MemoryBlock MappedLane::bring_back(MappedSpace& space, int64_t bytes) {
   space.range.occupy(place, bytes, missing_);
   bool done = true;
   try {
-    for (const PageRow& row : missing_) done = done && pages_.bring_back(space, row, now);
+    for (const PageRow& row : missing_) done = done && pages_.bring_back(space, row, now());
   } catch (...) {
     undo(space, offset, bytes);
     throw;
@@ -76,12 +79,12 @@ int64_t MappedLane::give_back(void* pointer, int64_t bytes) noexcept {
   if (space == nullptr) return 0;
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
   const int64_t offset = static_cast<char*>(pointer) - space->base;
-  const MappedRange::Index piece = space->range.give_back(offset, rounded, ++now);
+  const MappedRange::Index piece = space->range.give_back(offset, rounded, tick());
   if (piece == MappedRange::kNone) return 0;
   live_bytes_ -= rounded;
   if (space->lent == 0) return rounded;
   try {
-    pages_.send_home(*space, space->range.idle_under(piece, offset, rounded), now);
+    pages_.send_home(*space, space->range.idle_under(piece, offset, rounded), now());
   } catch (const std::bad_alloc&) {  // they stay where they are
   }
   return rounded;
@@ -95,8 +98,8 @@ inline MappedSpace* MappedLane::space_with(const void* pointer, int64_t bytes) {
   return nullptr;
 }
 
-bool MappedLane::has(const void* pointer, int64_t bytes) {
-  return space_with(pointer, bytes) != nullptr;
+void MappedLane::note_calls() noexcept {
+  lanes_.note(*this);
 }
 
 bool MappedLane::is_repeated(const MappedSpace& space, int64_t bytes) const {
@@ -109,7 +112,7 @@ void MappedLane::remember(MappedSpace& space, int64_t bytes, int64_t offset) {
 }
 
 void MappedLane::undo(MappedSpace& space, int64_t offset, int64_t bytes) noexcept {
-  space.range.give_back(offset, bytes, now);
+  space.range.give_back(offset, bytes, now());
   const auto [first, count] = space.pages_under(offset, bytes);
   for (int64_t at = first; at < first + count; ++at) {
     if (!pages_.is_in_place(space, at)) space.range.unmap(at, 1);

@@ -2,6 +2,8 @@
 // pages move between lanes. Serves requests that need no driver call and no other lane. Knows no device.
 #pragma once
 
+#include <algorithm>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -10,22 +12,24 @@
 
 namespace headroom {
 
+class MappedLanes;
+
 class MappedLane final : public StreamLane {
  public:
   // Blocks up to this size have a range of their own, because they would pin pages among large blocks.
   static constexpr int64_t kSmallBytes = MappedRange::kSmallestOfFirstFit;
 
   // `addresses` and `page_bytes` are those of one range. If `small` or the first of `large` has no base, the
-  // process has no addresses left.
-  MappedLane(VirtualMemory& memory, MappedPages& pages, Stream stream, int64_t addresses, int64_t page_bytes);
+  // process has no addresses left. `lanes` must outlive this.
+  MappedLane(MappedLanes& lanes, VirtualMemory& memory, MappedPages& pages, Stream stream, int64_t addresses,
+             int64_t page_bytes);
 
   // Succeeds where pages are in place, or where pages that were under such a block before can return.
   MemoryBlock take(int64_t bytes) override;
   int64_t give_back(void* pointer, int64_t bytes) noexcept override;
-  void note_repeat(int64_t) override { ++now; }
+  void note_repeat(int64_t) override { tick(); }
+  void note_calls() noexcept override;
 
-  // Whether the pointer is in this lane's range for that size.
-  bool has(const void* pointer, int64_t bytes);
   // Whether pages were moved under a block of that size before while as much was live: the program repeats.
   bool is_repeated(const MappedSpace& space, int64_t bytes) const;
   // Remembers where the allocator moves the pages for such a request. Throws std::bad_alloc.
@@ -44,14 +48,37 @@ class MappedLane final : public StreamLane {
 
   MappedSpace small;
   std::vector<std::unique_ptr<MappedSpace>> large;  // by page size
-  int64_t now = 0;        // counts frees, from the latest time of all lanes when they were last compared
-  int64_t active_at = 0;  // the last free here, as seen at such comparisons
+
+  // Counts frees, from the latest time of all lanes when they were last compared.
+  int64_t now() const { return std::max(own_time_, time_of_all_); }
+  // The time of the last free here.
+  int64_t own_time() const { return own_time_; }
+
+  // For MappedLanes.
+  struct Activity {
+    enum State : uint8_t {
+      kActive,
+      kQuiet,  // for long, with idle pages perhaps
+      kEmpty   // the same, without
+    };
+    State state = kActive;
+    int32_t number = 0;           // its stream's
+    bool is_noted = false;        // since lanes were last compared
+    bool is_freed_since = false;  // blocks were freed since streams were last waited for
+    int64_t freed_at = 0;         // the last free here, as seen when lanes were compared
+    std::list<MappedLane*>::iterator place;
+  };
+  Activity activity;
 
  private:
+  int64_t tick() { return own_time_ = now() + 1; }
   MemoryBlock take_in_place(MappedSpace& space, int64_t bytes);
   MemoryBlock bring_back(MappedSpace& space, int64_t bytes);
   MappedSpace* space_with(const void* pointer, int64_t bytes);
 
+  MappedLanes& lanes_;
+  const int64_t& time_of_all_;
+  int64_t own_time_ = 0;
   MappedPages& pages_;
   int64_t live_bytes_ = 0;
   std::vector<PageRow> missing_;  // under the current block

@@ -106,8 +106,7 @@ bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for
     if (address.page != kNone) end_mapping(there);
     if (!memory_.try_map(pointer_to(there), memory_of(page).block)) return false;
     count_(0);
-    mappings.push_back(there);
-    address.page = page;
+    note_mapped(page, space, place);
   }
   const MappedSpace* const home = space_of(at(page).home);
   const bool is_from_here = home != nullptr && home->stream == space.stream;
@@ -140,10 +139,16 @@ void MappedPages::map(MappedSpace& space, std::span<const int64_t> places, std::
     if (!memory_.try_map_run(pointer_to(where(space, places[first])), run_)) continue;
     for (size_t i = first; i < end; ++i) {
       count_(0);
-      memory_of(pages[i]).mappings.push_back(where(space, places[i]));
-      address_of(i).page = pages[i];
+      note_mapped(pages[i], space, places[i]);
     }
   }
+}
+
+// Its mappings have room for one more.
+void MappedPages::note_mapped(Index page, MappedSpace& space, int64_t place) noexcept {
+  memory_of(page).mappings.push_back(where(space, place));
+  space.addresses[static_cast<size_t>(place)].page = page;
+  space.has_page.set(place, true);
 }
 
 void MappedPages::forget_addresses() noexcept {
@@ -269,6 +274,7 @@ void MappedPages::unmap(Index page, Where mapping) noexcept {
   MappedSpace::Address& address = address_at(mapping);
   address.page = kNone;
   address.is_abroad = false;
+  space_of(mapping)->has_page.set(number_of(mapping), false);
   if (at(page).home != mapping) return;
   at(page).home = at(page).place;
   if (at(page).place == kNowhere) return;

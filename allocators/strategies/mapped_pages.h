@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "allocators/blocks/counted_bits.h"
 #include "allocators/strategies/mapped_range.h"
 #include "runtime/device/stream.h"
 #include "runtime/device/virtual_memory.h"
@@ -41,6 +42,13 @@ struct MappedSpace {
     return {first, (offset + block_bytes - 1) / page_bytes + 1 - first};
   }
 
+  // Makes room in `addresses`. Throws std::bad_alloc.
+  void use_up_to(int64_t end) {
+    if (static_cast<size_t>(end) <= addresses.size()) return;
+    has_page.grow(end);
+    addresses.resize(static_cast<size_t>(end));
+  }
+
   VirtualMemory& memory;
   const Stream stream;
   const int64_t page_bytes, bytes;
@@ -48,6 +56,7 @@ struct MappedSpace {
   uint32_t number = 0;  // in MappedPages
   MappedRange range;
   std::vector<Address> addresses;  // up to the highest ever used
+  CountedBits has_page;            // which of them have a page mapped
   int64_t lent = 0;                // how many are lent
   // Offsets where pages were last moved under a block, by requested and live bytes.
   std::unordered_map<uint64_t, int64_t> places;
@@ -106,6 +115,13 @@ class MappedPages {
   bool bring_back(MappedSpace& space, const PageRow& row, int64_t now);
   bool is_in_place(const MappedSpace& space, int64_t at) const;
   const std::vector<Index>& spare() const { return spare_; }
+  // Calls visit(at) for each page of addresses in the space where the page is mapped.
+  template <class Visit>
+  void for_each_mapping(Index page, const MappedSpace& space, const Visit& visit) const {
+    for (const Where mapping : memory_of(page).mappings) {
+      if (mapping >> 32 == space.number) visit(number_of(mapping));
+    }
+  }
   int64_t bytes_of(Index page) const { return memory_of(page).block.bytes; }
   // The space of a page's place; null for a spare one.
   MappedSpace* space_of(Index page) const { return space_of(at(page).place); }
@@ -152,6 +168,7 @@ class MappedPages {
   }
   Run idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const;
   void move(MappedSpace& from, int64_t first, MappedSpace& to, const PageRow& row, int64_t now) noexcept;
+  void note_mapped(Index page, MappedSpace& space, int64_t place) noexcept;
   void take_place(MappedSpace& space, int64_t place, int64_t now) noexcept;
   void note_stream(Index page, Stream stream) noexcept;
   void unmap(Index page, Where mapping) noexcept;

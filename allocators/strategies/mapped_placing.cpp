@@ -6,8 +6,6 @@
 namespace headroom {
 namespace {
 
-// A lane is quiet when other lanes freed this many blocks since it last freed one: a few training steps.
-constexpr int64_t kQuietFor = 20'000;
 // While held memory grows, pages that move get a new home. This many requests in a row that moved pages
 // without a new one show that growth is over.
 constexpr int kRequestsToSettle = 3;
@@ -34,10 +32,12 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, int64_t 
 Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, MappedSpace& space, int64_t bytes,
                                                       Reach reach) {
   const bool is_repeated = lane.is_repeated(space, bytes);
-  look_for_idle(lane, reach, is_repeated ? kCallsInPlaceOfAnotherIfRepeated : kCallsInPlaceOfAnother);
+  look_for_idle(lane, reach);
   const int64_t movable = movable_bytes(within_reach_) / space.page_bytes;
   const int64_t spread = is_repeated ? kSpreadIfRepeated : kSpread;
-  const MappedRange::Place place = space.range.find_place(bytes, movable, calls_to_bring(space, spread));
+  const int32_t in_place_of_another = is_repeated ? kCallsInPlaceOfAnotherIfRepeated : kCallsInPlaceOfAnother;
+  const MappedRange::Place place =
+      space.range.find_place(bytes, movable, calls_to_bring(space, spread, in_place_of_another));
   if (place.offset < 0 || !can_create(place.new_pages * space.page_bytes)) return {};
   requests_settled_ = place.new_pages > 0 ? 0 : std::min(requests_settled_ + 1, kRequestsToSettle);
   const bool for_good = !is_repeated && requests_settled_ < kRequestsToSettle;
@@ -46,8 +46,7 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, MappedSp
   bool done = false;
   try {
     const auto [first, count] = space.pages_under(place.offset, bytes);
-    const auto end = static_cast<size_t>(first + count);
-    if (end > space.addresses.size()) space.addresses.resize(end);
+    space.use_up_to(first + count);
     for (int64_t at = first; at < first + count; ++at) {
       if (pages_.is_in_place(space, at)) no_longer_idle(space.addresses[static_cast<size_t>(at)].page);
     }
@@ -75,80 +74,68 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, MappedSp
 bool MappedAllocator::can_create(int64_t bytes) const {
   if (bytes <= 0) return true;
   if (bytes > reservable_bytes()) return false;
-  return within_reach_.size() == own_lanes_.size() || bytes <= device_.memory().info().free;
+  return is_all_within_reach_ || bytes <= device_.memory().info().free;
 }
 
 // Collects the idle pages within reach. Lanes keep their pages, because an exchange makes both wait: for the
 // lock on all, and one stream for the other.
-void MappedAllocator::look_for_idle(const MappedLane& lane, Reach reach, int32_t calls_in_place_of_another) {
+void MappedAllocator::look_for_idle(MappedLane& lane, Reach reach) {
   within_reach_.clear();
   followed_.clear();
-  calls_in_place_of_another_ = calls_in_place_of_another;
-  any_idle_ = false;
-  const auto note_idle = [&](MappedPages::Index page) {
-    if (!any_idle_) forget_idle();
-    any_idle_ = true;
-    calls_for(page) = 0;
-  };
+  for (const MappedPages::Index page : idle_) no_longer_idle(page);
+  idle_.clear();
+  is_idle_.resize(pages_.numbers());
+  is_all_within_reach_ = reach == Reach::kAll || lanes_.are_others_quiet(lane);
   // Pages that a failed allocation left spare may still be used on another stream.
-  if (!pages_.spare().empty() && now_ > waited_at_) wait_for_streams();
+  if (!pages_.spare().empty() && lanes_.now() > waited_at_) wait_for_streams();
   for (const MappedPages::Index page : pages_.spare()) note_idle(page);
-  for (MappedLane* each : own_lanes_) {
-    const bool is_quiet = now_ - each->active_at >= kQuietFor;
-    if (reach == Reach::kLane && each != &lane && !is_quiet) continue;
-    within_reach_.push_back(each);
-    each->for_each_space([&](const MappedSpace& space) {
+  lanes_.for_each_with_idle(lane, reach == Reach::kAll, [&](MappedLane& each) {
+    const size_t before = idle_.size();
+    each.for_each_space([&](const MappedSpace& space) {
       space.range.for_each_idle([&](int64_t first, int64_t count) {
         for (int64_t at = first; at < first + count; ++at) {
           note_idle(space.addresses[static_cast<size_t>(at)].page);
         }
       });
     });
-  }
+    if (idle_.size() > before) within_reach_.push_back(&each);
+    return idle_.size() > before;
+  });
+  // Pages that have been idle for as long come from the lane that came first.
+  std::sort(within_reach_.begin(), within_reach_.end(),
+            [](const MappedLane* a, const MappedLane* b) { return a->activity.number < b->activity.number; });
 }
 
-void MappedAllocator::forget_idle() {
-  calls_for_.assign(pages_.numbers() + 1, calls_in_place_of_another_);
-  calls_for(MappedPages::kNone) = 1;
+void MappedAllocator::note_idle(MappedPages::Index page) {
+  idle_.push_back(page);
+  is_idle_[static_cast<size_t>(page)] = true;
 }
 
-// The driver calls for mapping memory at each address of the space: 0 where its page is idle elsewhere.
-MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space, int64_t spread) {
+// The driver calls for mapping memory at each address of the space: none where the page mapped there is idle
+// elsewhere.
+MappingCalls MappedAllocator::calls_to_bring(MappedSpace& space, int64_t spread,
+                                             int32_t calls_in_place_of_another) {
   const auto pages = static_cast<int64_t>(space.addresses.size());
   const bool has_spread = pages * space.page_bytes > spread * pages_.held_bytes();
-  const int32_t behind = has_spread ? calls_in_place_of_another_ : 1;
-  // A growing program skips the rest, which looks at all pages.
-  if (!any_idle_ && space.range.is_mapped_up_to(pages)) return {.behind = behind};
-  if (!any_idle_) forget_idle();
-  calls_before_.resize(space.addresses.size() + 1);
-  free_rows_.clear();
-  // The longest loop of a request, so it reads nothing through `this`.
-  const MappedSpace::Address* address = space.addresses.data();
-  const int32_t* const calls_for_page = calls_for_.data() + 1;
-  int32_t* before = calls_before_.data();
-  int32_t sum = 0;
-  bool was_free = false;
-  for (int64_t at = 0; at < pages; ++at, ++address) {
-    const int32_t calls = calls_for_page[address->page];
-    *before++ = sum;
-    sum += calls;
-    if ((calls == 0) == was_free) continue;
-    was_free = !was_free;
-    if (was_free) {
-      free_rows_.push_back({at, pages - at});
-    } else {
-      free_rows_.back().count = at - free_rows_.back().first;
-    }
+  const int32_t behind = has_spread ? calls_in_place_of_another : 1;
+  // A growing program skips the rest.
+  if (idle_.empty() && space.range.is_mapped_up_to(pages)) return {.behind = behind};
+  free_.reset(pages);
+  for (const MappedPages::Index page : idle_) {
+    pages_.for_each_mapping(page, space, [&](int64_t at) { free_.set(at, true); });
   }
-  *before = sum;
-  return {calls_before_, behind, free_rows_};
+  free_.count();
+  space.has_page.count();
+  free_rows_.clear();
+  free_.for_each_run([&](int64_t first, int64_t count) { free_rows_.push_back({first, count}); });
+  return {pages, &space.has_page, &free_, calls_in_place_of_another, behind, free_rows_};
 }
 
 // Moves missing pages back that are idle elsewhere and still mapped here.
 void MappedAllocator::return_pages(MappedSpace& space) {
   const auto comes_back = [&](size_t number) {
     const MappedPages::Index page = space.addresses[static_cast<size_t>(missing_pages_[number])].page;
-    return !is_idle(page) ? MappedPages::kNone : page;
+    return page != MappedPages::kNone && is_idle(page) ? page : MappedPages::kNone;
   };
   for (size_t i = 0; i < missing_pages_.size();) {
     const MappedPages::Index page = comes_back(i);
@@ -166,7 +153,7 @@ void MappedAllocator::return_pages(MappedSpace& space) {
         if (!is_beside) break;
       }
       take_over(*from, space);
-      pages_.lift(*from, first, static_cast<int64_t>(count), now_);
+      pages_.lift(*from, first, static_cast<int64_t>(count), lanes_.now());
     }
     for (; count > 0; --count, ++i) {
       const auto at = static_cast<size_t>(missing_pages_[i]);
@@ -196,7 +183,7 @@ bool MappedAllocator::collect_pages(MappedSpace& space, int64_t count) {
       return pages_.bytes_of(page) != page_bytes;
     });
     if (other != spare.end()) {
-      if (now_ > waited_at_) wait_for_streams();
+      if (lanes_.now() > waited_at_) wait_for_streams();
       given_back += pages_.bytes_of(*other);
       pages_.release(*other);
       continue;
@@ -205,7 +192,7 @@ bool MappedAllocator::collect_pages(MappedSpace& space, int64_t count) {
     const int64_t wanted = (missing * page_bytes - given_back - 1) / from.page_bytes + 1;
     const auto idle = from.range.oldest_idle_pages(wanted);
     take_over(from, space);
-    pages_.lift(from, idle.first, idle.count, now_);
+    pages_.lift(from, idle.first, idle.count, lanes_.now());
     moved_bytes_ += idle.count * from.page_bytes;
   }
 }
@@ -239,7 +226,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
     const int64_t at = missing_pages_[i];
     if (pages_.settle(page, space, at, for_good)) continue;
     // The driver, or the host kernel of a simulated one, may have too many mappings.
-    if (now_ > waited_at_) wait_for_streams();
+    if (lanes_.now() > waited_at_) wait_for_streams();
     pages_.forget_addresses();
     if (!pages_.settle(page, space, at, for_good)) return false;
   }
@@ -248,7 +235,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
 
 // Makes the stream of `to` wait for work on pages of `from`.
 void MappedAllocator::take_over(MappedSpace& from, const MappedSpace& to) {
-  if (from.stream == to.stream || now_ <= waited_at_) return;
+  if (from.stream == to.stream || lanes_.now() <= waited_at_) return;
   if (std::find(followed_.begin(), followed_.end(), from.stream) != followed_.end()) return;
   followed_.push_back(from.stream);
   follow(to.stream, from.stream);

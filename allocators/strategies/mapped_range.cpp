@@ -96,8 +96,8 @@ MappedRange::Place MappedRange::best_of_sorted(int64_t bytes, int64_t idle_pages
           consider(end_of_row * page_bytes_ - bytes);
         }
       }
-      const auto known = static_cast<int64_t>(calls.before.size()) - 1;
-      if (known > first_page) consider(known * page_bytes_);  // the first page that never had memory
+      // The first page that never had memory.
+      if (calls.known > first_page) consider(calls.known * page_bytes_);
     }
   }
   return best;
@@ -119,12 +119,6 @@ MappedRange::Place MappedRange::place_at(int64_t offset, int64_t bytes, std::vec
 }
 
 void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const {
-  const auto known = static_cast<int64_t>(calls.before.size()) - 1;
-  const auto calls_up_to = [&](int64_t page) -> int64_t {
-    if (known < 0) return page * calls.behind;
-    return calls.before[static_cast<size_t>(std::min(page, known))] +
-           std::max<int64_t>(0, page - known) * calls.behind;
-  };
   const int64_t begin = round_down(place.offset), end = round_up(place.offset + bytes);
   int64_t idle_beneath = 0;
   for (Index index = piece_at(place.run, place.offset); index != kNone && at(index).offset < end;
@@ -138,7 +132,7 @@ void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages, const Ma
       continue;
     }
     place.missing_pages += pages;
-    place.calls += calls_up_to(to / page_bytes_) - calls_up_to(from / page_bytes_);
+    place.calls += calls.before(to / page_bytes_) - calls.before(from / page_bytes_);
   }
   place.new_pages = std::max<int64_t>(0, place.missing_pages - (idle_pages - idle_beneath));
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "allocators/blocks/counted_bits.h"
 #include "allocators/blocks/first_fit_list.h"
 #include "allocators/blocks/size_bins.h"
 
@@ -19,12 +20,23 @@ struct PageRow {
   int64_t first = 0, count = 0;
 };
 
-// The driver calls for bringing memory to pages: the sum for all pages before each page and before the one
-// past the last; the calls for each page after those; and the rows of pages that take none.
+// The driver calls for bringing memory to pages of addresses.
 struct MappingCalls {
-  std::span<const int32_t> before = {};
-  int32_t behind = 1;
-  std::span<const PageRow> free_rows = {};
+  int64_t known = 0;                        // what follows is about the first ones
+  const CountedBits* mapped = nullptr;      // where a page is mapped
+  const CountedBits* free = nullptr;        // where that page takes no call
+  int32_t in_place_of_another = 1;          // where it does
+  int32_t behind = 1;                       // each page after the known ones
+  std::span<const PageRow> free_rows = {};  // the same as `free`
+
+  // For all pages before that one.
+  int64_t before(int64_t page) const {
+    const int64_t within = std::min(page, known);
+    const int64_t behind_known = (page - within) * behind;
+    if (within == 0) return behind_known;
+    const int64_t all = mapped->before(within), free_ones = free->before(within);
+    return behind_known + (all - free_ones) * in_place_of_another + (within - all);
+  }
 };
 
 // Offsets and sizes of blocks are multiples of 512 B. Functions that throw std::bad_alloc change nothing

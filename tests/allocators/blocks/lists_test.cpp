@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocators/blocks/counted_bits.h"
 #include "allocators/blocks/first_fit_list.h"
 #include "allocators/blocks/offset_table.h"
 #include "allocators/blocks/size_bins.h"
@@ -110,6 +111,37 @@ TEST(OffsetTable, FindsWhatWasPutInAndNothingElse) {
     const int64_t asked = random.below(3000) * SizeBins::kUnit;
     const auto found = plain.find(asked);
     ASSERT_EQ(table.find(asked), found == plain.end() ? OffsetTable::kNone : found->second) << "step " << i;
+  }
+}
+
+TEST(CountedBits, CountsAndFindsRunsAsAPlainArrayDoes) {
+  Random random(9);
+  for (const int64_t size : {1, 63, 64, 65, 128, 1000}) {
+    CountedBits bits;
+    bits.reset(size / 2);
+    bits.grow(size);
+    std::vector<bool> model(static_cast<size_t>(size));
+    for (int step = 0; step < 300; ++step) {
+      const int64_t first = random.below(size), count = 1 + random.below(size - first);
+      const bool value = random.below(2) == 0;
+      for (int64_t at = first; at < first + count; ++at) {
+        bits.set(at, value);
+        model[static_cast<size_t>(at)] = value;
+      }
+      bits.count();
+      int64_t before = 0;
+      std::vector<bool> runs(model.size());
+      bits.for_each_run([&](int64_t from, int64_t length) {
+        ASSERT_LE(from + length, size);
+        ASSERT_TRUE(from == 0 || !model[static_cast<size_t>(from - 1)]) << "a run begins before " << from;
+        std::fill_n(runs.begin() + from, length, true);
+      });
+      ASSERT_EQ(runs, model);
+      for (int64_t at = 0; at <= size; ++at) {
+        ASSERT_EQ(bits.before(at), before);
+        if (at < size && model[static_cast<size_t>(at)]) ++before;
+      }
+    }
   }
 }
 
