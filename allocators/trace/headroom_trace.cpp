@@ -8,6 +8,7 @@
 #include "allocators/trace/formats.h"
 #include "allocators/trace/trace_builder.h"
 #include "allocators/trace/trace_format.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom {
 namespace {
@@ -136,10 +137,10 @@ class TraceLines {
 
  private:
   void add_name(std::string_view name) {
-    name_bytes_ += name.size();
-    if (names_.size() > TraceBuilder::kMaxNames || name_bytes_ > TraceBuilder::kMaxNameBytes) {
-      throw InvalidArgument(fmt::format("more than {} names or {} bytes of names", TraceBuilder::kMaxNames,
-                                        TraceBuilder::kMaxNameBytes));
+    name_bytes_ += name.size() + TraceBuilder::kBytesBesideName;
+    if (name_bytes_ > TraceBuilder::kMaxNameBytes) {
+      throw InvalidArgument(fmt::format("{} names take more than {}", names_.size(),
+                                        format_bytes(static_cast<int64_t>(TraceBuilder::kMaxNameBytes))));
     }
     names_.emplace_back(name);
   }

@@ -6,11 +6,17 @@
 #include <cstddef>
 #include <iterator>
 
+#include "runtime/base/bytes.h"
+
 namespace headroom {
 namespace {
 
-constexpr size_t kMaxValues = size_t{1} << 28;
-constexpr uint64_t kMaxCharacters = uint64_t{1} << 30;
+// What a pickle may take of memory: any some, and above that what its size justifies. Snapshots of PyTorch
+// take 5 bytes for each of theirs, and 80 to 120 for each of gzip's.
+constexpr size_t kFreeBytes = size_t{1} << 27, kMaxBytes = size_t{3} << 30;
+constexpr size_t kBytesPerByte = 16, kBytesPerStoredByte = 256;
+// Beside the values of a container, which lie in a block of the heap.
+constexpr size_t kBlockBytes = 16;
 
 // Opcodes of Python's pickletools, by the names they have there.
 enum Opcode : uint8_t {
@@ -77,8 +83,8 @@ bool Pickle::step(uint8_t opcode) {
     case kStop:
       return false;
     case kMark:
+      count_bytes(sizeof(size_t));
       marks_.push_back(stack_.size());
-      count_values(1);
       break;
     case kPop:
       pop();
@@ -88,8 +94,8 @@ bool Pickle::step(uint8_t opcode) {
       break;
     case kDup:
       stack_.push_back(pop());
+      count_bytes(sizeof(Value));
       stack_.push_back(stack_.back());
-      count_values(1);
       break;
     case kNone:
       push(Kind::kNone, 0);
@@ -177,27 +183,29 @@ bool Pickle::step(uint8_t opcode) {
 }
 
 void Pickle::push(Kind kind, int64_t payload) {
-  count_values(1);
+  count_bytes(sizeof(Value));
   stack_.push_back({kind, payload});
 }
 
 void Pickle::push_integer(int64_t integer) {
   constexpr int64_t kLarge = int64_t{1} << (63 - Value::kKindBits);
   if (-kLarge <= integer && integer < kLarge) return push(Kind::kInteger, integer);
+  count_bytes(sizeof(int64_t));
   push(Kind::kLargeInteger, std::ssize(large_integers_));
   large_integers_.push_back(integer);
 }
 
 void Pickle::push_text(uint64_t length) {
-  if (length > kMaxCharacters - characters_.size()) input_.fail_at_byte("more than 1 GiB of text");
   const size_t begin = characters_.size();
   // In pieces, so that a length alone takes no memory.
   for (uint64_t left = length; left > 0;) {
     const auto piece = static_cast<size_t>(std::min<uint64_t>(left, 1 << 16));
+    count_bytes(piece);
     characters_.resize(characters_.size() + piece);
     input_.read(characters_.data() + characters_.size() - piece, static_cast<int64_t>(piece));
     left -= piece;
   }
+  count_bytes(sizeof(Text));
   push(Kind::kText, std::ssize(texts_));
   texts_.push_back({begin, static_cast<size_t>(length)});
 }
@@ -222,8 +230,9 @@ void Pickle::push_long(uint64_t length) {
 // Replaces the values on the stack from `from` on by a container of them.
 void Pickle::push_container(Kind kind, size_t from) {
   const auto begin = stack_.begin() + static_cast<ptrdiff_t>(from);
+  const size_t values = stack_.size() - from;
+  count_bytes(sizeof(containers_[0]) + (values > 0 ? kBlockBytes : 0) + values * sizeof(Value));
   containers_.emplace_back(begin, stack_.end());
-  count_values(stack_.size() - from + 2);
   stack_.erase(begin, stack_.end());
   push(kind, std::ssize(containers_) - 1);
 }
@@ -248,7 +257,7 @@ void Pickle::append(size_t from) {
   if (from == 0 || from > stack_.size() || stack_[from - 1].kind() != Kind::kList) {
     input_.fail_at_byte("the pickle appends to a value that is no list");
   }
-  count_values(stack_.size() - from);
+  count_bytes((stack_.size() - from) * sizeof(Value));
   std::vector<Value>& list = containers_[stack_[from - 1].position()];
   list.insert(list.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
   stack_.resize(from);
@@ -259,7 +268,7 @@ void Pickle::set_items(size_t from) {
       stack_[from - 1].kind() != Kind::kDictionary) {
     input_.fail_at_byte("the pickle sets items of a value that is no dictionary");
   }
-  count_values(stack_.size() - from);
+  count_bytes((stack_.size() - from) * sizeof(Value));
   std::vector<Value>& items = containers_[stack_[from - 1].position()];
   items.insert(items.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
   stack_.resize(from);
@@ -268,21 +277,32 @@ void Pickle::set_items(size_t from) {
 void Pickle::put(uint64_t position) {
   if (stack_.empty()) input_.fail_at_byte("the pickle pops from an empty stack");
   // Writers count up from 0, so there are at most as many positions as bytes.
-  const auto most = std::min<uint64_t>(static_cast<uint64_t>(input_.at_bytes()), kMaxValues);
-  if (position > most) input_.fail_at_byte("a wrong memo position");
-  if (position >= memo_.size()) memo_.resize(position + 1);
+  if (position > static_cast<uint64_t>(input_.at_bytes())) input_.fail_at_byte("a wrong memo position");
+  if (position >= memo_.size()) {
+    count_bytes((position + 1 - memo_.size()) * sizeof(Value));
+    memo_.resize(position + 1);
+  }
   memo_[position] = stack_.back();
 }
 
 void Pickle::get_memo(uint64_t position) {
   if (position >= memo_.size()) input_.fail_at_byte("a wrong memo position");
-  count_values(1);
+  count_bytes(sizeof(Value));
   stack_.push_back(memo_[position]);
 }
 
-void Pickle::count_values(size_t more) {
-  values_ += more;
-  if (values_ > kMaxValues) input_.fail_at_byte("more than 2^28 values");
+// Before they are taken.
+void Pickle::count_bytes(size_t more) {
+  bytes_ += more;
+  if (bytes_ <= kFreeBytes) return;
+  const size_t above = bytes_ - kFreeBytes;
+  const auto read = static_cast<size_t>(input_.at_bytes());
+  const auto stored = static_cast<size_t>(input_.stored_bytes());
+  if (bytes_ <= kMaxBytes && above / kBytesPerByte <= read && above / kBytesPerStoredByte <= stored) return;
+  input_.fail_at_byte(fmt::format("the pickle takes {} of memory{}{}",
+                                  format_bytes(static_cast<int64_t>(bytes_)),
+                                  bytes_ <= kMaxBytes ? ", far more than a snapshot of its size" : "",
+                                  stored < read ? "; if it is one, gunzip it first" : ""));
 }
 
 uint64_t Pickle::little_endian(int bytes) {

@@ -39,7 +39,7 @@ class Pickle {
   };
 
   // Reads the whole pickle. Throws InvalidArgument with the byte for one that is incomplete, malformed, not
-  // plain data, or larger than 2^28 values or 1 GiB of text.
+  // plain data, or takes far more memory than a snapshot of the file's size.
   explicit Pickle(TraceInput& input);
 
   Value root() const { return root_; }
@@ -68,7 +68,7 @@ class Pickle {
   void set_items(size_t from);
   void put(uint64_t position);
   void get_memo(uint64_t position);
-  void count_values(size_t more);
+  void count_bytes(size_t more);
   uint64_t little_endian(int bytes);
 
   TraceInput& input_;
@@ -79,7 +79,7 @@ class Pickle {
   std::vector<Text> texts_;
   std::vector<int64_t> large_integers_;
   std::string characters_;  // of all texts
-  size_t values_ = 0;       // in containers
+  size_t bytes_ = 0;        // of memory taken by all of these
   Value root_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "allocators/trace/categorize.h"
@@ -11,6 +12,9 @@
 
 namespace headroom {
 namespace {
+
+// Excel begins text in UTF-8 with it.
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // What a pickle of a dictionary or list begins with before protocol 2, which put the protocol first.
 bool is_text_pickle(std::string_view start) {
@@ -22,7 +26,12 @@ bool is_text_pickle(std::string_view start) {
 
 std::vector<Trace> read_any(TraceInput& input, Moments moments) {
   std::vector<Trace> traces;
-  const std::string_view start = input.peek(64);
+  std::string_view start = input.peek(64);
+  if (start.starts_with(kByteOrderMark)) {
+    char mark[kByteOrderMark.size()];
+    input.read(mark, std::ssize(kByteOrderMark));
+    start = input.peek(64);
+  }
   if (start.starts_with(kCsvHeader) || start.starts_with("a,")) {
     traces.push_back(read_csv_trace(input));
   } else if (start.starts_with(kRmmHeader)) {

@@ -129,7 +129,7 @@ class DeviceHistory {
           continue;
         }
         // Some versions give the rounded size with a free, so it is not compared.
-        what == Action::kAllocate ? builder.allocate(address, number(event, "size"), context)
+        what == Action::kAllocate ? builder.allocate(address, block_bytes(event), context)
                                   : builder.free(address, 0, context);
         stacks.push_back(builder.name(stack.text));
       } catch (const InvalidArgument& error) {
@@ -254,6 +254,17 @@ class DeviceHistory {
     return pickle_.integer(pickle_.get(dictionary, key));
   }
 
+  // A wrong file may say 1.5, 2^70 or nothing.
+  int64_t block_bytes(Value event) const {
+    const Value size = pickle_.get(event, "size");
+    if (size.kind() != Pickle::Kind::kInteger && size.kind() != Pickle::Kind::kLargeInteger) {
+      throw InvalidArgument(size.kind() == Pickle::Kind::kNone
+                                ? "a block without a size"
+                                : "the size of a block is no whole number of 1 to 2^60 bytes");
+    }
+    return pickle_.integer(size);
+  }
+
   int64_t time_ns(Value event) const {
     const int64_t us = number(event, "time_us");
     return us > 0 && us < INT64_MAX / 1000 ? us * 1000 : 0;
@@ -271,7 +282,7 @@ class DeviceHistory {
       const auto [at, is_new] = seen.try_emplace(address, false);
       if (what == Action::kFree && is_new) {
         before.push_back(
-            {address, number(event, "size"), static_cast<uint64_t>(number(event, "stream")), {}, 0});
+            {address, block_bytes(event), static_cast<uint64_t>(number(event, "stream")), {}, 0});
       }
       at->second = what == Action::kAllocate;
     }

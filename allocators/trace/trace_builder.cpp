@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
@@ -167,10 +168,10 @@ void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& c
 int32_t TraceBuilder::name(std::string_view name) {
   if (name.empty()) return 0;
   if (const auto known = names_.find(name); known != names_.end()) return known->second;
-  if (names_.size() == kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
-  name_bytes_ += name.size();
+  name_bytes_ += name.size() + kBytesBesideName;
   if (name_bytes_ > kMaxNameBytes) {
-    throw InvalidArgument(fmt::format("more than {} bytes of names", kMaxNameBytes));
+    throw InvalidArgument(fmt::format("{} names take more than {}", names_.size() + 1,
+                                      format_bytes(static_cast<int64_t>(kMaxNameBytes))));
   }
   const auto index = static_cast<int32_t>(trace_.names.size());
   names_.emplace(name, index);

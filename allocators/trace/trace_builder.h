@@ -38,8 +38,9 @@ struct TraceContext {
 // Functions that add throw InvalidArgument without file and line, which the reader adds.
 class TraceBuilder {
  public:
-  // Names beyond are refused, so that a small file cannot fill the memory.
-  static constexpr size_t kMaxNames = size_t{1} << 20, kMaxNameBytes = size_t{1} << 28;
+  // What names may take together, each its text and what a table needs beside it. More is refused, so that a
+  // small file cannot fill the memory.
+  static constexpr size_t kMaxNameBytes = size_t{1} << 29, kBytesBesideName = 128;
 
   TraceBuilder(std::string name, std::string format);
 

@@ -20,6 +20,9 @@ uint64_t parse(std::string_view text, int base, std::string_view what) {
   if (error == std::errc::result_out_of_range && stop == end) {
     throw InvalidArgument(fmt::format("{} '{}' is 2^64 or more", what, quoted_column(text)));
   }
+  if (text.size() > 1 && text[0] == '-' && text.find_first_not_of("0123456789", 1) == text.npos) {
+    throw InvalidArgument(fmt::format("{} '{}' must not be negative", what, quoted_column(text)));
+  }
   if (error != std::errc() || stop != end) {
     throw InvalidArgument(fmt::format("{} '{}' is not a number", what, quoted_column(text)));
   }

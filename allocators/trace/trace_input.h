@@ -36,6 +36,8 @@ class TraceInput {
 
   const std::string& path() const { return file_.path(); }
   int64_t at_bytes() const { return at_; }  // bytes read
+  // Bytes of the file behind them: fewer where it is gzipped.
+  int64_t stored_bytes() const { return file_.stored_bytes(); }
   // Throw InvalidArgument with the file, the line or byte, and `why`.
   [[noreturn]] void fail(std::string_view why) const { file_.fail(why); }
   [[noreturn]] void fail_at_line(std::string_view why) const;

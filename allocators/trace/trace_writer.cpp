@@ -21,7 +21,10 @@ constexpr size_t kMaxLineBytes = 8 + 3 * kMaxTraceStackBytes;
 // A killed program loses at most the events of this time.
 constexpr int64_t kFlushNs = 500'000'000;
 // Further names stay empty, as in a program that invents new ones at each step.
-constexpr size_t kMaxNamesKept = size_t{1} << 19, kMaxNameBytesKept = TraceBuilder::kMaxNameBytes;
+constexpr size_t kMaxNamesKept = size_t{1} << 19, kMaxNameBytesKept = size_t{1} << 28;
+static_assert(kMaxNameBytesKept + kMaxNamesKept * TraceBuilder::kBytesBesideName <=
+                  TraceBuilder::kMaxNameBytes,
+              "what is written can be read");
 
 template <typename Number>
 char* put(char* to, Number number, int base = 10) {

@@ -216,6 +216,10 @@ std::optional<double> InputFile::share_read() const {
   return std::min(1.0, static_cast<double>(content_->stored_bytes()) / static_cast<double>(file_bytes_));
 }
 
+int64_t InputFile::stored_bytes() const {
+  return content_->stored_bytes();
+}
+
 void InputFile::fail(std::string_view why) const {
   throw InvalidArgument(fmt::format("{}: {}", path_, why));
 }

@@ -48,6 +48,9 @@ class InputFile {
   // How much of the file is read, 0 to 1; nothing of a pipe.
   std::optional<double> share_read() const;
 
+  // Bytes of the file, as it is stored, that the content so far took.
+  int64_t stored_bytes() const;
+
   const std::string& path() const { return path_; }
   // Throws InvalidArgument of one line: the file and `why`.
   [[noreturn]] void fail(std::string_view why) const;

@@ -69,6 +69,8 @@ TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {
   expect_small(read(kSmallCsv.substr(12)));
   expect_small(read(kSmallCsv.substr(0, kSmallCsv.size() - 1)));
   expect_small(read(gzipped(kSmallCsv)));
+  expect_small(read("\xef\xbb\xbf" + std::string(kSmallCsv)));  // as Excel saves it
+  expect_small(read("\xef\xbb\xbf" + std::string(kSmallCsv.substr(12))));
   std::string windows;
   for (const char c : kSmallCsv) windows += c == '\n' ? "\r\n" : std::string(1, c);
   expect_small(read(windows));
@@ -86,7 +88,9 @@ TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
       {"a,0,9223372036854775808\n", "trace:1: size of 9223372036854775808 bytes is 2^63 or more"},
       {"a,0,18446744073709551616\n", "trace:1: size '18446744073709551616' is 2^64 or more"},
       {"a,0," + two62 + "\n", "1 to 2^60 bytes"},
-      {"a,0,-5\n", "trace:1: size '-5' is not a number"},
+      {"a,0,-5\n", "trace:1: size '-5' must not be negative"},
+      {"a,0,-5x\n", "trace:1: size '-5x' is not a number"},
+      {"a,-1,5\n", "trace:1: id '-1' must not be negative"},
       {"a,0,5x\n", "trace:1: size '5x' is not a number"},
       {"a,,5\n", "trace:1: id '' is not a number"},
       {"a,0,5\x1b[2J\n", "trace:1: size '5\\x1b[2J' is not a number"},
@@ -341,7 +345,7 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
       {"\x80\x04]K\x01K\x01s"s, "sets items of a value that is no dictionary"},
       {"\x80\x04h\x05"s, "a wrong memo position"},
       {"\x80\x04Nr\xff\xff\xff\xff"s, "a wrong memo position"},
-      {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"s, "more than 1 GiB of text"},
+      {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"s, "the file ends too early"},
       {"\x80\x04X\xff\xff\xff\x3f"
        "abc"s,
        "the file ends too early"},
@@ -356,6 +360,55 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
     const std::string message = refusal(content);
     EXPECT_NE(message.find(expected), std::string::npos) << message << "\nexpected: " << expected;
   }
+}
+
+// An event of a snapshot whose size is the value that `size` pushes.
+std::string snapshot_with_size(const std::string& action, const std::string& size) {
+  const auto text = [](std::string_view word) {
+    return std::string("\x8c") + static_cast<char>(word.size()) + std::string(word);
+  };
+  return "\x80\x04}(" + text("segments") + "]" + text("device_traces") + "]](}(" + text("action") +
+         text(action) + text("addr") + "K\x10" + text("size") + size + "ueau.";
+}
+
+TEST(ReadTrace, ASizeThatIsNoWholeNumberIsNamedAsSuch) {
+  using namespace std::string_literals;
+  EXPECT_EQ(refusal(snapshot_with_size("alloc", "K\x05")), "");
+  const std::pair<std::string, std::string_view> cases[] = {
+      {"\x8a\x09\0\0\0\0\0\0\0\0\x40"s, "the size of a block is no whole number of 1 to 2^60 bytes"},  // 2^70
+      {"G\x3f\xf8\0\0\0\0\0\0"s, "the size of a block is no whole number of 1 to 2^60 bytes"},         // 1.5
+      {"G\x7f\xf8\0\0\0\0\0\0"s, "the size of a block is no whole number of 1 to 2^60 bytes"},         // nan
+      {"\x8c\x01x"s, "the size of a block is no whole number of 1 to 2^60 bytes"},
+      {"N"s, "a block without a size"},
+      {"J\xfb\xff\xff\xff"s, "a block of -5 bytes"},
+  };
+  for (const auto& [size, expected] : cases) {
+    for (const char* action : {"alloc", "free_completed"}) {
+      const std::string message = refusal(snapshot_with_size(action, size));
+      EXPECT_NE(message.find(expected), std::string::npos) << action << ": " << message;
+    }
+  }
+}
+
+TEST(ReadTrace, AMillionEventsMayHaveAsManyNamesAndMore) {
+  constexpr int kEvents = 1'000'000, kNames = 1'200'000;
+  std::string content = "headroom-trace 4\n";
+  for (int i = 1; i <= kNames; ++i) {
+    content += "n,op" + std::to_string(i) + "\n";
+    if (i > kEvents) continue;
+    content += "a,10,512,512,0,0," + std::to_string(i) + ",0,0,0,0,0\nf,10,0,0\n";
+  }
+  const Trace trace = read(content);
+  EXPECT_EQ(trace.blocks, kEvents);
+  EXPECT_EQ(trace.names.size(), kEvents + 1u);
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.events.back().op)], "");
+  EXPECT_EQ(trace.names.back(), "op" + std::to_string(kEvents));
+}
+
+TEST(ReadTrace, NamesThatNothingUsesDoNotFillTheMemory) {
+  std::string content = "headroom-trace 4\n";
+  for (int i = 0; i < 5'000'000; ++i) content += "n,\n";
+  EXPECT_NE(refusal(content).find("names take more than 512.00 MiB"), std::string::npos) << refusal(content);
 }
 
 TEST(TraceWriter, AFailedWriteIsReportedAtTheEnd) {
