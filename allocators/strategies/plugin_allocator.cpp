@@ -53,7 +53,11 @@ PluginAllocator::PluginAllocator(Device& device, const std::string& path, std::o
   }
   char error[256] = "";
   strategy_ = functions_->create(&driver_, options.c_str(), error, sizeof error);
-  if (strategy_ == nullptr) throw InvalidArgument(fmt::format("strategy plugin {}: {}", path, error));
+  if (strategy_ == nullptr) {
+    throw InvalidArgument(
+        fmt::format("strategy plugin {}: {}", path,
+                    *error == '\0' ? "its create() made no strategy and gave no reason" : error));
+  }
 }
 
 PluginAllocator::~PluginAllocator() {
@@ -63,6 +67,12 @@ PluginAllocator::~PluginAllocator() {
 Allocator::Block PluginAllocator::do_allocate(int64_t bytes, Stream stream) {
   Block block;
   block.pointer = functions_->allocate(strategy_, bytes, stream.handle, &block.bytes);
+  if (block.pointer != nullptr && block.bytes < bytes) {
+    functions_->deallocate(strategy_, block.pointer, bytes, stream.handle);
+    throw InvalidArgument(
+        fmt::format("strategy {}: it returned a block of {} bytes for a request of {} bytes", name(),
+                    block.bytes, bytes));
+  }
   return block;
 }
 

@@ -1,12 +1,12 @@
-/* A memory strategy as a plugin in C: one region, reserved at first use, that works like a stack. A block freed
- * in reverse order of allocation frees its memory at once, another one when all blocks above it are free. Build it
- * as a shared library and try
- *   train_mnist --device sim --strategy plugin=./libstack_strategy.so:region=256 */
+/* A memory strategy as a plugin in C: one region, reserved at first use, that works like a stack. A block
+ * freed in reverse order of allocation frees its memory at once, another one when all blocks above it are
+ * free. With an installed Headroom; in its source tree add -Iallocators and the folder:
+ *
+ *   cc -shared -fPIC stack_strategy.c -o stack.so && headroom compare --strategy plugin=./stack.so caching */
+#include <headroom_strategy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "allocators/headroom_strategy.h"
 
 enum { kMaxBlocks = 4096 };
 

@@ -74,4 +74,11 @@ foreach(device IN LISTS devices)
 endforeach()
 file(GLOB_RECURSE command ${PREFIX}/bin/headroom)
 run(${command} --version)
+
+# The example of a plugin, with the installed header and command.
+file(GLOB_RECURSE header ${PREFIX}/*/headroom_strategy.h)
+get_filename_component(include ${header} DIRECTORY)
+run(${CC} -std=c99 -Wall -Wextra -Werror -shared -fPIC -I${include} ${SOURCE}/examples/strategy_plugin/stack_strategy.c
+    -o ${FOLDER}/stack.so)
+run(${command} replay ${SOURCE}/tests/fuzz/seeds/trace.csv --strategy plugin=${FOLDER}/stack.so:region=256)
 file(REMOVE_RECURSE ${PREFIX} ${FOLDER})

@@ -14,6 +14,7 @@ namespace headroom {
 namespace {
 
 const std::string kPlugin = std::string("plugin=") + HEADROOM_STACK_STRATEGY;
+const std::string kFaultyPlugin = std::string("plugin=") + HEADROOM_FAULTY_PLUGIN;
 
 class PluginStrategy : public testing::Test {
  protected:
@@ -58,6 +59,28 @@ TEST_F(PluginStrategy, IsRefusedWithTheReason) {
   EXPECT_NE(failure_of("plugin=/no/such/library.so").find("/no/such/library.so"), std::string::npos);
   EXPECT_NE(failure_of("plugin=libm.so.6").find("headroom_strategy_v1"), std::string::npos);
   EXPECT_NE(failure_of(kPlugin + ":size=3").find("knows region=MIB, not 'size=3'"), std::string::npos);
+}
+
+TEST_F(PluginStrategy, WithoutAReasonOfItsOwnItIsRefusedInOneWholeSentence) {
+  EXPECT_EQ(failure_of(kFaultyPlugin + ":fault=silent"),
+            std::string("strategy plugin ") + HEADROOM_FAULTY_PLUGIN +
+                ": its create() made no strategy and gave no reason");
+}
+
+TEST_F(PluginStrategy, ABlockThatIsTooSmallIsRefusedAndGoesBack) {
+  const auto allocator = make_allocator(parse_strategy(kFaultyPlugin), device_.device());
+  for (int i = 0; i < 2; ++i) {
+    try {
+      allocator->allocate(1024);
+      FAIL() << "it was taken";
+    } catch (const InvalidArgument& error) {
+      const std::string message = error.what();
+      EXPECT_TRUE(message.ends_with("it returned a block of 768 bytes for a request of 1024 bytes"))
+          << message;
+    }
+    EXPECT_EQ(allocator->statistics().allocated.current, 0);
+    EXPECT_EQ(allocator->statistics().reserved.current, 0);
+  }
 }
 
 TEST_F(PluginStrategy, AFileOfThisFolderIsNamedWhereItsPathWasMeant) {
