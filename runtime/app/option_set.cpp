@@ -37,19 +37,25 @@ std::optional<std::string> environment(const std::string& variable) {
   return text == nullptr || *text == '\0' ? std::nullopt : std::optional<std::string>(text);
 }
 
+// What was given, for a message.
+std::string shown(std::string_view given) {
+  constexpr size_t kMaxShownBytes = 200;
+  return printable(given, kMaxShownBytes);
+}
+
 // The whole of `text` as a T in [low, high].
 template <typename T>
 T parse_number(const std::string& text, const std::string& origin, std::string_view kind, T low, T high) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
-    throw InvalidArgument(fmt::format("{}: '{}' is not {}", origin, text, kind));
+    throw InvalidArgument(fmt::format("{}: '{}' is not {}", origin, shown(text), kind));
   }
   if (error != std::errc() || !(value >= low && value <= high)) {  // this way round NaN is refused too
     const bool too_large = error != std::errc() && !text.starts_with('-');
     const bool below = high == std::numeric_limits<T>::max() && !too_large;
-    throw InvalidArgument(below ? fmt::format("{}: {} is below {}", origin, text, low)
-                                : fmt::format("{}: {} is not in [{}, {}]", origin, text, low, high));
+    throw InvalidArgument(below ? fmt::format("{}: {} is below {}", origin, shown(text), low)
+                                : fmt::format("{}: {} is not in [{}, {}]", origin, shown(text), low, high));
   }
   return value;
 }
@@ -69,15 +75,15 @@ std::string suggest_same_word(std::string_view word, std::span<const std::string
 
 [[noreturn]] void refuse_value(const std::string& text, const std::string& origin,
                                std::span<const std::string_view> known) {
-  throw InvalidArgument(
-      fmt::format("{}: unknown value '{}'; known: {}", origin, text, list_with_suggestion(text, known)));
+  throw InvalidArgument(fmt::format("{}: unknown value '{}'; known: {}", origin, shown(text),
+                                    list_with_suggestion(text, known)));
 }
 
 bool parse_switch(const std::string& given, const std::string& origin) {
   const std::string text = lowered(given);
   if (text == "true" || text == "1" || text == "yes" || text == "on") return true;
   if (text == "false" || text == "0" || text == "no" || text == "off") return false;
-  throw InvalidArgument(fmt::format("{}: '{}' is neither true nor false", origin, text));
+  throw InvalidArgument(fmt::format("{}: '{}' is neither true nor false", origin, shown(text)));
 }
 
 }  // namespace
@@ -315,7 +321,7 @@ void OptionSet::read_file_entries(const std::string& path) {
     if (option == nullptr && is_setting(entry.key)) continue;  // of another program
     if (option == nullptr) {
       const std::string_view nearest = suggest_nearest(entry.key, settings());
-      throw InvalidArgument(fmt::format("{}:{}: unknown key '{}'{}", path, entry.line, entry.key,
+      throw InvalidArgument(fmt::format("{}:{}: unknown key '{}'{}", path, entry.line, shown(entry.key),
                                         nearest.empty() ? "; --print-config lists the known ones"
                                                         : fmt::format("; did you mean '{}'?", nearest)));
     }

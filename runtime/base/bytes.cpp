@@ -15,8 +15,8 @@ namespace headroom {
 namespace {
 
 [[noreturn]] void refuse(std::string_view text, std::string_view what, std::string_view why) {
-  throw InvalidArgument(
-      fmt::format("{}: '{}' is not a size: {} (examples: 1048576, 64KiB, 512MiB, 1.5GiB)", what, text, why));
+  throw InvalidArgument(fmt::format("{}: '{}' is not a size: {} (examples: 1048576, 64KiB, 512MiB, 1.5GiB)",
+                                    what, printable(text, 80), why));
 }
 
 double unit_of(std::string_view text) {
@@ -45,7 +45,7 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
   }
   const std::string_view unit = trimmed(body.substr(static_cast<size_t>(end - body.data())));
   const double factor = unit_of(unit);
-  if (factor == 0) refuse(text, what, fmt::format("unknown unit '{}'", unit));
+  if (factor == 0) refuse(text, what, fmt::format("unknown unit '{}'", printable(unit, 80)));
   const double bytes = number * factor;
   if (!(bytes < std::ldexp(1.0, 60))) refuse(text, what, "it is too large");
   if (bytes != std::floor(bytes)) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -17,6 +18,12 @@ bool is_bare_key(char c) {
 }
 bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c));
+}
+
+// Text of the file for a message.
+std::string shown(std::string_view text) {
+  constexpr size_t kMaxShownBytes = 80;
+  return printable(text, kMaxShownBytes);
 }
 
 // One line, read from left to right.
@@ -41,12 +48,12 @@ class Line {
     entry.key = rest_[0] == '"' || rest_[0] == '\'' ? read_string() : read_while(is_bare_key);
     if (entry.key.empty()) fail("expected `key = value`");
     skip_blanks();
-    if (!take('=')) fail(fmt::format("expected '=' after '{}'", entry.key));
+    if (!take('=')) fail(fmt::format("expected '=' after '{}'", shown(entry.key)));
     skip_blanks();
-    if (at_end()) fail(fmt::format("'{}' has no value", entry.key));
+    if (at_end()) fail(fmt::format("'{}' has no value", shown(entry.key)));
     const bool quoted = rest_[0] == '"' || rest_[0] == '\'';
     entry.value = quoted ? read_string() : read_plain();
-    if (!at_end()) fail(fmt::format("unexpected text after the value of '{}'", entry.key));
+    if (!at_end()) fail(fmt::format("unexpected text after the value of '{}'", shown(entry.key)));
     return entry;
   }
 
@@ -99,7 +106,7 @@ class Line {
     if (text == "true" || text == "false") return text;
     if (!is_number(text)) {
       fail(fmt::format("'{}' is neither a number nor a boolean; put text in quotes",
-                       text.empty() ? rest_ : text));
+                       shown(text.empty() ? rest_ : text)));
     }
     std::string number = text;
     std::erase(number, '_');
@@ -152,7 +159,7 @@ std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view file) 
     TomlEntry entry = line.read_entry();
     for (const TomlEntry& before : entries) {
       if (before.key == entry.key)
-        line.fail(fmt::format("'{}' stands in line {} already", entry.key, before.line));
+        line.fail(fmt::format("'{}' stands in line {} already", shown(entry.key), before.line));
     }
     entries.push_back(std::move(entry));
   }

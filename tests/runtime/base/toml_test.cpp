@@ -63,6 +63,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadToml{"key = 2026-01-01",
                 "s.toml:2: '2026-01-01' is neither a number nor a boolean; put text in quotes"},
         BadToml{"key = [1]", "s.toml:2: '[1]' is neither a number nor a boolean; put text in quotes"},
+        BadToml{"key = " + std::string(100'000, '['), "s.toml:2: '" + std::string(80, '[') +
+                                                          "...' is neither a number nor a boolean; put "
+                                                          "text in quotes"},
+        BadToml{std::string(100'000, 'k'), "s.toml:2: expected '=' after '" + std::string(80, 'k') + "...'"},
         BadToml{"\nok = 2", "s.toml:3: 'ok' stands in line 1 already"}));
 
 TEST(TomlQuoted, IsReadBackAsItWas) {
