@@ -181,7 +181,7 @@ class TrainingOutput {
   void finish() {
     if (!log_.is_open()) return;
     log_.close();
-    if (!log_) throw InvalidArgument(fmt::format("log {}: could not be written completely", log_path_));
+    if (!log_) throw Error(fmt::format("log {}: could not be written completely", log_path_));
   }
 
  private:

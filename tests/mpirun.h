@@ -7,8 +7,8 @@
 
 namespace headroom {
 
-// `program` begins with an absolute path: PATH is empty, so that no test can come to need ssh, which version 4
-// looks for even where all ranks run on one host. OpenMPI refuses to run as root, or to run more ranks than
+// `program` begins with an absolute path: PATH is empty, so that no test can come to need ssh, which version
+// 4 looks for even where all ranks run on one host. OpenMPI refuses to run as root, or to run more ranks than
 // there are processors, unless told to; version 5 reads some settings from PRTE_MCA_*. Both copy between
 // processes by a system call that containers forbid, so that is off. No test needs a minute; timeout(1) ends
 // one that hangs. MPI itself leaks memory.
@@ -17,7 +17,8 @@ inline std::string mpirun_command(int ranks, const std::string& program) {
          "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=/bin/false "
          "OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe "
          "OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none "
-         "OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none " HEADROOM_MPIRUN " -np " +
+         "OMPI_MCA_btl_vader_single_copy_mechanism=none "
+         "OMPI_MCA_btl_sm_single_copy_mechanism=none " HEADROOM_MPIRUN " -np " +
          std::to_string(ranks) + " " + program;
 }
 

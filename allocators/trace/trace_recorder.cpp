@@ -50,7 +50,7 @@ class ReportingWriter {
   ~ReportingWriter() {
     try {
       writer_.close();
-    } catch (const InvalidArgument& error) {
+    } catch (const Error& error) {
       std::fputs(fmt::format("note: the trace is incomplete: {}\n", error.what()).c_str(), stderr);
       note_lost_output();
     }

@@ -217,7 +217,7 @@ void TraceWriter::close() {
   if (descriptor_ >= 0 && ::close(descriptor_) != 0 && error_ == 0) error_ = errno;
   descriptor_ = -1;
   if (error_ != 0) {
-    throw InvalidArgument(fmt::format("{}: cannot write it: {}", path_, std::strerror(error_)));
+    throw Error(fmt::format("{}: cannot write it: {}", path_, std::strerror(error_)));
   }
 }
 

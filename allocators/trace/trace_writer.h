@@ -37,7 +37,7 @@ class TraceWriter {
 
   // Writes whole lines, so that they survive the process. A failed write ends the trace.
   void flush() noexcept;
-  // Flushes; throws InvalidArgument with the file's name when this or an earlier write failed.
+  // Flushes; throws Error with the file's name when this or an earlier write failed.
   void close();
 
  private:

@@ -24,6 +24,11 @@ namespace {
   throw InvalidArgument(fmt::format("{}: cannot {} it: {}", path, doing, std::strerror(error)));
 }
 
+// A full disk, for one, is no mistake of the caller.
+[[noreturn]] void fail_to_write(const std::string& path, int error) {
+  throw Error(fmt::format("{}: cannot write it: {}", path, std::strerror(error)));
+}
+
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, std::string_view doing)
@@ -159,7 +164,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
 void write_file(const std::string& path, std::span<const std::string_view> parts) {
   if (is_special(path)) {
     Descriptor file(path, O_WRONLY, "write");
-    if (!write_all(file.value(), parts)) refuse(path, "write", errno);
+    if (!write_all(file.value(), parts)) fail_to_write(path, errno);
     return;
   }
   const std::string target = target_of(path);
@@ -172,7 +177,7 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
       std::rename(temporary.c_str(), target.c_str()) != 0) {
     const int reason = errno;
     unlink(temporary.c_str());
-    refuse(path, "write", reason);
+    fail_to_write(path, reason);
   }
 }
 

@@ -22,7 +22,7 @@ std::string read_file(const std::string& path, int64_t max_bytes,
 // Writes the parts one after the other to a file beside `path`, which has no name until it is whole where the
 // file system can do that, and then takes the place of `path`: that holds the old content or the new, never a
 // half. What is no regular file (a pipe, /dev/stdout) is written directly. Throws InvalidArgument naming the
-// file when it cannot be written.
+// file when it cannot be opened, and Error when it cannot be written to its end.
 void write_file(const std::string& path, std::span<const std::string_view> parts);
 
 // Throws InvalidArgument naming the file when write_file would not be able to write it: to be known before

@@ -1,6 +1,7 @@
 #include "examples/models/mnist/idx.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <string>
@@ -115,6 +116,13 @@ class Mnist : public testing::Test {
   const std::string labels_ = idx({2}, std::string("\x00\x09", 2));
   ScratchFolder folder_;
 };
+
+TEST_F(Mnist, APipeIsRefusedAndNotWaitedFor) {
+  const std::string pipe = folder_ / "train-images-idx3-ubyte";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  folder_.write("train-labels-idx1-ubyte", labels_);
+  EXPECT_EQ(refusal(), pipe + ": is no regular file");
+}
 
 TEST_F(Mnist, FindsFilesByTheirUsualNames) {
   folder_.write("train-images-idx3-ubyte.gz", gzipped(images_));

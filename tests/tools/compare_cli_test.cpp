@@ -47,6 +47,15 @@ TEST_F(CompareCommand, RunsNetsAndTracesUnderStrategiesAndSettings) {
   EXPECT_GT(std::filesystem::file_size(folder_ / "t.html"), 0u);
 }
 
+TEST_F(CompareCommand, AFullDiskIsOneLineBelowTheTable) {
+  for (const char* output : {"--csv /dev/full", "--html /dev/full"}) {
+    const Outcome outcome = compare("--trace " + trace_ + " --runs 1 --strategy direct " + output);
+    EXPECT_EQ(outcome.code, 1) << output;
+    EXPECT_NE(outcome.out.find("direct"), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.errors, "headroom: /dev/full: cannot write it: No space left on device\n") << output;
+  }
+}
+
 TEST_F(CompareCommand, RunExplainsATraceThatDoesNotFitAndItsNextCommandSucceeds) {
   const std::string command = HEADROOM_COMMAND " run --trace " + trace_ + " --device sim --limit 3MiB";
   const Outcome outcome = run_shell(folder_, command);

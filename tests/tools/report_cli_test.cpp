@@ -39,6 +39,15 @@ class ReportCommand : public testing::Test {
   const std::string trace_ = folder_.write("run.trace", kRecording);
 };
 
+TEST_F(ReportCommand, AFullDiskIsOneLineAndTheCodeOfLostOutput) {
+  for (const char* output :
+       {"--html /dev/full", "--chrome /dev/full", "--format perfetto --output /dev/full"}) {
+    const Outcome outcome = run("report " + trace_ + " " + output);
+    EXPECT_EQ(outcome.code, 1) << output;
+    EXPECT_EQ(outcome.errors, "headroom: /dev/full: cannot write it: No space left on device\n") << output;
+  }
+}
+
 TEST_F(ReportCommand, StartsWithTheVerdictAndEndsWithTheNextCommand) {
   const Outcome outcome = run("report " + trace_);
   ASSERT_EQ(outcome.code, 0) << outcome.errors;

@@ -277,13 +277,11 @@ int run_compare(int argc, char** argv) {
     return measured;
   });
   progress.finish();
+  // Before the files, which a full disk may refuse.
+  fmt::print("{}", options.json ? to_json(rows) + "\n" : to_text(rows, set.terminal()));
   write(options.csv, to_csv(rows));
   write(options.html, to_html(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device)));
-  if (options.json) {
-    fmt::print("{}\n", to_json(rows));
-    return kExitDone;
-  }
-  fmt::print("{}", to_text(rows, set.terminal()));
+  if (options.json) return kExitDone;
   if (options.html.empty()) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));

@@ -60,7 +60,13 @@ std::string find_file(const std::string& folder, std::string_view stem, std::str
   for (const char separator : {'-', '.'}) {
     for (const std::string_view end : {"", ".gz"}) {
       const std::string path = fmt::format("{}/{}{}{}{}", folder, stem, separator, suffix, end);
-      if (std::filesystem::exists(path, ignored)) return path;
+      const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+      if (!std::filesystem::exists(status)) continue;
+      // A pipe that nobody writes to would be waited for without an end.
+      if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_directory(status)) {
+        throw InvalidArgument(fmt::format("{}: is no regular file", path));
+      }
+      return path;
     }
   }
   throw InvalidArgument(

@@ -3,8 +3,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -119,9 +121,28 @@ class MpiCollective final : public Collective {
   MpiBuffers& buffers_;
 };
 
+bool has_all_ranks_on_this_host() {
+  const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return ranks != nullptr && here != nullptr && std::string_view(ranks) == here;
+}
+
+// OpenMPI would listen at a TCP port on every address, and a stranger who connects there can hang the job.
+// Ranks of one host need only shared memory; what the user has set stays.
+void keep_to_shared_memory() {
+  if (!has_all_ranks_on_this_host()) return;
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  // Version 5 has renamed it.
+  const bool is_version_4 = std::string_view(version).starts_with("Open MPI v4");
+  setenv("OMPI_MCA_btl", is_version_4 ? "self,vader" : "self,sm", 0);
+}
+
 class RunningMpiWorld final : public MpiWorld {
  public:
   RunningMpiWorld() {
+    keep_to_shared_memory();
     int provided = 0;
     // One thread at a time makes the calls of a collective.
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||

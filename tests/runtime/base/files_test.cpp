@@ -45,6 +45,18 @@ TEST(WriteFile, KeepsALinkAndWritesWhatItPointsTo) {
   }
 }
 
+TEST(WriteFile, AFullDiskIsNoMistakeOfTheCaller) {
+  const std::string_view parts[] = {"content"};
+  try {
+    write_file("/dev/full", parts);
+    FAIL() << "it was written";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "/dev/full: cannot write it: No space left on device");
+    EXPECT_EQ(exit_code(error), kExitOther);
+  }
+  EXPECT_THROW(write_file("/no/such/folder/file", parts), InvalidArgument);
+}
+
 // A limit whose signal is not ignored ends the process in the middle of the second part.
 TEST(WriteFile, LeavesTheOldFileAloneWhenTheProcessIsKilledMeanwhile) {
   const ScratchFolder folder;

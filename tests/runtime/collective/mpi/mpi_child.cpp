@@ -10,11 +10,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -197,6 +203,26 @@ void interrupt_all(MpiWorld& world) {
   be_watched(world, [&](RankWatch&) { raise(SIGINT); });
 }
 
+// The TCP sockets of this process that listen.
+int listening_ports() {
+  constexpr const char* kListens = "0A";  // in Linux's include/net/tcp_states.h
+  std::set<std::string> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed_meanwhile;
+    sockets.insert(std::filesystem::read_symlink(entry, closed_meanwhile).string());
+  }
+  int ports = 0;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream columns(line);
+      std::vector<std::string> words{std::istream_iterator<std::string>(columns), {}};
+      if (words.size() > 9 && words[3] == kListens && sockets.contains("socket:[" + words[9] + "]")) ++ports;
+    }
+  }
+  return ports;
+}
+
 // Ranks that answered each heartbeat at once would do so thousands of times.
 void stay_idle(MpiWorld& world) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
@@ -229,6 +255,14 @@ void be_signalled_at_the_end(MpiWorld& world) {
   raise(SIGINT);
 }
 
+// A stranger cannot connect to what does not listen.
+void listen_nowhere(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  group->barrier();
+  expect(listening_ports() == 0, "a port is open");
+  group->barrier();
+}
+
 int run(const std::string& scenario) {
   const std::map<std::string, void (*)(MpiWorld&)> scenarios = {{"agree", agree},
                                                                 {"die", die},
@@ -243,6 +277,7 @@ int run(const std::string& scenario) {
                                                                 {"answered", answer_a_signal},
                                                                 {"unanswered", answer_no_signal},
                                                                 {"idle", stay_idle},
+                                                                {"closed", listen_nowhere},
                                                                 {"well", end_well},
                                                                 {"signalled", be_signalled_at_the_end}};
   std::optional<StartLimit> limit;

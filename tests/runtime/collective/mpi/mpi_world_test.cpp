@@ -29,6 +29,10 @@ TEST(MpiCollectiveTest, AllRanksGetTheBitsOfTheSumInRankOrderAndAMismatchMovesNo
   expect_done("agree", 3);
 }
 
+TEST(MpiWorldTest, OnOneHostMpiListensAtNoPort) {
+  expect_done("closed", 2);
+}
+
 TEST(MpiCollectiveTest, RankThatLeavesIsNamedToAllThatWaitAndComeLater) {
   expect_done("die", 3);
 }
