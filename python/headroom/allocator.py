@@ -9,10 +9,12 @@ system looks for libraries.
 """
 
 import ctypes
+import operator
 import os
 import threading
 
 _OUT_OF_MEMORY = 3
+_LARGEST_SIZE = (1 << 63) - 1
 _library = None
 _lock = threading.Lock()
 
@@ -87,6 +89,16 @@ def _check(status):
     raise OutOfMemory(message) if status == _OUT_OF_MEMORY else HeadroomError(message)
 
 
+def _checked_size(size):
+    # ctypes would take the low 64 bits of any integer.
+    size = operator.index(size)
+    if size < 0:
+        raise ValueError(f"a size of {size} bytes is negative")
+    if size > _LARGEST_SIZE:
+        raise ValueError(f"a size of {size} bytes is above 2^63-1")
+    return size
+
+
 def strategies():
     """The names of all strategies."""
     names = []
@@ -96,7 +108,8 @@ def strategies():
 
 
 class Buffer:
-    """A block of device memory, freed with the object on the stream that it was allocated for."""
+    """A block of device memory, freed with the object on the stream that it was allocated for, or with all
+    others when the allocator is closed."""
 
     def __init__(self, allocator, size, stream=0):
         self.pointer = 0
@@ -104,7 +117,7 @@ class Buffer:
         self.pointer = allocator.allocate(size, stream)
 
     def __del__(self):
-        if self.pointer:
+        if self.pointer and not self._allocator.closed:
             self._allocator.deallocate(self.pointer, self.stream)
 
 
@@ -115,38 +128,50 @@ class Allocator:
         self._handle = ctypes.c_void_p()
         self.strategy, self.device = strategy, device
         _check(
-            library().headroom_open(
-                strategy.encode(), device.encode(), ctypes.byref(self._handle)
-            )
+            library().headroom_open(strategy.encode(), device.encode(), ctypes.byref(self._handle))
         )
 
+    @property
+    def closed(self):
+        """Whether close() was called: then there is no memory, and other calls raise HeadroomError."""
+        return not self._handle
+
+    def _open_handle(self):
+        if self.closed:
+            raise HeadroomError("the allocator is closed")
+        return self._handle
+
     def allocate(self, size, stream=0):
-        """The address of a block of `size` bytes; 0 for none."""
-        block = ctypes.c_void_p()
-        _check(library().headroom_allocate(self._handle, size, stream, ctypes.byref(block)))
+        """The address of a block of `size` bytes; 0 for none. Raises ValueError for a size that is negative
+        or above 2^63-1."""
+        size, block = _checked_size(size), ctypes.c_void_p()
+        _check(library().headroom_allocate(self._open_handle(), size, stream, ctypes.byref(block)))
         return block.value or 0
 
     def deallocate(self, pointer, stream=0):
-        _check(library().headroom_deallocate(self._handle, pointer, stream))
+        """Frees a block; work that is queued on the stream may still use it."""
+        _check(library().headroom_deallocate(self._open_handle(), pointer, stream))
 
     def record_use(self, pointer, stream):
         """Notes that another stream uses the block, too."""
-        _check(library().headroom_record_use(self._handle, pointer, stream))
+        _check(library().headroom_record_use(self._open_handle(), pointer, stream))
 
     def buffer(self, size, stream=0):
+        """The same as an object that frees the block."""
         return Buffer(self, size, stream)
 
     def trim(self):
         """Releases idle memory to the driver; returns the bytes released."""
-        return library().headroom_trim(self._handle)
+        return library().headroom_trim(self._open_handle())
 
     def statistics(self):
         """What the strategy counts, in bytes and calls."""
         counts = _Counts()
-        _check(library().headroom_count(self._handle, ctypes.byref(counts), ctypes.sizeof(counts)))
+        size = ctypes.sizeof(counts)
+        _check(library().headroom_count(self._open_handle(), ctypes.byref(counts), size))
         return {name: getattr(counts, name) for name, _ in _Counts._fields_}
 
     def close(self):
         """Releases everything, live blocks too. Never called by itself: buffers may outlive it."""
-        library().headroom_close(self._handle)
-        self._handle = ctypes.c_void_p()
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        library().headroom_close(handle)

@@ -50,6 +50,39 @@ class TestAllocator(unittest.TestCase):
                 call(block)
         self.assertIn("mapped", allocator.strategies())
 
+    def test_sizes_that_no_block_has_are_refused_and_not_wrapped(self):
+        pool = Allocator("caching", "sim:rtx-3090")
+        for call in (pool.allocate, pool.buffer):
+            for size, why in (
+                (2**70, "above 2"),
+                (2**64, "above 2"),
+                (2**63, "above 2"),
+                (-1, "negative"),
+            ):
+                with self.assertRaisesRegex(ValueError, f"a size of {size} bytes is {why}"):
+                    call(size)
+            with self.assertRaises(TypeError):
+                call(1.5)
+            with self.assertRaises(HeadroomError):
+                call(2**63 - 1)
+        self.assertEqual(pool.statistics()["requested_bytes"], 0)
+
+    def test_after_close_buffers_vanish_in_silence_and_calls_are_errors(self):
+        pool = Allocator("caching", "sim:rtx-3090")
+        kept = pool.buffer(MIB)
+        self.assertFalse(pool.closed)
+        pool.close()
+        pool.close()
+        self.assertTrue(pool.closed)
+        with mock.patch.object(sys, "unraisablehook") as unraised:
+            del kept
+            gc.collect()
+        unraised.assert_not_called()
+        calls = (pool.trim, pool.statistics, lambda: pool.buffer(1), lambda: pool.deallocate(4096))
+        for call in calls:
+            with self.assertRaisesRegex(HeadroomError, "the allocator is closed"):
+                call()
+
     def test_threads_share_it(self):
         pool = Allocator("caching", "sim:rtx-3090")
 
