@@ -280,7 +280,13 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     throw InvalidArgument(error.what());
   }
   if (arguments_.required && arguments_.target != nullptr && arguments_.target->empty()) {
-    throw InvalidArgument(arguments_.name + " is required");
+    std::string why;
+    for (size_t i = 0; i < options_.size(); ++i) {
+      if (!options_[i].clear || texts[i].size() < 2) continue;
+      why = fmt::format(": --{} takes all words that follow it, '{}' too; give {} first", options_[i].name,
+                        shown(texts[i].back()), arguments_.name);
+    }
+    throw InvalidArgument(fmt::format("{} is required{}", arguments_.name, why));
   }
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
     std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};

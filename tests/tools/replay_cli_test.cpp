@@ -149,6 +149,7 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::string broken = folder_.write("broken.csv", "op,id,bytes\na,0,1\nf,0,0\nf,0,0\n");
   const std::pair<std::string, std::string> cases[] = {
       {"replay", "TRACE is required"},
+      {"replay --strategy caching " + trace_, "TRACE is required: --strategy takes all words that follow it"},
       {"replay " + broken, "broken.csv:4: block 0 is freed twice"},
       {"replay " + folder_.path(), "is a folder"},
       {"replay " + trace_ + ".missing", "No such file"},

@@ -82,6 +82,17 @@ TEST(OptionSet, ArgumentsThatAreNeededAreNamedWhenTheyAreMissing) {
   }
 }
 
+TEST(OptionSet, ArgumentsThatAListHasTakenAreNamed) {
+  ParsedOptions program;
+  try {
+    program.parse({"--colour", "red", "a"});
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "FILE is required: --colour takes all words that follow it, 'a' too; give FILE first");
+  }
+}
+
 TEST(OptionSet, ListsTakeAllFollowingWordsAndMayBeRepeated) {
   ParsedOptions program;
   program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
