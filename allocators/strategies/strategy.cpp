@@ -54,8 +54,9 @@ void start_everything_else(Device& device, int64_t limit_bytes) {
         "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",
         with_exact(limit_bytes), with_exact(needed)));
   }
-  device.libraries().start(Library::kBlas);
-  device.libraries().start(Library::kDnn);
+  for (const Library library : {Library::kBlas, Library::kDnn}) {
+    if (device.libraries().is_expected(library)) device.libraries().start(library);
+  }
 }
 
 // The cap on a pool: the limit, a fraction of the total, or all free memory less the reserve.

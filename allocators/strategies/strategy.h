@@ -80,9 +80,9 @@ bool takes_all_free_memory(const StrategySettings& settings);
 bool depends_on_total(const StrategySettings& settings);
 
 // Makes an allocator on `device`, which is initialised first and must outlive it. With a limit on the process
-// both libraries start first, so that the rest of the limit is known. Throws InvalidArgument for settings
-// that are unknown, out of range or contradictory, OutOfMemory when there is no room for a pool taken at the
-// start, and what Device::initialise and start_library throw.
+// the libraries that it expects start first, so that the rest of the limit is known. Throws InvalidArgument
+// for settings that are unknown, out of range or contradictory, OutOfMemory when there is no room for a pool
+// taken at the start, and what Device::initialise and start_library throw.
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device);
 
 // The memory that TensorFlow leaves to libraries and others when it takes all: 225 MiB of less than 2 GiB,

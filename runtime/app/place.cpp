@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "runtime/graph/placement.h"
+#include "runtime/session/start_op.h"
 
 namespace headroom {
 
@@ -21,9 +22,12 @@ DeviceSet place(Graph& graph, Runtime& runtime, CodePlace here) {
   if (options.log_placement) {
     for (const std::string& line : placement_lines(graph, names.front())) fmt::print(stderr, "{}\n", line);
   }
+  const auto name_of = [&](const std::string& used) { return used.empty() ? names.front().text() : used; };
+  const std::vector<std::string> all_used = devices_of(graph);
+  for (const std::string& used : all_used) runtime.expect_libraries(name_of(used), libraries_of(graph, used));
   std::vector<PlacedDevice> devices;
-  for (const std::string& used : devices_of(graph)) {
-    const std::string name = used.empty() ? names.front().text() : used;
+  for (const std::string& used : all_used) {
+    const std::string name = name_of(used);
     devices.push_back({name, &runtime.device(name, here), &runtime.allocator(name, here)});
   }
   return DeviceSet(std::move(devices));

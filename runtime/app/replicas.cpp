@@ -8,6 +8,7 @@
 
 #include "runtime/app/place.h"
 #include "runtime/base/errors.h"
+#include "runtime/session/start_op.h"
 
 namespace headroom {
 
@@ -35,10 +36,12 @@ void run_replicas(int replicas, std::chrono::milliseconds timeout, const Replica
 }
 
 ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const DeviceName& name, Collective* group) {
+  const auto alone_on = [&](const std::string& device) {
+    runtime.expect_libraries(device, libraries_of(graph, {}));
+    return DeviceSet({{device, &runtime.device(device), &runtime.allocator(device)}});
+  };
+  ReplicaPlace here{group == nullptr ? place(graph, runtime) : alone_on(name.text()), nullptr};
   Device& device = runtime.device(name.text());
-  ReplicaPlace here{group == nullptr ? place(graph, runtime)
-                                     : DeviceSet({{name.text(), &device, &runtime.allocator(name.text())}}),
-                    nullptr};
   device.initialise();  // makes it the current GPU of this thread
   if (group != nullptr) here.collective = make_device_collective(device, *group);
   return here;

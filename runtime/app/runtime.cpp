@@ -172,6 +172,11 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
   return logical;
 }
 
+void Runtime::expect_libraries(std::string_view name, std::span<const Library> libraries) {
+  const std::lock_guard lock(mutex_);
+  made(parse_device_name(name)).libraries().expect(libraries);
+}
+
 MemoryInfo Runtime::memory_info(std::string_view name) {
   const std::lock_guard lock(mutex_);
   return made(parse_device_name(name)).memory().info();

@@ -59,6 +59,10 @@ class Runtime {
   Device& device(std::string_view name, CodePlace place = CodePlace::here());
   Allocator& allocator(CodePlace place = CodePlace::here());
   Allocator& allocator(std::string_view name, CodePlace place = CodePlace::here());
+  // Says which libraries a program uses on the device of that name, kNone for kernels that belong to none: a
+  // limit on the process then leaves room for these alone. To be called before the device is initialised.
+  // Throws InvalidArgument for an unknown device.
+  void expect_libraries(std::string_view name, std::span<const Library> libraries);
   bool initialised() const { return !initialised_by_.empty(); }
   // The driver's figures for the device of the options, also when its initialisation failed half-way.
   MemoryInfo memory_info() const { return default_device_->memory().info(); }

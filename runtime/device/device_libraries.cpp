@@ -11,7 +11,20 @@ namespace {
 // reproduces.
 constexpr int kBlasAttempts = 4;
 
+constexpr unsigned bit_of(Library library) {
+  return 1u << static_cast<unsigned>(library);
+}
+
 }  // namespace
+
+void DeviceLibraries::expect(std::span<const Library> libraries) {
+  for (const Library library : libraries) expected_ |= bit_of(library);
+}
+
+bool DeviceLibraries::is_expected(Library library) const {
+  const unsigned expected = expected_;
+  return expected == 0 || (expected & bit_of(library)) != 0;
+}
 
 std::string usual_start_status(Library library) {
   return library == Library::kBlas ? "CUBLAS_STATUS_ALLOC_FAILED" : "CUDNN_STATUS_INTERNAL_ERROR";

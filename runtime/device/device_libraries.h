@@ -2,7 +2,9 @@
 // start. Knows no kernel.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,11 +26,18 @@ class DeviceLibraries {
   // Loads the code of one op, once per op name, as lazy module loading does at the first launch. Throws
   // DeviceError.
   virtual void load_module(std::string_view /*op_name*/, Library) {}
-  // What start and load_module may still take from the device, in bytes: the room that a cap on the whole
-  // process has to leave. Falls by what each of them takes; 0 where nobody knows.
+  // Says which libraries programs use, kNone for kernels that belong to none; a later call adds to them.
+  // Before the first one they may use all.
+  virtual void expect(std::span<const Library> libraries);
+  virtual bool is_expected(Library library) const;
+  // What start and load_module may still take from the device for the expected libraries, in bytes: the room
+  // that a cap on the whole process has to leave. Falls by what each of them takes; 0 where nobody knows.
   virtual int64_t pending_bytes() const { return 0; }
   // True where a kernel starts and loads what it needs when it is made; false where its first run does.
   virtual bool start_with_kernels() const { return false; }
+
+ private:
+  std::atomic<unsigned> expected_ = 0;  // a bit for each Library
 };
 
 // "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR": what today's libraries answer when memory is

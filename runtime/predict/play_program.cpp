@@ -12,6 +12,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/graph/placement.h"
 #include "runtime/predict/twin.h"
+#include "runtime/session/start_op.h"
 
 namespace headroom {
 namespace {
@@ -120,10 +121,14 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
   try {
     std::vector<PlayedProgram> programs;
     for (const Played& replica : replicas) {
+      std::vector<std::string> all_used = devices_of(*replica.graph);
+      std::erase(all_used, kHostPlace);  // the set has it
+      const auto name_of = [&](const std::string& used) { return used.empty() ? replica.device : used; };
+      for (const std::string& used : all_used)
+        twin.gpu(name_of(used)).libraries().expect(libraries_of(*replica.graph, used));
       std::vector<PlacedDevice> devices;
-      for (const std::string& used : devices_of(*replica.graph)) {
-        if (used == kHostPlace) continue;  // the set has it
-        const std::string& name = used.empty() ? replica.device : used;
+      for (const std::string& used : all_used) {
+        const std::string name = name_of(used);
         result.devices.push_back({name, {}});
         devices.push_back(twin.at(name));
         if (explains) observers.emplace_back().watch(*devices.back().allocator);
@@ -134,10 +139,8 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     for (size_t i = 0; i < peaks.size(); ++i) {
       DevicePeak& device = result.devices[i];
       SimulatedGpu& gpu = twin.gpu(device.name);
-      const DeviceProfile& profile = gpu.profile();
       device.peak = peaks[i];
-      device.library_bytes =
-          profile.overhead_bytes() - profile.context_bytes - gpu.libraries().pending_bytes();
+      device.library_bytes = gpu.libraries().held_bytes();
     }
     result.fragmentation = peaks[0].fragmentation;
     result.fits = true;

@@ -9,6 +9,7 @@
 #include "runtime/graph/placement.h"
 #include "runtime/plan/split_batch.h"
 #include "runtime/plan/split_loss.h"
+#include "runtime/session/start_op.h"
 #include "runtime/session/variables.h"
 
 namespace headroom {
@@ -161,7 +162,7 @@ std::shared_ptr<const ProgramSolver::Candidate> ProgramSolver::candidate(size_t 
 // What the process holds beside its sessions, which share one arena.
 int64_t ProgramSolver::sum_fixed_bytes() const {
   int64_t bytes =
-      setup_.device.overhead_bytes() - setup_.device.context_bytes + setup_.device.kept_context_bytes();
+      setup_.device.kept_context_bytes() + setup_.device.bytes_of(libraries_of(*program_.graph, {}));
   for (const int id : program_.graph->variables()) {
     bytes += Variables::block_bytes(program_.graph->value(id));
   }

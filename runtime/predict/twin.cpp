@@ -34,7 +34,7 @@ DeviceProfile Twin::profile_at(int position) const {
   return profile;
 }
 
-PlacedDevice Twin::at(const std::string& name) {
+SimulatedGpu& Twin::gpu(const std::string& name) {
   const int position = position_of(name);
   std::unique_ptr<SimulatedGpu>& gpu = gpus_[position];
   if (gpu == nullptr) {
@@ -42,16 +42,21 @@ PlacedDevice Twin::at(const std::string& name) {
         position == kCpu ? 0 : map_.physical[static_cast<size_t>(position)].ordinal;
     gpu = std::make_unique<SimulatedGpu>(profile_at(position), ordinal.value_or(0), Backing::kNone, name);
   }
+  return *gpu;
+}
+
+PlacedDevice Twin::at(const std::string& name) {
+  SimulatedGpu& gpu = this->gpu(name);
   std::unique_ptr<Allocator>& allocator = allocators_[name];
   if (allocator == nullptr) {
     const DeviceName device = parse_device_name(name);
     StrategySettings strategy{.name = "allow-growth"};  // for a CPU beside GPUs
     if (device == first_ || device.type == DeviceType::kGpu) strategy = strategy_on(map_, device, strategy_);
-    if (libraries_first_ && position != kCpu) strategy.reserve_bytes = start_library_handles(*gpu);
-    allocator = make_allocator(strategy, *gpu);
+    if (libraries_first_ && position_of(name) != kCpu) strategy.reserve_bytes = start_library_handles(gpu);
+    allocator = make_allocator(strategy, gpu);
     if (map_.logical.size() > 1) allocator->set_device_name(name);
   }
-  return {name, gpu.get(), allocator.get()};
+  return {name, &gpu, allocator.get()};
 }
 
 }  // namespace headroom

@@ -20,11 +20,11 @@ class Twin {
   Twin(const Twin&) = delete;
   Twin& operator=(const Twin&) = delete;
 
-  // The device of that name, made at the first call; virtual devices of one GPU share its memory. Throws as
-  // Runtime::allocator does.
+  // The device of that name with its strategy, made at the first call; virtual devices of one GPU share its
+  // memory. Throws as Runtime::allocator does.
   PlacedDevice at(const std::string& name);
-  // The GPU of a device that at() has made.
-  SimulatedGpu& gpu(const std::string& name) { return *gpus_.at(position_of(name)); }
+  // The GPU of the device of that name, or what stands for the CPU, made at the first call.
+  SimulatedGpu& gpu(const std::string& name);
 
  private:
   static constexpr int kCpu = -1;  // instead of a position in the map

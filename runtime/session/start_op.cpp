@@ -23,6 +23,17 @@ std::string failed_matmul_text(const Node& node, const Graph& graph) {
 
 }  // namespace
 
+std::vector<Library> libraries_of(const Graph& graph, std::string_view device) {
+  std::vector<Library> libraries;
+  for (const Node& node : graph.nodes()) {
+    if (node.device != device || std::holds_alternative<CopyToDevice>(node.op)) continue;
+    const Library library = library_of(node.op);
+    if (std::find(libraries.begin(), libraries.end(), library) == libraries.end())
+      libraries.push_back(library);
+  }
+  return libraries;
+}
+
 void start_op(const Op& op, Device& device, Allocator& allocator) {
   if (device.libraries().start_with_kernels()) return;
   if (std::holds_alternative<CopyToDevice>(op)) return;  // the driver's own

@@ -2,6 +2,9 @@
 // start them by the same calls.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "allocators/allocator.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/device.h"
@@ -9,6 +12,10 @@
 #include "runtime/ops/ops.h"
 
 namespace headroom {
+
+// What the nodes of a graph use on the device of that name, empty for the default one: the libraries, and
+// kNone where kernels belong to none.
+std::vector<Library> libraries_of(const Graph& graph, std::string_view device);
 
 // Starts the library that the op needs and loads the op's code. When the device has no room for them, the
 // strategy gives its idle memory back to the driver and both are tried once more. Throws LibraryError or

@@ -38,6 +38,8 @@ class FaultyDevice final : public Device {
     explicit FaultyLibraries(FaultyDevice& device) : device_(device) {}
     void start(Library library) override;
     void load_module(std::string_view op_name, Library library) override;
+    void expect(std::span<const Library> libraries) override { upstream().expect(libraries); }
+    bool is_expected(Library library) const override { return upstream().is_expected(library); }
     int64_t pending_bytes() const override { return upstream().pending_bytes(); }
     bool start_with_kernels() const override { return upstream().start_with_kernels(); }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -231,6 +232,22 @@ const std::vector<DeviceProfile>& profiles() {
 
 std::span<const DeviceProfile> device_profiles() {
   return profiles();
+}
+
+LibraryProfile DeviceProfile::library(Library library) const {
+  return library == Library::kBlas  ? blas
+         : library == Library::kDnn ? dnn
+                                    : LibraryProfile{.module_bytes = own_module_bytes, .failure_status = {}};
+}
+
+int64_t DeviceProfile::bytes_of(std::span<const Library> libraries) const {
+  int64_t bytes = 0;
+  for (const Library one : libraries) bytes += library(one).handle_bytes + library(one).module_bytes;
+  return bytes;
+}
+
+int64_t DeviceProfile::overhead_bytes() const {
+  return context_bytes + bytes_of(std::array{Library::kNone, Library::kBlas, Library::kDnn});
 }
 
 double link_gb_per_s(const DeviceProfile& profile) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/base/enum_names.h"
+#include "runtime/device/device_libraries.h"
 #include "runtime/device/host/host_stream_pool.h"
 #include "runtime/device/host/host_virtual_memory.h"
 
@@ -63,11 +64,12 @@ struct DeviceProfile {
 
   // What of the context a process of this runtime keeps.
   int64_t kept_context_bytes() const { return std::max<int64_t>(0, context_bytes - stack_bytes); }
+  // What a library takes; of kNone the kernels that belong to none.
+  LibraryProfile library(Library library) const;
+  // Handles and kernels of these libraries.
+  int64_t bytes_of(std::span<const Library> libraries) const;
   // Context, handles and all kernels together.
-  int64_t overhead_bytes() const {
-    return context_bytes + own_module_bytes + blas.handle_bytes + blas.module_bytes + dnn.handle_bytes +
-           dnn.module_bytes;
-  }
+  int64_t overhead_bytes() const;
 };
 
 // All profiles, to be copied and changed at will.

@@ -37,7 +37,7 @@ void SimulatedLibraries::start(Library library) {
   const std::lock_guard lock(mutex_);
   if (started_[index(library)]) return;
   make_context();
-  const LibraryProfile& cost = costs(library);
+  const LibraryProfile cost = profile_.library(library);
   if (!memory_.try_take(cost.handle_bytes, cost.needed_bytes)) {
     throw library_start_failure(library, cost.failure_status,
                                 fmt::format("needs {}, {} free on the device",
@@ -51,7 +51,7 @@ void SimulatedLibraries::load_module(std::string_view op_name, Library library) 
   const std::lock_guard lock(mutex_);
   if (loaded_[index(library)]) return;
   make_context();
-  const int64_t bytes = module_bytes(library);
+  const int64_t bytes = profile_.library(library).module_bytes;
   if (!memory_.try_take(bytes)) {
     throw DeviceError("cuModuleLoadData", "CUDA_ERROR_OUT_OF_MEMORY",
                       fmt::format("out of memory; kernels of {} need {}, {} free on the device", op_name,
@@ -65,18 +65,23 @@ int64_t SimulatedLibraries::pending_bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t bytes = has_context_ ? 0 : profile_.kept_context_bytes();
   for (const Library library : kLibraries) {
-    if (library != Library::kNone && !started_[index(library)]) bytes += costs(library).handle_bytes;
-    if (!loaded_[index(library)]) bytes += module_bytes(library);
+    if (!is_expected(library)) continue;
+    const LibraryProfile cost = profile_.library(library);
+    if (!started_[index(library)]) bytes += cost.handle_bytes;
+    if (!loaded_[index(library)]) bytes += cost.module_bytes;
   }
   return bytes;
 }
 
-const LibraryProfile& SimulatedLibraries::costs(Library library) const {
-  return library == Library::kBlas ? profile_.blas : profile_.dnn;
-}
-
-int64_t SimulatedLibraries::module_bytes(Library library) const {
-  return library == Library::kNone ? profile_.own_module_bytes : costs(library).module_bytes;
+int64_t SimulatedLibraries::held_bytes() const {
+  const std::lock_guard lock(mutex_);
+  int64_t bytes = 0;
+  for (const Library library : kLibraries) {
+    const LibraryProfile cost = profile_.library(library);
+    if (started_[index(library)]) bytes += cost.handle_bytes;
+    if (loaded_[index(library)]) bytes += cost.module_bytes;
+  }
+  return bytes;
 }
 
 SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name, int threads)

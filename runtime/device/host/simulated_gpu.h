@@ -29,11 +29,11 @@ class SimulatedLibraries final : public DeviceLibraries {
   void start(Library library) override;
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_bytes() const override;
+  // What the handles and kernels hold that are there.
+  int64_t held_bytes() const;
 
  private:
   void make_context();
-  const LibraryProfile& costs(Library library) const;
-  int64_t module_bytes(Library library) const;
 
   const DeviceProfile& profile_;
   const std::string& device_name_;
@@ -58,7 +58,7 @@ class SimulatedGpu final : public Device {
   DeviceMemory& memory() override { return memory_; }
   // With a clock: work takes the time that it states itself, or else that of the profile.
   SimulatedStreams& streams() override { return streams_; }
-  DeviceLibraries& libraries() override { return libraries_; }
+  SimulatedLibraries& libraries() override { return libraries_; }
   DeviceCaptures& captures() override { return captures_; }
   KernelTarget kernel_target() override { return {.threads = &kernel_threads_}; }
 

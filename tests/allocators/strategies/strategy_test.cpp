@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -213,6 +214,18 @@ TEST(ProcessLimit, PoolGetsExactlyWhatLibrariesLeave) {
   EXPECT_EQ(gpu.memory().info().process, (1025 - 431 + 140 + 100 + 130) * kMiB);  // libraries are started
   first_step(gpu);
   EXPECT_EQ(gpu.memory().info().process, 1025 * kMiB);
+}
+
+TEST(ProcessLimit, LeavesRoomOnlyForLibrariesThatAreExpected) {
+  SimulatedGpu gpu(find_profile("laptop-2gb"));
+  const std::array expected = {Library::kNone, Library::kDnn};
+  gpu.libraries().expect(expected);
+  const auto allocator = make_allocator(
+      {.name = "hard-limit", .limit_bytes = 1024 * kMiB, .limit_scope = LimitScope::kProcess}, gpu);
+  const DeviceProfile& card = gpu.profile();
+  EXPECT_GE(allocator->statistics().reserved.current,
+            1022 * kMiB - card.context_bytes - card.bytes_of(expected));
+  EXPECT_EQ(gpu.libraries().held_bytes(), card.dnn.handle_bytes) << "no other is started";
 }
 
 TEST(ProcessLimit, PagesCountAsTheDriverRoundsThem) {

@@ -1,6 +1,7 @@
 // What every device promises, and every device with faults put in while none is armed.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -168,6 +169,21 @@ TEST_P(DeviceContract, LibrariesTakeTheirMemoryOnce) {
     libraries.start(library);
     libraries.load_module("op", library);
     EXPECT_EQ(device().memory().info().process, process);
+  }
+  EXPECT_LE(libraries.pending_bytes(), pending);
+}
+
+TEST_P(DeviceContract, LibrariesThatNoProgramUsesArePendingNoMore) {
+  FaultyDevice twin(*real_);
+  DeviceLibraries &libraries = real_->libraries(), &of_twin = twin.libraries();
+  const int64_t pending = libraries.pending_bytes();
+  EXPECT_TRUE(libraries.is_expected(Library::kDnn)) << "before anything is known";
+  of_twin.expect(std::array{Library::kBlas});
+  of_twin.expect(std::array{Library::kNone});
+  for (const DeviceLibraries* either : {&libraries, &of_twin}) {
+    EXPECT_TRUE(either->is_expected(Library::kBlas));
+    EXPECT_TRUE(either->is_expected(Library::kNone));
+    EXPECT_FALSE(either->is_expected(Library::kDnn));
   }
   EXPECT_LE(libraries.pending_bytes(), pending);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -54,6 +55,21 @@ TEST(SimulatedGpu, WhatIsPendingAndWhatIsHeldAlwaysSumToWhatIsKept) {
     EXPECT_EQ(gpu.libraries().pending_bytes(), 0);
     EXPECT_EQ(sum(), expected) << profile.name;
   }
+}
+
+TEST(SimulatedGpu, WhatIsExpectedIsPendingUntilItIsHeld) {
+  SimulatedGpu gpu(find_profile("laptop-2gb"));
+  gpu.initialise();
+  const std::array expected = {Library::kNone, Library::kBlas};
+  gpu.libraries().expect(expected);
+  const int64_t bytes = gpu.profile().bytes_of(expected);
+  EXPECT_EQ(gpu.libraries().pending_bytes(), bytes);
+  EXPECT_EQ(gpu.libraries().held_bytes(), 0);
+  gpu.libraries().start(Library::kBlas);
+  gpu.libraries().load_module("matmul", Library::kBlas);
+  gpu.libraries().load_module("relu", Library::kNone);
+  EXPECT_EQ(gpu.libraries().pending_bytes(), 0);
+  EXPECT_EQ(gpu.libraries().held_bytes(), bytes);
 }
 
 // As measured on an H100: half of a new context is stacks of threads, which this runtime gives back.
