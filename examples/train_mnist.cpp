@@ -312,11 +312,13 @@ int run(int argc, char** argv, RankJob* job) {
   std::ostringstream discarded;
   if (!set.parse(argc, argv, prints ? std::cout : discarded)) return kExitDone;
   pack_for_memory(set, options.runtime);
+  const std::optional<std::string> lowered = lower_memory_to_free(options.runtime);
   const Options given = options;
   if (job != nullptr) become_rank(options, *job);
   for (const std::string& note : set.notes()) {
     if (prints) fmt::print(stderr, "note: {}\n", note);
   }
+  if (prints && lowered) fmt::print(stderr, "note: {}\n", *lowered);
   FILE* out = !prints ? nullptr : options.json ? stderr : stdout;
 
   TrainSettings settings = settings_of(options);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
@@ -68,6 +69,24 @@ RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus) {
     for (PhysicalGpu& physical : setup.gpus.physical) physical.used_bytes = *options.others_bytes;
   }
   return setup;
+}
+
+int64_t free_bytes(const RunSetup& setup) {
+  int64_t bytes = setup.device.total_bytes;
+  if (!setup.gpus.physical.empty()) {
+    const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
+    bytes -= setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+  }
+  return bytes / setup.device.granularity_bytes * setup.device.granularity_bytes;
+}
+
+std::optional<std::string> lower_memory_to_free(RuntimeOptions& options) {
+  if (!options.memory_bytes) return std::nullopt;
+  const int64_t free = free_bytes(setup_of(options)), asked = *options.memory_bytes;
+  if (asked <= free) return std::nullopt;
+  options.memory_bytes = free;
+  return fmt::format("a budget of {} is more than {} has free: planned for all of that, {}",
+                     format_bytes(asked), options.device, format_bytes(free));
 }
 
 std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes) {

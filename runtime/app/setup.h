@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/app/device_map.h"
@@ -27,6 +28,13 @@ struct RunSetup {
 RunSetup setup_of(const RuntimeOptions& options);
 // The same with these GPUs.
 RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus);
+
+// What other processes leave of the default device, in whole pages.
+int64_t free_bytes(const RunSetup& setup);
+
+// Lowers a budget (--memory) above what the device has free to that. Returns a note that says so, without an
+// end, if it did. Throws as setup_of does.
+std::optional<std::string> lower_memory_to_free(RuntimeOptions& options);
 
 // The profile of a CPU, with unlimited memory by default.
 DeviceProfile cpu_profile(int64_t total_bytes = int64_t{1} << 50);

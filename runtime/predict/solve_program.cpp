@@ -130,7 +130,7 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_
     other_bytes_ = std::max(other_bytes_, planned_->plans[i].peak_bytes);
   }
   const int64_t session_bytes = planned_->plans.front().peak_bytes;
-  const std::optional<int64_t> process_bytes = play_without_limit();
+  const std::optional<int64_t> process_bytes = bytes_without_limit();
   if (process_bytes) fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - arena_bytes(session_bytes));
   bytes_without_ = std::max(process_bytes.value_or(fixed_bytes_ + arena_bytes(session_bytes)),
                             setup_.device.context_bytes);
@@ -138,6 +138,11 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_
 
 int64_t ProgramSolver::arena_bytes(int64_t step_bytes) const {
   return round_up(std::max(step_bytes, other_bytes_), setup_.device.granularity_bytes);
+}
+
+int64_t ProgramSolver::pages_left(int64_t memory_bytes) const {
+  const int64_t page = setup_.device.granularity_bytes;
+  return (memory_bytes - fixed_bytes_) / page * page;
 }
 
 int64_t ProgramSolver::Candidate::planned_bytes() const {
@@ -170,22 +175,21 @@ int64_t ProgramSolver::sum_fixed_bytes() const {
   return bytes;
 }
 
-std::optional<int64_t> ProgramSolver::play_without_limit() const {
+std::optional<int64_t> ProgramSolver::bytes_without_limit() const {
   constexpr int64_t kEnough = int64_t{1} << 46;
   RunSetup setup = setup_;
   setup.device.total_bytes = kEnough;
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = 0;
   setup.device.context_bytes = setup.device.kept_context_bytes();  // as it is beside the arena
   setup.device.stack_bytes = 0;
-  return play(*planned_, kEnough, std::move(setup));
+  const std::optional<int64_t> process_bytes = play_unchecked(*planned_, kEnough, setup);
+  // A strategy that takes a share of all there is needs only what it fits in.
+  if (!process_bytes || play(*planned_, kEnough / 2, setup) == process_bytes) return process_bytes;
+  return least_limit(*planned_, fixed_bytes_ + arena_bytes(planned_->plans.front().peak_bytes), setup);
 }
 
-std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes) const {
-  return play(planned, memory_bytes, setup_);
-}
-
-std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes,
-                                           RunSetup setup) {
+std::optional<int64_t> ProgramSolver::play_unchecked(const PlannedProgram& planned, int64_t memory_bytes,
+                                                     RunSetup setup) {
   setup.options.memory_bytes = memory_bytes;
   setup.options.limit_bytes.reset();
   setup.options.memory_fraction.reset();
@@ -193,32 +197,51 @@ std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_
     setup.strategy->limit_bytes = memory_bytes;
     setup.strategy->limit_scope = LimitScope::kProcess;
   }
-  try {
-    const std::shared_ptr<const PlannedProgram> not_owned(std::shared_ptr<const PlannedProgram>(), &planned);
-    const PlayedAttempt attempt = headroom::play(to_play({&not_owned, 1}, setup.options), setup, false);
-    if (!attempt.fits) return std::nullopt;
-    // The context, when it is new, may be the most of all.
-    const int64_t process_bytes = attempt.devices.front().peak.process_bytes;
-    if (process_bytes <= memory_bytes) return process_bytes;
-  } catch (const InvalidArgument&) {  // a limit below context and libraries, or above the device
-  }
-  return std::nullopt;
+  const std::shared_ptr<const PlannedProgram> not_owned(std::shared_ptr<const PlannedProgram>(), &planned);
+  const PlayedAttempt attempt = headroom::play(to_play({&not_owned, 1}, setup.options), setup, false);
+  // The context, when it is new, may be the most of all.
+  if (!attempt.fits || attempt.devices.front().peak.process_bytes > memory_bytes) return std::nullopt;
+  return attempt.devices.front().peak.process_bytes;
 }
 
-std::optional<int64_t> ProgramSolver::least_limit(const PlannedProgram& planned, int64_t memory_bytes) const {
-  constexpr int kTries = 64;
-  const int64_t page = setup_.device.granularity_bytes;
-  if (play(planned, memory_bytes)) {
-    while (memory_bytes > page && play(planned, memory_bytes - page)) memory_bytes -= page;
-    return memory_bytes;
+std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes,
+                                           const RunSetup& setup) {
+  try {
+    return play_unchecked(planned, memory_bytes, setup);
+  } catch (const InvalidArgument&) {  // a limit below context and libraries
+    return std::nullopt;
   }
-  int64_t raise = page;
-  for (int i = 0; i < kTries; ++i) {
-    memory_bytes += raise;
-    raise += raise / 4 / page * page + (i % 4 == 3 ? page : 0);
-    if (play(planned, memory_bytes)) return memory_bytes;
+}
+
+std::optional<int64_t> ProgramSolver::least_limit(const PlannedProgram& planned, int64_t memory_bytes,
+                                                  const RunSetup& setup) {
+  const int64_t page = setup.device.granularity_bytes, most = free_bytes(setup);
+  int64_t failing = 0, fitting = most + 1, taken = 0;
+  const auto fits = [&](int64_t limit) {
+    const std::optional<int64_t> process_bytes = play(planned, limit, setup);
+    if (process_bytes) taken = *process_bytes;
+    (process_bytes ? fitting : failing) = limit;
+    return process_bytes.has_value();
+  };
+  if (fits(std::min(memory_bytes, most))) {
+    for (int64_t less = page; fitting > less && fits(fitting - less);) less *= 2;
+  } else {
+    for (int64_t more = page; !fits(std::min(failing + more, most)); more *= 2) {
+      if (failing == most) return std::nullopt;
+    }
   }
-  return std::nullopt;
+  while (fitting - failing > page) fits(failing + (fitting - failing) / 2);
+  // Most often what it took is the least to the byte; a strategy may also need a whole page to be left.
+  bool bisects = false;
+  while (fitting - failing > 1) {
+    if (failing < taken && taken < fitting) {
+      fits(taken);
+    } else {
+      fits(bisects ? failing + (fitting - failing) / 2 : fitting - 1);
+      bisects = true;
+    }
+  }
+  return fitting;
 }
 
 MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_bytes) const {
@@ -232,7 +255,7 @@ MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_
   // Packed, values may take more of the host than they have.
   solution.host_bytes = host_bytes_of(candidate.planned->plans.front());
   if (solution.host_bytes > host_.max_bytes) return solution;
-  if (const std::optional<int64_t> process_bytes = play(*candidate.planned, memory_bytes)) {
+  if (const std::optional<int64_t> process_bytes = play(*candidate.planned, memory_bytes, setup_)) {
     solution.keeps = true;
     solution.process_bytes = *process_bytes;
   }
@@ -305,6 +328,24 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
 }
 
 MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) const {
+  memory_bytes = std::min(memory_bytes, free_bytes(setup_));
+  MemorySolution solution = find(memory_bytes, allowed);
+  if (solution.keeps || solution.least_memory_bytes == 0) return solution;
+  return refused(memory_bytes, std::move(solution), allowed);
+}
+
+// What it costs to keep the least budget.
+MemorySolution ProgramSolver::refused(int64_t memory_bytes, MemorySolution least, SplitBatch allowed) const {
+  const int64_t least_bytes = least.least_memory_bytes;
+  MemorySolution kept = find(least_bytes, allowed);
+  MemorySolution solution = kept.keeps ? std::move(kept) : std::move(least);
+  solution.memory_bytes = memory_bytes;
+  solution.keeps = false;
+  solution.least_memory_bytes = least_bytes;
+  return solution;
+}
+
+MemorySolution ProgramSolver::find(int64_t memory_bytes, SplitBatch allowed) const {
   MemorySolution best = solve_unsplit(memory_bytes);
   if (allowed == SplitBatch::kNever || (best.keeps && allowed == SplitBatch::kNeeded)) return best;
   // Levers only add to what parts take without them, and more parts take more: false where no more of them
@@ -317,10 +358,11 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
     MemorySolution solution = solver_of(parts).solve_unsplit(memory_bytes);
     if (solution.keeps) {
       if (!best.keeps || solution.us < best.us) best = as_split(std::move(solution), parts);
-    } else if (!best.keeps && is_power_of_two(parts.batch)) {
-      if (!takes_less(solution, best)) return ++in_vain < kMostInVain;
+    } else if (!best.keeps && takes_less(solution, best)) {
       in_vain = 0;
       best = as_split(std::move(solution), parts);
+    } else if (!best.keeps && is_power_of_two(parts.batch)) {
+      return ++in_vain < kMostInVain;
     }
     return true;
   };
@@ -335,28 +377,11 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
 }
 
 MemorySolution ProgramSolver::solve_least() const {
-  MemorySolution least = solve_least_unsplit();
-  if (setup_.options.split_batch == SplitBatch::kNever) return least;
-  int in_vain = 0;
-  const auto attempt = [&](Parts parts) {
-    if (!is_power_of_two(parts.batch) || split(parts) == nullptr) return true;
-    MemorySolution solution = solver_of(parts).solve_least_unsplit();
-    if (!takes_less(solution, least)) return ++in_vain < kMostInVain;
-    in_vain = 0;
-    least = as_split(std::move(solution), parts);
-    return true;
-  };
-  for (const int parts : kLossParts) attempt({1, parts});
-  in_vain = 0;
-  for (const int parts : kParts) {
-    if (!attempt({parts, 1})) break;
-  }
-  return least;
+  return solve(0);
 }
 
 MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
-  const int64_t page = setup_.device.granularity_bytes;
-  const int64_t step_bytes = (memory_bytes - fixed_bytes_) / page * page;
+  const int64_t step_bytes = pages_left(memory_bytes);
   const size_t index = step_.first_within(step_bytes);
   const std::shared_ptr<const Candidate> candidate = this->candidate(index);
   const MemorySolution first = result(*candidate, memory_bytes);
@@ -384,12 +409,6 @@ MemorySolution ProgramSolver::solve_behind(size_t index, int64_t memory_bytes) c
   MemorySolution solution = least.solution;
   solution.memory_bytes = memory_bytes;
   return solution;
-}
-
-MemorySolution ProgramSolver::solve_least_unsplit() const {
-  if (!host_.exists()) return least().solution;
-  const MemorySolution& other = without_host().least().solution;
-  return takes_less(other, least().solution) ? other : least().solution;
 }
 
 const ProgramSolver& ProgramSolver::without_host() const {
@@ -420,10 +439,20 @@ const ProgramSolver::Least& ProgramSolver::least() const {
     best = found;
     index = i;
   }
-  const int64_t beside_arena = fixed_bytes_ + arena_bytes(best->planned_bytes());
   const int64_t sum =
-      round_up(std::max(beside_arena, setup_.device.context_bytes), setup_.device.granularity_bytes);
-  const std::optional<int64_t> limit = least_limit(*best->planned, sum);
+      std::max(fixed_bytes_ + arena_bytes(best->planned_bytes()), setup_.device.context_bytes);
+  std::optional<int64_t> limit = least_limit(*best->planned, sum, setup_);
+  // Strategies that reserve in units of their own may need less for another one.
+  const int64_t page = setup_.device.granularity_bytes;
+  while (limit) {
+    const size_t other = step_.first_within(pages_left(*limit - page));
+    const std::shared_ptr<const Candidate> found = candidate(other);
+    const MemorySolution solution = result(*found, *limit - page);
+    if (!solution.keeps) break;
+    index = other;
+    best = found;
+    limit = least_limit(*best->planned, solution.process_bytes, setup_);
+  }
   MemorySolution solution = result(*best, limit.value_or(sum));
   solution.keeps = false;
   solution.least_memory_bytes = limit.value_or(0);
@@ -453,11 +482,16 @@ std::vector<Program> keep_to_memory(std::vector<Program> programs, const Runtime
   return programs;
 }
 
-void require_kept(const std::vector<Program>& programs) {
+std::optional<MemoryTooSmall> why_not_kept(const std::vector<Program>& programs) {
   for (const Program& program : programs) {
     if (program.memory == nullptr || program.memory->keeps) continue;
-    throw MemoryTooSmall(program.memory->memory_bytes, program.memory->least_memory_bytes);
+    return MemoryTooSmall(program.memory->memory_bytes, program.memory->least_memory_bytes);
   }
+  return std::nullopt;
+}
+
+void require_kept(const std::vector<Program>& programs) {
+  if (const std::optional<MemoryTooSmall> refusal = why_not_kept(programs)) throw MemoryTooSmall(*refusal);
 }
 
 }  // namespace headroom

@@ -75,9 +75,11 @@ class ProgramSolver {
     std::unique_ptr<ProgramSolver> solver;  // once it was asked for
   };
 
+  MemorySolution find(int64_t memory_bytes, SplitBatch allowed) const;
+  // Of a budget that is not kept, where `least` names the least that is.
+  MemorySolution refused(int64_t memory_bytes, MemorySolution least, SplitBatch allowed) const;
   MemorySolution solve_unsplit(int64_t memory_bytes) const;
   MemorySolution solve_behind(size_t index, int64_t memory_bytes) const;
-  MemorySolution solve_least_unsplit() const;
   // The same program with all values on the device.
   const ProgramSolver& without_host() const;
   // The schedule that needs the least memory, and what it needs.
@@ -88,6 +90,8 @@ class ProgramSolver {
   const Least& least() const;
   // What the sessions' common arena takes where the first one's step takes so much.
   int64_t arena_bytes(int64_t step_bytes) const;
+  // What a budget leaves for the arena.
+  int64_t pages_left(int64_t memory_bytes) const;
   // Null where the program cannot be split so.
   const Split* split(Parts parts) const;
   std::optional<Split> make_split(Parts parts) const;
@@ -95,13 +99,19 @@ class ProgramSolver {
   MemorySolution as_split(MemorySolution solution, Parts parts) const;
   // By the index of StepSolver; null past the last.
   std::shared_ptr<const Candidate> candidate(size_t index) const;
+  // What the process needs on a device without end; nothing when it fits on none.
+  std::optional<int64_t> bytes_without_limit() const;
   // What the process takes at its peak under that limit; nothing when the program does not fit.
-  std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes) const;
-  // The least limit under which it fits, in whole pages, looked for from `memory_bytes` on; above that to
-  // some percent of what is added. Nothing when it never fits.
-  std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes) const;
-  std::optional<int64_t> play_without_limit() const;
-  static std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes, RunSetup setup);
+  static std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes,
+                                     const RunSetup& setup);
+  // The same, but throws InvalidArgument for a strategy that cannot be, and for a limit below context and
+  // libraries.
+  static std::optional<int64_t> play_unchecked(const PlannedProgram& planned, int64_t memory_bytes,
+                                               RunSetup setup);
+  // The least limit under which it fits, looked for from `memory_bytes` on. Nothing when all that the device
+  // has free is not enough.
+  static std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes,
+                                            const RunSetup& setup);
   int64_t sum_fixed_bytes() const;
   MemorySolution result(const Candidate& candidate, int64_t memory_bytes) const;
 
@@ -128,7 +138,9 @@ class ProgramSolver {
 // kept or not; Program::memory says. Replicas of one graph share it.
 std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options);
 
-// Throws MemoryTooSmall, which names the least budget, when one of the programs cannot keep to its own.
+// Why one of the programs cannot keep to its budget, with the least that it can keep to; nothing when all do.
+std::optional<MemoryTooSmall> why_not_kept(const std::vector<Program>& programs);
+// Throws it.
 void require_kept(const std::vector<Program>& programs);
 
 }  // namespace headroom

@@ -21,14 +21,6 @@
 namespace headroom::repro {
 namespace {
 
-// All that this process may take of a card: what others leave, in whole pages.
-int64_t free_bytes(const RunSetup& setup) {
-  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
-  const int64_t used = setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
-  const int64_t page = setup.device.granularity_bytes;
-  return (setup.device.total_bytes - used) / page * page;
-}
-
 // Trains in that much memory: the same net and batch, planned for the budget.
 Solved train_in(RuntimeOptions card, TrainSettings settings, int64_t memory_bytes) {
   Solved solved{.memory_bytes = memory_bytes};

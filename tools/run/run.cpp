@@ -117,6 +117,7 @@ int run_run(int argc, char** argv) {
   Measurement result;
   std::optional<OutOfMemoryReport> report;
   if (path.empty()) {
+    if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
     result = measure(options);
     report = explain_failure(options, result);
   } else {

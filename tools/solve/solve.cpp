@@ -39,8 +39,7 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
   if (setup.gpus.physical.empty()) {
     throw InvalidArgument("no budget given; pass --memory SIZE, or name a GPU with --device");
   }
-  const int64_t page = setup.device.granularity_bytes;
-  return (setup.device.total_bytes - others_bytes(setup)) / page * page;
+  return free_bytes(setup);
 }
 
 // What a budget costs with the same bits, and with parts of the loss or of the batch where these are cheaper;
@@ -237,6 +236,7 @@ int run_solve(int argc, char** argv) {
   }
   if (!options.models.empty()) workload.model.path = options.models.front();
 
+  if (const auto note = lower_memory_to_free(workload.runtime)) fmt::print(stderr, "note: {}\n", *note);
   const int64_t memory = memory_of(options, setup_of(workload.runtime));
   workload.runtime.memory_bytes = memory;
   const WorkloadOptions given = workload;

@@ -194,9 +194,9 @@ namespace {
 
 // What the device and the limit leave to the process.
 int64_t usual_budget(const RunSetup& setup) {
-  const int64_t free_bytes = setup.device.total_bytes - others_bytes(setup);
+  const int64_t free = free_bytes(setup);
   const int64_t overhead = setup.options.limit_scope == LimitScope::kPool ? setup.device.overhead_bytes() : 0;
-  return std::min(free_bytes, setup.options.limit_bytes.value_or(free_bytes) + overhead);
+  return std::min(free, setup.options.limit_bytes.value_or(free) + overhead);
 }
 
 }  // namespace

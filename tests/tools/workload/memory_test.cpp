@@ -160,7 +160,7 @@ TEST(Memory, HostMemoryKeepsABudgetThatComputingAgainCannotOrForLess) {
 }
 
 TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
-  WorkloadOptions options = on_small_card("attention", 4);
+  WorkloadOptions options = on_small_card("attention", 8);
   const Measurement free = measure(options);
   ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
   const int64_t most = solver_of(options).solve_least().host_bytes;
