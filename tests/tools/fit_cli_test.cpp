@@ -80,6 +80,14 @@ TEST(FitCommand, ExitsWithThreeIfNothingFits) {
   EXPECT_EQ(headroom("fit --net unet --device-memory 400MiB --margin 10GiB --json").code, 3);
 }
 
+TEST(FitCommand, ABudgetThatKeepsNoBatchNamesTheLeastAndExitsWithThree) {
+  for (const char* size : {"", "--batch 64 --least-memory "}) {
+    const Outcome outcome = headroom(std::string("fit --net lenet ") + size + "--memory 300MiB");
+    EXPECT_EQ(outcome.code, 3) << outcome.errors;
+    EXPECT_NE(outcome.out.find("the least that is enough: --memory "), std::string::npos) << outcome.out;
+  }
+}
+
 TEST(FitCommand, BadInputIsOneLineAndExitCodeTwo) {
   for (const char* arguments : {"--net unett", "--margin much", "--most 0", "--device cpu"}) {
     const Outcome outcome = headroom(std::string("fit ") + arguments);

@@ -51,6 +51,18 @@ TEST(PredictCommand, ExitsWithThreeIfItDoesNotFit) {
   EXPECT_GT(json["total_bytes"], 2002 << 20);
 }
 
+TEST(PredictCommand, ABudgetThatIsTooSmallNamesTheLeastAndExitsWithThree) {
+  for (const char* memory : {"100MiB", "300MiB"}) {
+    const Outcome outcome = predict(fmt::format("--net lenet --memory {}", memory));
+    EXPECT_EQ(outcome.code, 3) << outcome.errors;
+    EXPECT_NE(outcome.out.find("the least that is enough: --memory "), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("\nnext: headroom solve --net lenet"), std::string::npos) << outcome.out;
+  }
+  const Outcome outcome = predict("--net lenet --memory 300MiB --json");
+  EXPECT_EQ(outcome.code, 3) << outcome.errors;
+  EXPECT_GT(nlohmann::json::parse(outcome.out)["least_memory_bytes"], 300 << 20);
+}
+
 TEST(PredictCommand, TakesATraceAndASnapshot) {
   const std::string seeds = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/";
   for (const char* file : {"snapshot.pickle", "run.trace", "rmm.csv", "trace.csv.gz"}) {

@@ -226,6 +226,8 @@ int run_fit(int argc, char** argv) {
     fit.margin_bytes = margin_of(options, workload.runtime);
     return fit_trace(trace, inputs.front(), workload, fit);
   }
+  if (const auto note = lower_memory_to_free(options.workload.runtime))
+    fmt::print(stderr, "note: {}\n", *note);
   // A batch in parts fits at any size: whoever asks for the largest one means the whole.
   if (!set.is_given("split-batch")) options.workload.runtime.split_batch = SplitBatch::kNever;
   // The answer has to do for whole epochs; only its run is short.

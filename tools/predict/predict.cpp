@@ -100,8 +100,16 @@ std::string ending(const std::vector<Row>& rows) {
                      nearest->strategy, format_bytes(-nearest->prediction.margin_bytes), reason);
 }
 
+// Where a budget is too small, what the least costs.
+std::string next_command(WorkloadOptions options, int64_t least_memory_bytes) {
+  if (least_memory_bytes == 0) return with_options("headroom fit", options);
+  options.runtime.memory_bytes = least_memory_bytes;
+  return with_options("headroom solve", options);
+}
+
+// `least_memory_bytes`: the least budget that is kept, where that of the options is not; else 0.
 void print_report(const WorkloadOptions& options, const RunSetup& setup, const std::vector<Row>& rows,
-                  const Terminal& terminal) {
+                  int64_t least_memory_bytes, const Terminal& terminal) {
   const Prediction& chosen = rows.front().prediction;
   const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
                                          : "lacks " + format_bytes(-chosen.margin_bytes);
@@ -146,7 +154,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
   if (const std::string note = lower_bound_note(names); !note.empty()) {
     fmt::print("{}\n", terminal.wrapped(note));
   }
-  fmt::print("\nnext: {}\n", with_options("headroom fit", options));
+  fmt::print("\nnext: {}\n", next_command(options, least_memory_bytes));
 }
 
 nlohmann::ordered_json to_json(const Row& row) {
@@ -206,9 +214,12 @@ int run_predict(int argc, char** argv) {
     return predict_trace(trace, inputs.front(), options, limit, has_batch ? options.step.batch : 0, json,
                          set.terminal());
   }
+  if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
   const RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);
   const std::vector<Row> rows = predict_all(predictor, setup);
+  const std::optional<MemoryTooSmall> refusal = predictor.why_not_kept();
+  const int64_t least_memory_bytes = refusal ? refusal->least_bytes() : 0;
   if (json) {
     const Prediction& chosen = rows.front().prediction;
     nlohmann::ordered_json result = to_json(rows.front());
@@ -220,13 +231,14 @@ int run_predict(int argc, char** argv) {
     result["device_total_bytes"] = setup.device.total_bytes;
     result["device_others_bytes"] = others_bytes(setup);
     result["devices"] = nlohmann::ordered_json::parse(devices_json(chosen));
+    if (refusal) result["least_memory_bytes"] = least_memory_bytes;
     result["copies"] = chosen.copies;
     result["copied_bytes"] = chosen.copied_bytes;
     result["strategies"] = nlohmann::ordered_json::array();
     for (const Row& row : rows) result["strategies"].push_back(to_json(row));
     fmt::print("{}\n", result.dump(2));
   } else {
-    print_report(options, setup, rows, set.terminal());
+    print_report(options, setup, rows, least_memory_bytes, set.terminal());
   }
   return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
 }

@@ -118,6 +118,12 @@ Predictor::Predictor(const WorkloadOptions& options)
 }
 
 PlayedAttempt Predictor::play(const RunSetup& setup) const {
+  if (const std::optional<MemoryTooSmall> refusal = why_not_kept()) {
+    PlayedAttempt attempt;
+    attempt.error = refusal->what();
+    attempt.lacking_bytes = std::max<int64_t>(1, refusal->least_bytes() - refusal->facts().limit.value_or(0));
+    return attempt;
+  }
   for (const Need& need : needs_) {
     const PhysicalGpu* gpu = gpu_of(setup, need.name);
     const int64_t total = setup.device.total_bytes;
@@ -268,10 +274,14 @@ int64_t Predictor::lower_bound_bytes() const {
   return bytes;
 }
 
-void Predictor::require_kept() const {
+std::optional<MemoryTooSmall> Predictor::why_not_kept() const {
   std::vector<Program> programs;
   for (const auto& planned : ranks_) programs.push_back(planned->program);
-  headroom::require_kept(programs);
+  return headroom::why_not_kept(programs);
+}
+
+void Predictor::require_kept() const {
+  if (const std::optional<MemoryTooSmall> refusal = why_not_kept()) throw MemoryTooSmall(*refusal);
 }
 
 bool Predictor::is_too_large(const RunSetup& setup, int64_t margin_bytes) const {

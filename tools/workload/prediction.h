@@ -94,7 +94,9 @@ class Predictor {
   }
   // How often all sessions were played so far.
   int64_t plays() const { return plays_; }
-  // Throws MemoryTooSmall when the budget of the options cannot be kept.
+  // Why the budget of the options cannot be kept, with the least that can; nothing when it can.
+  std::optional<MemoryTooSmall> why_not_kept() const;
+  // Throws MemoryTooSmall when it cannot.
   void require_kept() const;
   // Whether that exceeds some device's memory for the program.
   bool is_too_large(const RunSetup& setup, int64_t margin_bytes) const;
