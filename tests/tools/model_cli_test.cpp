@@ -193,6 +193,21 @@ TEST_F(ModelCommands, TrainComparesWithAReferenceOnEachDevice) {
   EXPECT_GT(json_of("train --model net.onnx --data data.safetensors --json")["eval_output_error"], 0.1);
 }
 
+TEST_F(ModelCommands, TrainComparesWithinABudgetAndNamesTheLeast) {
+  write("net.onnx", product_net().bytes());
+  const std::vector<float> x = {1, 2, 3, -1, 0, 1};
+  save_safetensors(folder_ / "data.safetensors",
+                   std::vector<NamedTensor>{tensor_of("x", {2, 3}, x), labels_of({0, 1}),
+                                            tensor_of("eval_output", {2, 3}, x)});
+  const std::string command = "train --model net.onnx --data data.safetensors --device sim --json --memory ";
+  const Outcome refused = headroom(command + "100MiB");
+  EXPECT_EQ(refused.code, 3) << refused.errors;
+  const std::string error = nlohmann::json::parse(refused.out)["error"];
+  const size_t at = error.find("--memory ");
+  ASSERT_NE(at, std::string::npos) << error;
+  EXPECT_LT(json_of(command + error.substr(at + 9))["eval_output_error"], 1e-6) << error;
+}
+
 TEST_F(ModelCommands, TrainRefusesDataThatDoesNotFit) {
   write("net.onnx", product_net().bytes());
   const std::vector<float> x = {1, 2, 3, -1, 0, 1};

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "runtime/app/replicas.h"
@@ -22,6 +23,7 @@
 #include "runtime/onnx/variable_data.h"
 #include "runtime/predict/step_kernels.h"
 #include "runtime/session/session.h"
+#include "runtime/session/start_op.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/workload/model_files.h"
@@ -118,17 +120,61 @@ class Training {
     }
   }
 
+  // All that runs is planned before any of it does.
   void run(const DeviceName& device, Trained& result) {
     result.batch = batch_;
-    if (data_ && data_->find("eval_output") != nullptr) evaluate(device, result);
+    std::optional<Part<onnx::ModelInference>> evaluated;
+    if (data_ && data_->find("eval_output") != nullptr) evaluated = part_to_evaluate(device);
+    std::optional<Part<onnx::ModelStep>> differentiated;
     const auto has_gradients = [](const StoredTensor& tensor) { return tensor.name.starts_with("grad."); };
     if (data_ && std::any_of(data_->tensors().begin(), data_->tensors().end(), has_gradients))
-      differentiate(device, result);
-    train(device, result);
+      differentiated = part_to_differentiate(device);
+    const std::shared_ptr<onnx::ModelStep> step = make_model_step(model_, settings_);
+    const Part<onnx::ModelStep> trained = part_of(step, step->targets(), device, part_of_batch());
+    if (refusal_) throw MemoryTooSmall(*refusal_);
+    if (evaluated) evaluate(*evaluated, device, result);
+    if (differentiated) differentiate(*differentiated, device, result);
+    train(trained, device, result);
   }
 
  private:
   static constexpr int64_t kDrawnRows = 8;
+
+  // A graph that runs, and how it keeps to the memory of the options.
+  template <typename T>
+  struct Part {
+    std::shared_ptr<T> made;
+    Program program;
+    RuntimeOptions options;
+    std::shared_ptr<const MemorySolution> planned;
+    const Targets& targets() const { return program.targets.front(); }
+  };
+
+  // Plans the graph of what was made; its batch stays whole unless parts of it can be made. Of refusals the
+  // one that needs most is kept.
+  template <typename T>
+  Part<T> part_of(std::shared_ptr<T> made, const Targets& targets, const DeviceName& device,
+                  decltype(Program::part) part = {}) {
+    Part<T> result{made, {{made, &made->graph}, {targets}, {}, std::move(part)}, options_.runtime, nullptr};
+    if (!result.program.part) result.options.split_batch = SplitBatch::kNever;
+    // What starts for one of them stays for the others.
+    if (result.options.memory_bytes) runtime_.expect_libraries(device.text(), libraries_of(made->graph, {}));
+    try {
+      result.planned = plan_ahead(result.program, result.options);
+    } catch (const MemoryTooSmall& error) {
+      const auto least_of = [](const MemoryTooSmall& refusal) {
+        return refusal.least_bytes() > 0 ? refusal.least_bytes() : std::numeric_limits<int64_t>::max();
+      };
+      if (!refusal_ || least_of(error) > least_of(*refusal_)) refusal_.emplace(error);
+    }
+    return result;
+  }
+
+  template <typename T>
+  StepKernels kernels_of(const Part<T>& part, const DeviceSet& devices) {
+    return make_step_kernels(part.made->graph, part.program, devices, kernel_settings(), part.options,
+                             part.planned);
+  }
 
   KernelSettings kernel_settings() const {
     KernelSettings settings;
@@ -169,37 +215,48 @@ class Training {
     feed_bytes(session, step.labels, ModelData::rows_of(labels, first, batch_));
   }
 
-  void evaluate(const DeviceName& device, Trained& result) {
+  Part<onnx::ModelInference> part_to_evaluate(const DeviceName& device) {
     const StoredTensor& expected = *data_->find("eval_output");
     onnx::ModelStepSettings settings = settings_;
+    settings.import.batch = expected.extents.empty() ? rows_ : std::min(rows_, expected.extents[0]);
+    const std::shared_ptr<onnx::ModelInference> inference = make_model_inference(model_, settings);
+    const Value output = inference->outputs[inference->model.find_output(options_.model.output)];
+    return part_of(inference, {{output}}, device);
+  }
+
+  void evaluate(const Part<onnx::ModelInference>& part, const DeviceName& device, Trained& result) {
+    const StoredTensor& expected = *data_->find("eval_output");
+    Graph& graph = part.made->graph;
+    const ReplicaPlace here = settle_replica(graph, runtime_, device, nullptr);
+    const StepKernels made = kernels_of(part, here.devices);
+    Plan plan = make_plan(graph, part.targets(), options_.runtime.plan, made.kernels->workspace_bytes());
+    Variables variables(graph, here.devices);
+    Session session(graph, std::move(plan), made.kernels, variables);
     const int64_t rows = expected.extents.empty() ? rows_ : std::min(rows_, expected.extents[0]);
-    settings.import.batch = rows;
-    const auto inference = make_model_inference(model_, settings);
-    const ReplicaPlace here = settle_replica(inference->graph, runtime_, device, nullptr);
-    const size_t output = inference->model.find_output(options_.model.output);
-    const auto kernels = std::make_shared<const Kernels>(inference->graph, here.devices, kernel_settings());
-    const Targets targets{{inference->outputs[output]}};
-    Plan plan = make_plan(inference->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
-    Variables variables(inference->graph, here.devices);
-    Session session(inference->graph, std::move(plan), kernels, variables);
-    feed(session, inference->graph, inference->model, 0, rows);
+    feed(session, graph, part.made->model, 0, rows);
     session.run();
-    const auto values = session.output<float>(inference->outputs[output]);
+    const auto values = session.output<float>(part.targets().fetches.front());
     result.evaluated = NamedFloats{"eval_output", {values.begin(), values.end()}};
     result.evaluated_error = difference_of(result.evaluated->values, expected).share();
   }
 
-  void differentiate(const DeviceName& device, Trained& result) {
+  Part<onnx::ModelStep> part_to_differentiate(const DeviceName& device) {
     onnx::ModelStepSettings settings = settings_;
     settings.fetches_gradients = true;
-    const auto step = make_model_step(model_, settings);
-    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
-    const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, kernel_settings());
+    const std::shared_ptr<onnx::ModelStep> step = make_model_step(model_, settings);
     Targets targets{step->gradients};
     if (step->inverse_scale) targets.fetches.push_back(*step->inverse_scale);
-    Plan plan = make_plan(step->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
+    return part_of(step, targets, device);
+  }
+
+  void differentiate(const Part<onnx::ModelStep>& part, const DeviceName& device, Trained& result) {
+    const std::shared_ptr<onnx::ModelStep>& step = part.made;
+    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
+    const StepKernels made = kernels_of(part, here.devices);
+    Plan plan =
+        make_plan(step->graph, part.targets(), options_.runtime.plan, made.kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
-    Session session(step->graph, std::move(plan), kernels, variables);
+    Session session(step->graph, std::move(plan), made.kernels, variables);
     feed(session, step->graph, step->model, 0, batch_);
     feed_labels(session, *step, 0);
     session.run();
@@ -221,7 +278,7 @@ class Training {
     result.gradients_error = all.share();
   }
 
-  std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of() const {
+  decltype(Program::part) part_of_batch() const {
     return [this](int64_t parts) -> std::shared_ptr<const Graph> {
       if (batch_ % parts != 0) return nullptr;
       onnx::ModelStepSettings settings = settings_;
@@ -234,11 +291,8 @@ class Training {
     };
   }
 
-  void train(const DeviceName& device, Trained& result) {
-    const std::shared_ptr<onnx::ModelStep> step = make_model_step(model_, settings_);
-    const Targets targets = step->targets();
-    const Program program{{step, &step->graph}, {targets}, {}, part_of()};
-    const auto planned = plan_ahead(program, options_.runtime);
+  void train(const Part<onnx::ModelStep>& part, const DeviceName& device, Trained& result) {
+    const std::shared_ptr<onnx::ModelStep>& step = part.made;
     const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
     result.notes = step->model.notes;
     if (step->model.absent_bytes > 0) {
@@ -246,10 +300,9 @@ class Training {
                                          format_bytes(step->model.absent_bytes), options_.runtime.seed));
     }
     for (const Value& parameter : step->parameters()) result.parameters += parameter.shape().elements();
-    const auto [kernels, memory, notes] =
-        make_step_kernels(step->graph, program, here.devices, kernel_settings(), options_.runtime, planned);
+    const auto [kernels, memory, notes] = kernels_of(part, here.devices);
     result.notes.insert(result.notes.end(), notes.begin(), notes.end());
-    Plan plan = make_plan(step->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
+    Plan plan = make_plan(step->graph, part.targets(), options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
     Session session(step->graph, std::move(plan), kernels, variables);
     session.input<float>(step->learning_rate)[0] = static_cast<float>(options_.learning_rate);
@@ -276,6 +329,7 @@ class Training {
   std::optional<ModelData> data_;
   int64_t rows_ = 0, batch_ = 0;
   onnx::ModelStepSettings settings_;
+  std::optional<MemoryTooSmall> refusal_;  // of the part that needs most
 };
 
 nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& result) {
@@ -357,6 +411,7 @@ int run_train(int argc, char** argv) {
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 
+  if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
   Runtime runtime(options.runtime);
   Training training(options, runtime);
   const ReplicaWork<Trained> work = [&](int, const DeviceName& device, Collective*, Trained& result) {
