@@ -68,17 +68,17 @@ class Gelus : private GraphView {
 
   // The shortest expression around this node, an erf or a tanh, that is a gelu.
   std::optional<Match> match(int node) const {
-    const auto* const middle = op<Unary>(node);
-    if (!middle || (middle->kind != UnaryKind::kErf && middle->kind != UnaryKind::kTanh)) return {};
-    const UnaryKind kind = middle->kind == UnaryKind::kErf ? UnaryKind::kGelu : UnaryKind::kTanhGelu;
+    if (!is_middle(node)) return {};
+    const UnaryKind kind = op<Unary>(node)->kind == UnaryKind::kErf ? UnaryKind::kGelu : UnaryKind::kTanhGelu;
     std::set<int> candidates;
     add_operands(node, candidates);
     int last = node;
     for (size_t i = 0; i < kMaxNodes && last >= 0 && is_elementwise(last); ++i) {
+      if (last != node && is_middle(last)) break;
       for (const int x : candidates) {
         Expression expression{x, output(last)};
-        if (shape(x) == shape(expression.y) && collect(expression, expression.y) && is_closed(expression) &&
-            computes(expression, kind))
+        if (shape(x) == shape(expression.y) && collect(expression, expression.y, node) &&
+            is_closed(expression) && computes(expression, kind))
           return Match{std::move(expression), kind};
       }
       last = only_reader(output(last));
@@ -105,15 +105,23 @@ class Gelus : private GraphView {
     }
   }
 
-  // Finds the nodes that compute `value` of x and constants; false if anything else is needed.
-  bool collect(Expression& expression, int value) const {
+  // An erf or a tanh, of which a gelu has one.
+  bool is_middle(int node) const {
+    const auto* const unary = op<Unary>(node);
+    return unary && (unary->kind == UnaryKind::kErf || unary->kind == UnaryKind::kTanh);
+  }
+
+  // Finds the nodes that compute `value` of x and constants around `middle`; false if anything else is
+  // needed.
+  bool collect(Expression& expression, int value, int middle) const {
     if (value == expression.x || scalars_.contains(value)) return true;
     const int node = maker(value);
-    if (node < 0 || !is_elementwise(node)) return false;
+    if (node < 0 || !is_elementwise(node) || (node != middle && is_middle(node))) return false;
     if (!expression.nodes.insert(node).second) return true;
     if (expression.nodes.size() > kMaxNodes) return false;
     const std::vector<int>& operands = graph().node(node).inputs;
-    return std::all_of(operands.begin(), operands.end(), [&](int i) { return collect(expression, i); });
+    return std::all_of(operands.begin(), operands.end(),
+                       [&](int i) { return collect(expression, i, middle); });
   }
 
   bool computes(const Expression& expression, UnaryKind kind) const {

@@ -1,7 +1,10 @@
 #include "runtime/plan/order_nodes.h"
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
+#include <cstdint>
+#include <set>
 #include <utility>
 
 namespace headroom {
@@ -12,115 +15,162 @@ bool has_fixed_turn(const Op& op) {
   return std::holds_alternative<AllReduce>(op) || std::holds_alternative<CopyToDevice>(op);
 }
 
+// Runs the nodes in their order, and after each all that are ready and free more than they take, those that
+// free most first. The growth of each node is kept up to date, so that a step costs what its edges cost.
 class Orderer {
  public:
   Orderer(const StepProblem& problem, const NeededNodes& nodes) : graph_(problem.graph), order_(nodes.pure) {
     const size_t values = graph_.values().size(), count = order_.size();
+    std::vector<int> maker(values, -1);
     root_of_.resize(values);
-    maker_.assign(values, -1);
-    reads_.assign(values, 0);
+    readers_.resize(values);
     for (size_t id = 0; id < values; ++id) root_of_[id] = static_cast<int>(id);
     waits_for_.assign(count, 0);
     after_.resize(count);
     int last_fixed = -1;
     for (size_t i = 0; i < count; ++i) {
       const Node& node = graph_.node(order_[i]);
+      const auto position = static_cast<int>(i);
       const auto wait_for = [&](int before) {
-        after_[static_cast<size_t>(before)].push_back(static_cast<int>(i));
+        after_[static_cast<size_t>(before)].push_back(position);
         ++waits_for_[i];
       };
       for (const int input : node.inputs) {
-        if (maker_[static_cast<size_t>(input)] >= 0) wait_for(maker_[static_cast<size_t>(input)]);
-        if (!is_reshape(node)) ++reads_[root(input)];
+        if (maker[static_cast<size_t>(input)] >= 0) wait_for(maker[static_cast<size_t>(input)]);
       }
-      if (is_reshape(node))
+      if (is_reshape(node)) {
         root_of_[static_cast<size_t>(node.outputs[0])] = static_cast<int>(root(node.inputs[0]));
-      for (const int output : node.outputs) maker_[static_cast<size_t>(output)] = static_cast<int>(i);
+      } else {
+        for_each_root_read(node, [&](size_t from) { readers_[from].add(position); });
+      }
+      for (const int output : node.outputs) maker[static_cast<size_t>(output)] = position;
       if (!has_fixed_turn(node.op)) continue;
       if (last_fixed >= 0) wait_for(last_fixed);
-      last_fixed = static_cast<int>(i);
+      last_fixed = position;
     }
     // What leaves the step is never freed.
-    for (const Value& fetch : problem.targets.fetches) ++reads_[root(fetch.id)];
+    for (const Value& fetch : problem.targets.fetches) readers_[root(fetch.id)].stays = true;
     for (const int id : nodes.updates) {
-      for (const int input : graph_.node(id).inputs) ++reads_[root(input)];
+      for (const int input : graph_.node(id).inputs) readers_[root(input)].stays = true;
     }
   }
 
   std::vector<int> run() {
-    has_run_.assign(order_.size(), false);
-    for (size_t i = 0; i < order_.size(); ++i) {
-      if (waits_for_[i] == 0) ready_.push_back(static_cast<int>(i));
+    const size_t count = order_.size();
+    has_run_.assign(count, false);
+    growth_.assign(count, 0);
+    turn_.assign(count, kNotReady);
+    for (size_t i = 0; i < count; ++i) {
+      const Node& node = graph_.node(order_[i]);
+      if (is_reshape(node)) continue;
+      for (const int output : node.outputs) {
+        const Readers& readers = readers_[root(output)];
+        if (readers.count > 0 || readers.stays) growth_[i] += graph_.value(output).spec.bytes();
+      }
     }
-    for (size_t i = 0; i < order_.size(); ++i) {
+    for (size_t from = 0; from < readers_.size(); ++from) note_last_reader(from);
+    for (size_t i = 0; i < count; ++i) {
+      if (waits_for_[i] == 0) make_ready(static_cast<int>(i));
+    }
+    for (size_t i = 0; i < count; ++i) {
       if (has_run_[i]) continue;
       execute(static_cast<int>(i));
-      for (int early = find_shrinking(); early >= 0; early = find_shrinking()) execute(early);
+      while (!shrinking_.empty()) execute(shrinking_.begin()->position);
     }
     return std::move(result_);
   }
 
  private:
+  static constexpr int kNotReady = -1;
+
+  // The nodes that read a value or reshapes of it and have not run.
+  struct Readers {
+    int count = 0;
+    bool stays = false;     // the value is needed after them, too
+    int64_t positions = 0;  // their sum, so that the last one is known
+
+    void add(int position) {
+      ++count;
+      positions += position;
+    }
+    void remove(int position) {
+      --count;
+      positions -= position;
+    }
+  };
+  // A ready node that frees more than it takes.
+  struct Shrinking {
+    int64_t growth;
+    int turn, position;
+    auto operator<=>(const Shrinking&) const = default;
+  };
+
   static bool is_reshape(const Node& node) { return std::holds_alternative<Reshape>(node.op); }
   size_t root(int value) const { return static_cast<size_t>(root_of_[static_cast<size_t>(value)]); }
 
-  // What is live more once the node has run.
-  int64_t growth(int position) const {
-    const Node& node = graph_.node(order_[static_cast<size_t>(position)]);
-    if (is_reshape(node)) return 0;
-    int64_t bytes = 0;
-    for (const int output : node.outputs) {
-      if (reads_[root(output)] > 0) bytes += graph_.value(output).spec.bytes();
-    }
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const size_t from = root(node.inputs[i]);
-      int reads_here = 0;
-      bool is_first = true;
-      for (size_t j = 0; j < node.inputs.size(); ++j) {
-        if (root(node.inputs[j]) != from) continue;
-        ++reads_here;
-        is_first = is_first && j >= i;
-      }
-      const ValueInfo& value = graph_.value(static_cast<int>(from));
-      if (is_first && value.kind == ValueKind::kResult && reads_[from] == reads_here)
-        bytes -= value.spec.bytes();
-    }
-    return bytes;
+  // Calls visit(root) once for each of the values that the node reads.
+  template <class Visit>
+  void for_each_root_read(const Node& node, const Visit& visit) {
+    roots_.clear();
+    for (const int input : node.inputs) roots_.push_back(root(input));
+    std::sort(roots_.begin(), roots_.end());
+    roots_.erase(std::unique(roots_.begin(), roots_.end()), roots_.end());
+    for (const size_t from : roots_) visit(from);
   }
 
-  // The ready node that frees most; -1 if none frees more than it takes.
-  int find_shrinking() const {
-    int best = -1;
-    int64_t least = 0;
-    for (const int position : ready_) {
-      const int64_t bytes = growth(position);
-      if (bytes >= least) continue;
-      least = bytes;
-      best = position;
+  // The last reader of a value frees it.
+  void note_last_reader(size_t from) {
+    const Readers& readers = readers_[from];
+    const ValueInfo& value = graph_.value(static_cast<int>(from));
+    if (readers.count != 1 || readers.stays || value.kind != ValueKind::kResult) return;
+    const auto position = static_cast<int>(readers.positions);
+    shrinking_.erase(entry_of(position));
+    growth_[static_cast<size_t>(position)] -= value.spec.bytes();
+    enter_if_shrinking(position);
+  }
+
+  Shrinking entry_of(int position) const {
+    return {growth_[static_cast<size_t>(position)], turn_[static_cast<size_t>(position)], position};
+  }
+  void enter_if_shrinking(int position) {
+    if (turn_[static_cast<size_t>(position)] != kNotReady && growth_[static_cast<size_t>(position)] < 0) {
+      shrinking_.insert(entry_of(position));
     }
-    return best;
+  }
+  void make_ready(int position) {
+    turn_[static_cast<size_t>(position)] = next_turn_++;
+    enter_if_shrinking(position);
   }
 
   void execute(int position) {
     const Node& node = graph_.node(order_[static_cast<size_t>(position)]);
     has_run_[static_cast<size_t>(position)] = true;
-    std::erase(ready_, position);
+    shrinking_.erase(entry_of(position));
     result_.push_back(order_[static_cast<size_t>(position)]);
     if (!is_reshape(node)) {
-      for (const int input : node.inputs) --reads_[root(input)];
+      for_each_root_read(node, [&](size_t from) {
+        readers_[from].remove(position);
+        note_last_reader(from);
+      });
     }
     for (const int next : after_[static_cast<size_t>(position)]) {
-      if (--waits_for_[static_cast<size_t>(next)] == 0) ready_.push_back(next);
+      if (--waits_for_[static_cast<size_t>(next)] == 0) make_ready(next);
     }
   }
 
   const Graph& graph_;
   const std::vector<int>& order_;
-  std::vector<int> root_of_, maker_, reads_;  // by value
-  std::vector<int> waits_for_;                // by position in order_
-  std::vector<std::vector<int>> after_;       // likewise
+  std::vector<int> root_of_;      // by value
+  std::vector<Readers> readers_;  // by value that is no reshape
+  std::vector<int> waits_for_;    // by position in order_
+  std::vector<std::vector<int>> after_;
+  std::vector<int64_t> growth_;  // what is live more once the node has run
+  std::vector<int> turn_;        // in which nodes became ready
   std::vector<bool> has_run_;
-  std::vector<int> ready_, result_;
+  int next_turn_ = 0;
+  std::set<Shrinking> shrinking_;
+  std::vector<size_t> roots_;
+  std::vector<int> result_;
 };
 
 }  // namespace

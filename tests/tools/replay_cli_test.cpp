@@ -147,6 +147,9 @@ TEST_F(ReplayCommand, ASnapshotShowsSegmentsAndBlocksAfterAnEventOrAtTheOneThatF
 
 TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::string broken = folder_.write("broken.csv", "op,id,bytes\na,0,1\nf,0,0\nf,0,0\n");
+  // A device that is smaller than a context.
+  const std::string full = folder_.write(
+      "full.trace", "headroom-trace 4\nd,67108864,1048576,0,0,1\na,1000,100,0,1,7,0,0,0,0,0,0\n");
   const std::pair<std::string, std::string> cases[] = {
       {"replay", "TRACE is required"},
       {"replay --strategy caching " + trace_, "TRACE is required: --strategy takes all words that follow it"},
@@ -157,6 +160,7 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"replay " + trace_ + " --strategy grab-al", "did you mean 'grab-all'"},
       {"replay " + trace_ + " --capacity much", "much"},
       {"replay " + trace_ + " --capacity 100", "less than one page of 2.00 MiB"},
+      {"replay " + full, "a device of 64.00 MiB, of which other processes hold 0 B and the context"},
       {"replay " + trace_ + " --device cuda:0", "simulated"},
       {"replay " + trace_ + " --device sim:h20", "did you mean 'h200'"},
       {"replay " + trace_ + " --passes 0", "passes"},

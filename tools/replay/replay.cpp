@@ -370,6 +370,13 @@ int run_replay(int argc, char** argv) {
   }
   if (capacities.empty()) {
     const int64_t capacity = capacity_of(profile);
+    if (capacity < profile.granularity_bytes) {
+      throw InvalidArgument(
+          fmt::format("a device of {}, of which other processes hold {} and the context {}, leaves no memory "
+                      "to play in: pass --capacity SIZE or --device NAME",
+                      format_bytes(profile.total_bytes), format_bytes(profile.others_bytes),
+                      format_bytes(profile.context_bytes)));
+    }
     capacities.push_back(std::min(capacity, machine.limit_bytes.value_or(capacity)));
   }
   std::vector<std::string> names = options.strategies;
