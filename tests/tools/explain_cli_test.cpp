@@ -153,6 +153,7 @@ TEST(HeadroomExplain, FilesThatAreNoLogsAreRefusedByTheirBeginning) {
       {"\x10\x20\0\0\0\0\0\0{\"weight\":"s + text, "it is a safetensors file"},
       {"PK\x03\x04" + text, "it is a ZIP archive"},
       {"\x28\xb5\x2f\xfd" + text, "it is compressed by zstd; unpack it first"},
+      {"\xef\xbb\xbfop,id,bytes\n" + text, "it is a trace"},
       {"headroom-trace 4\n" + text,
        "it is a recording; memory snapshots and traces are read by headroom report "},
   };

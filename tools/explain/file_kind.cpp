@@ -92,6 +92,8 @@ std::string why_no_log(std::string_view beginning, std::string_view path) {
   if (is_pickle(beginning)) return is("a pickle", Next::kReport);
   if (is_safetensors(beginning)) return is("a safetensors file");
   if (is_onnx(beginning)) return is("an ONNX model", Next::kRun);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of text saved by Excel
+  if (beginning.starts_with(kByteOrderMark)) beginning.remove_prefix(kByteOrderMark.size());
   for (const Kind& kind : kKinds) {
     if (beginning.starts_with(kind.beginning)) return is(kind.what, kind.next);
   }
