@@ -235,7 +235,20 @@ OptionSet::Option* OptionSet::find(std::string_view name) {
   return at == options_.end() ? nullptr : &*at;
 }
 
+// CLI11 takes the word behind "--memory=" for its value.
+void OptionSet::require_values(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with("--") || !word.ends_with('=')) continue;
+    const std::string_view name = word.substr(2, word.size() - 3);
+    const Option* option = find(name);
+    if (option == nullptr || option->value_name.empty()) continue;
+    throw InvalidArgument(fmt::format("{} has no value; pass one, or leave the option out", word));
+  }
+}
+
 bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
+  require_values(argc, argv);
   CLI::App app("", program_);
   app.allow_extras();  // reported below, with a suggestion
   app.set_help_flag("--help");

@@ -111,6 +111,7 @@ class OptionSet {
   void add_names(std::string name, std::string help, std::span<const std::string_view> known,
                  std::function<void(size_t)> set, std::function<std::string_view()> get);
   Option* find(std::string_view name);
+  void require_values(int argc, const char* const* argv);
   static void set_from_text(Option& option, const std::string& text, const std::string& origin);
   std::string usage() const;
   std::string help_of(std::string_view group, size_t width) const;

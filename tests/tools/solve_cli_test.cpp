@@ -1,6 +1,7 @@
 // `headroom solve` for programs of PyTorch as a user runs it. A shell script stands for Python, which is
 // asked again and again; the tracer's own answers are tested in trace/changes_test.py.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -85,9 +86,7 @@ TEST(SolveCommand, ABudgetThatNoChangeKeepsGivesTheLeastAndThatIsKept) {
   EXPECT_EQ(solve(folder, kAnswers, next).code, 0) << next;
 }
 
-TEST(SolveCommand, ARecordingIsEstimated) {
-  const ScratchFolder folder;
-  const std::string trace = folder.write("run.trace", R"(headroom-trace 4
+constexpr const char* kSolvedRecording = R"(headroom-trace 4
 s,framework,PyTorch 2.11
 n,blocks.0.fc
 n,blocks.1.fc
@@ -100,7 +99,12 @@ m,1,2,1
 f,400000000,0,1
 f,300000000,0,1
 f,200000000,0,1
-)");
+)";
+
+TEST(SolveCommand, ARecordingIsEstimated) {
+  const ScratchFolder folder;
+  const std::string trace = folder.write("run.trace", kSolvedRecording);
+
   const Outcome outcome = solve(folder, "exit 9", trace + " --memory 5GiB --device rtx-3090");
   EXPECT_NE(outcome.out.find("estimated from a recording"), std::string::npos)
       << outcome.out << outcome.errors;
@@ -114,6 +118,36 @@ TEST(SolveCommand, NamesTheDeviceOfASnapshotThatIsSolvedForNoOther) {
   const Outcome outcome = solve(folder, "exit 9", snapshot + " --memory 100GiB");
   EXPECT_NE(outcome.out.find("in 100.00 GiB on sim:h200"), std::string::npos)
       << outcome.out << outcome.errors;
+}
+
+TEST(SolveCommand, ALeakFitsInNoMemory) {
+  const ScratchFolder folder;
+  const std::string snapshot =
+      std::string(HEADROOM_SOURCE_DIR) + "/tests/tools/report/snapshots/leak-python.pickle.gz";
+  const Outcome outcome = solve(folder, "exit 9", snapshot + " --memory 100GiB");
+  EXPECT_EQ(outcome.code, 3) << outcome.errors;
+  EXPECT_NE(outcome.out.find("Leak: "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("no memory is enough"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("fits: "), std::string::npos) << outcome.out;
+  const Outcome in_json = solve(folder, "exit 9", snapshot + " --memory 100GiB --json");
+  EXPECT_EQ(in_json.code, 3);
+  const nlohmann::json json = nlohmann::json::parse(in_json.out);
+  EXPECT_EQ(json["keeps"], false);
+  EXPECT_NE(json["error"], "");
+}
+
+TEST(SolveCommand, PredictAgreesAndTheNextCommandKeepsTheBudget) {
+  const ScratchFolder folder;
+  const std::string trace = folder.write("run.trace", kSolvedRecording);
+  for (const int gib : {4, 6, 20}) {
+    const std::string arguments = fmt::format("{} --memory {}GiB --device rtx-3090", trace, gib);
+    const nlohmann::json solved = nlohmann::json::parse(solve(folder, "exit 9", arguments + " --json").out);
+    const Outcome predicted = run_with_python(folder, "exit 9", "predict " + arguments);
+    EXPECT_EQ(predicted.code == 0, solved["trials"][0]["keeps"] == true)
+        << gib << predicted.out << predicted.errors;
+  }
+  const Outcome outcome = solve(folder, "exit 9", trace + " --memory 20GiB --device rtx-3090");
+  EXPECT_NE(outcome.out.find(" --memory 20GiB"), std::string::npos) << outcome.out;
 }
 
 TEST(SolveCommand, AProgramThatCannotBeTracedIsOneLine) {

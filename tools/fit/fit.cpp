@@ -206,7 +206,7 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net unet --batch 64 --least-memory         how small a GPU would do\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  pack_for_memory(set, options.workload.runtime);
+  if (inputs.empty()) pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!inputs.empty()) {
     TraceFitOptions fit{.max_batch = options.max_batch,

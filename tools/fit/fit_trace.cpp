@@ -19,6 +19,7 @@
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/program_fitting.h"
+#include "tools/workload/program_solving.h"
 
 namespace headroom {
 namespace {
@@ -55,7 +56,7 @@ void print_next(const std::string& input, WorkloadOptions options, int64_t batch
 
 int fit_program_batch(const std::string& input, const WorkloadOptions& options, const TraceFitOptions& fit) {
   require_one_device(options);
-  const RunSetup setup = setup_to_fit(options.runtime);
+  const RunSetup setup = setup_to_fit_budget(options.runtime);
   Progress progress(0, "batches traced");
   progress.start("loading " + printable(input));
   ProgramTracer tracer(program_request(input, options, 0));

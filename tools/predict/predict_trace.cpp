@@ -25,6 +25,7 @@
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
+#include "tools/workload/program_solving.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
 #include "tools/workload/trace_prediction.h"
@@ -279,7 +280,7 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
                   const std::optional<RecordedLimit>& limit, int64_t batch, bool json,
                   const Terminal& terminal) {
   require_one_device(options);
-  const RunSetup setup = setup_to_fit(options.runtime);
+  const RunSetup setup = setup_to_fit_budget(options.runtime);
   const TracePredictor predictor(trace, setup);
   const std::vector<TraceRow> rows = predict_all_strategies(predictor, trace, options.runtime.strategy);
   const LiveSet live = largest_live_set(trace);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
+#include "tools/report/verdict.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
@@ -123,14 +125,53 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
   fmt::print("\ntried:\n{}", table.text(terminal));
 }
 
+// What the program keeps more of at each step, so that any memory is full in the end.
+std::optional<report::Finding> find_growth(const Trace& trace) {
+  constexpr Cause kGrows[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
+  const report::Verdict verdict = report::judge_history(report::History(trace), report::Steps(trace));
+  for (const report::Finding& finding : verdict.findings) {
+    if (std::find(std::begin(kGrows), std::end(kGrows), finding.cause) != std::end(kGrows)) return finding;
+  }
+  return std::nullopt;
+}
+
+std::string title_of(const std::string& input, int64_t batch, int64_t memory, const std::string& device) {
+  return fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
+                     format_bytes(memory), device);
+}
+
+// No budget is enough.
+void print_growth(const report::Finding& growth, const std::string& input, const WorkloadOptions& options,
+                  int64_t memory, int64_t batch, bool json, const Terminal& terminal) {
+  const std::string reason =
+      fmt::format("{}: {}; no memory is enough for that in the end", growth.title, growth.sentence);
+  if (json) {
+    nlohmann::ordered_json object;
+    object["input"] = input;
+    object["device"] = options.runtime.device;
+    object["strategy"] = options.runtime.strategy;
+    object["memory_bytes"] = memory;
+    object["batch"] = batch > 0 ? nlohmann::ordered_json(batch) : nlohmann::ordered_json();
+    object["keeps"] = false;
+    object["least_memory_bytes"] = 0;
+    object["error"] = reason;
+    object["advice"] = growth.advice;
+    fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
+             terminal.wrapped(": " + title_of(input, batch, memory, options.runtime.device), 0, 12));
+  fmt::print("{}\n", terminal.wrapped(printable(reason)));
+  if (!growth.advice.empty()) fmt::print("{}\n", terminal.wrapped("try: " + printable(growth.advice)));
+  fmt::print("\nnext: {}\n", command_line("headroom report", std::vector{input}));
+}
+
 // `device`: what was planned for, where the options leave that to the input.
 void print(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
            const std::string& device, int64_t memory, int64_t batch, bool is_recording,
            const Terminal& terminal) {
   const ProgramTrial& chosen = solution.chosen;
-  const std::string what =
-      fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
-                  format_bytes(memory), device);
+  const std::string what = title_of(input, batch, memory, device);
   if (solution.keeps()) {
     fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
                terminal.wrapped(fmt::format(": {}: {}: takes {}{}", what, describe(chosen),
@@ -168,7 +209,6 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
   }
   if (solution.trials.size() > 1) print_trials(solution, terminal);
   WorkloadOptions next = options;
-  next.runtime.memory_bytes.reset();
   if (solution.keeps()) {
     const std::string changed = chosen.changes == ProgramChanges() ? "" : "  # once it is changed";
     fmt::print("\nnext: {}{}\n", command_on_input("headroom predict", input, next, batch), changed);
@@ -231,10 +271,23 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
 
   const ProgramSpeed speed = speed_of_program(setup.device);
   Progress progress(0, "traces");
+  const std::optional<int64_t> whole = freedom.batch > 0 ? std::optional(freedom.batch) : std::nullopt;
+  TracedProgram plain = std::move(recorded);
+  if (!is_recording) {
+    progress.start(describe({}));
+    plain = tracer->trace(whole, {}, &speed);
+    progress.advance(1);
+  }
+  if (const std::optional<report::Finding> growth = find_growth(plain.trace)) {
+    progress.finish();
+    print_growth(*growth, input, options, memory, freedom.batch, json, set.terminal());
+    return kExitOutOfMemory;
+  }
   const TraceProgram trace = [&](std::optional<int64_t> batch, const ProgramChanges& changes) {
+    if (batch == whole && changes == ProgramChanges()) return plain;
     progress.start(describe({.changes = changes}));
     TracedProgram program =
-        is_recording ? with_changes(recorded, changes) : tracer->trace(batch, changes, &speed);
+        is_recording ? with_changes(plain, changes) : tracer->trace(batch, changes, &speed);
     progress.advance(1);
     return program;
   };

@@ -65,7 +65,16 @@ int64_t overhead_bytes(Runtime& runtime) {
   return bytes;
 }
 
-Measurement measure_mnist(const WorkloadOptions& options, Progress& progress) {
+// How the step was planned for a budget; null without one.
+void note_plan(const MemorySolution* memory, Measurement& result) {
+  if (memory == nullptr) return;
+  result.planned_process_bytes = memory->process_bytes;
+  result.planned_seconds_per_step = 1e-6 * memory->us;
+  result.repeated_nodes = memory->schedule.repeats();
+  result.host_bytes = memory->host_bytes;
+}
+
+Measurement measure_mnist(const WorkloadOptions& options, const Predictor& predictor, Progress& progress) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
   const Dataset training = draw_digits(images, settings.seed);
@@ -80,6 +89,7 @@ Measurement measure_mnist(const WorkloadOptions& options, Progress& progress) {
   static_cast<RunResult&>(result) = trained;
   result.steps = trained.steps;
   result.seconds_per_step = trained.seconds_per_step;
+  note_plan(predictor.memory_of(0).get(), result);  // on a GPU its training plans anew
   clock.note(result);
   result.overhead_bytes = overhead_bytes(runtime);
   return result;
@@ -110,12 +120,7 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
       make_step_kernels(graph, {step.graph, {step.targets}, {}, part_of(options, rank)}, here.devices,
                         settings, options.runtime, predictor.memory_of(rank));
   result.notes = notes;
-  if (memory != nullptr) {
-    result.planned_process_bytes = memory->process_bytes;
-    result.planned_seconds_per_step = 1e-6 * memory->us;
-    result.repeated_nodes = memory->schedule.repeats();
-    result.host_bytes = memory->host_bytes;
-  }
+  note_plan(memory.get(), result);
   Plan plan = make_plan(graph, step.targets, options.runtime.plan, kernels->workspace_bytes());
   Variables variables(graph, here.devices);
   Session session(graph, std::move(plan), kernels, variables);
@@ -178,7 +183,7 @@ Measurement measure(const WorkloadOptions& options) {
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;
   Progress progress(static_cast<double>(options.step.steps), "steps");
   Measurement result =
-      is_mnist ? measure_mnist(options, progress) : measure_step(options, predictor, progress);
+      is_mnist ? measure_mnist(options, predictor, progress) : measure_step(options, predictor, progress);
   progress.finish();
   result.fragmentation = fragmentation;
   return result;

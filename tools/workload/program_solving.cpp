@@ -296,6 +296,11 @@ RunSetup with_budget(RunSetup setup, int64_t memory_bytes) {
   return setup;
 }
 
+RunSetup setup_to_fit_budget(const RuntimeOptions& options) {
+  RunSetup setup = setup_to_fit(options);
+  return options.memory_bytes ? with_budget(std::move(setup), *options.memory_bytes) : setup;
+}
+
 ProgramSolution solve_program(const TraceProgram& trace, const RunSetup& setup,
                               const ProgramFreedom& freedom) {
   return ProgramSearch(trace, setup, freedom).solve();

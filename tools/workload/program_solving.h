@@ -56,5 +56,7 @@ ProgramSolution solve_program(const TraceProgram& trace, const RunSetup& setup,
 
 // A device on which the process may take that much.
 RunSetup with_budget(RunSetup setup, int64_t memory_bytes);
+// setup_to_fit, with the budget of the options if they name one.
+RunSetup setup_to_fit_budget(const RuntimeOptions& options);
 
 }  // namespace headroom

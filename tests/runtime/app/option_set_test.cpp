@@ -113,6 +113,13 @@ TEST(OptionSet, ASwitchTakesNoArgument) {
   EXPECT_EQ(other.files, (Words{"a", "b"}));
 }
 
+TEST(OptionSet, AValueThatIsMissingBehindItsNameIsNotTheNextWord) {
+  for (const char* empty : {"--name=", "--colour="}) {
+    ParsedOptions program;
+    EXPECT_THROW(program.parse({"in", empty, "--loud"}), InvalidArgument) << empty;
+  }
+}
+
 TEST(OptionSet, WordsReproduceTheOptions) {
   ParsedOptions program;
   program.parse({"a", "--colour", "red", "green", "--name", "x \"y\" \\", "--loud"});

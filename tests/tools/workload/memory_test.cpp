@@ -43,6 +43,7 @@ TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
     const Measurement measured = measure(options);
     ASSERT_EQ(measured.outcome, RunOutcome::kOk) << percent << " " << measured.error;
     EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes) << percent;
+    EXPECT_EQ(measured.planned_process_bytes, measured.peak_process_bytes) << percent;
     EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
               measured.peak_process_bytes)
         << percent;
