@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -118,6 +119,19 @@ TEST(SolveCommand, NamesTheDeviceOfASnapshotThatIsSolvedForNoOther) {
   const Outcome outcome = solve(folder, "exit 9", snapshot + " --memory 100GiB");
   EXPECT_NE(outcome.out.find("in 100.00 GiB on sim:h200"), std::string::npos)
       << outcome.out << outcome.errors;
+}
+
+TEST(SolveCommand, WritesAPage) {
+  const ScratchFolder folder;
+  const std::string trace = folder.write("run.trace", kSolvedRecording), page = folder / "solved.html";
+  for (const std::string& input :
+       {std::string("--net attention --batch 8 --points 2 --memory 300MiB"), trace + " --memory 20GiB"}) {
+    const Outcome outcome = solve(folder, "exit 9", input + " --html " + page);
+    EXPECT_EQ(outcome.code, 0) << outcome.errors;
+    EXPECT_GT(std::filesystem::file_size(page), 0u) << input;
+    std::filesystem::remove(page);
+  }
+  EXPECT_EQ(solve(folder, "exit 9", "--net mlp --memory 1GiB --html /no/such/folder/t.html").code, 2);
 }
 
 TEST(SolveCommand, ALeakFitsInNoMemory) {

@@ -4,32 +4,10 @@
 #include <cstdlib>
 
 #include "tools/compare/formats.h"
+#include "tools/workload/html_text.h"
 
 namespace headroom::compare {
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 // The share of the largest peak of any row, for the bar below it.
 std::string meter(const ComparedRow& row, const std::vector<const ComparedRow*>& rows,
@@ -41,11 +19,11 @@ std::string meter(const ComparedRow& row, const std::vector<const ComparedRow*>&
 }
 
 std::string cell(const Column& column, const ComparedRow& row, const std::vector<const ComparedRow*>& rows) {
-  const std::string text = escaped(column.text(row));
+  const std::string text = escaped_html(column.text(row));
   const std::string_view name = column.name;
   if (name.empty()) return fmt::format("<td class=\"star\">{}</td>", text);
   if (name == "outcome") {
-    return fmt::format("<td class=\"outcome\" title=\"{}\">{}</td>", escaped(row.worst.error), text);
+    return fmt::format("<td class=\"outcome\" title=\"{}\">{}</td>", escaped_html(row.worst.error), text);
   }
   if (!column.is_number)
     return fmt::format("<td{}>{}</td>", name == "strategy" ? " class=\"name\"" : "", text);
@@ -55,8 +33,9 @@ std::string cell(const Column& column, const ComparedRow& row, const std::vector
 }
 
 std::string section(const std::string& workload, const std::vector<const ComparedRow*>& rows) {
-  std::string html = fmt::format(
-      "<section>\n<h2>{}</h2>\n<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>", escaped(workload));
+  std::string html =
+      fmt::format("<section>\n<h2>{}</h2>\n<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>",
+                  escaped_html(workload));
   // A column without any text is not shown.
   std::vector<const Column*> shown;
   for (const Column& column : columns()) {
@@ -76,10 +55,11 @@ std::string section(const std::string& workload, const std::vector<const Compare
   html += "</tbody></table></div>\n";
   for (const ComparedRow* row : rows) {
     if (row->ok()) continue;
-    html += fmt::format("<p class=\"note\">{}: {}</p>\n", escaped(name_of(*row)), escaped(row->worst.error));
+    html += fmt::format("<p class=\"note\">{}: {}</p>\n", escaped_html(name_of(*row)),
+                        escaped_html(row->worst.error));
   }
   if (const std::string note = bound_note(rows); !note.empty()) {
-    html += fmt::format("<p class=\"note\">{}</p>\n", escaped(note));
+    html += fmt::format("<p class=\"note\">{}</p>\n", escaped_html(note));
   }
   return html + "</section>\n";
 }
@@ -95,12 +75,12 @@ std::string to_html(std::span<const ComparedRow> rows, const std::string& title)
     const bool fits =
         std::any_of(of_workload.begin(), of_workload.end(), [](const ComparedRow* row) { return row->ok(); });
     html += fmt::format("<p class=\"verdict{}\">{}.</p>\n", fits ? "" : " bad",
-                        escaped(summary(workload, of_workload)));
+                        escaped_html(summary(workload, of_workload)));
   }
   html += fmt::format(
       "<h1>{}</h1>\n<p>Peaks in MiB, times of a step; * marks Pareto-optimal rows: no other takes "
       "less memory without being slower. Click a heading to sort.</p>\n</header>\n<main>\n",
-      escaped(title));
+      escaped_html(title));
   for (const std::string& workload : workloads) html += section(workload, rows_of(rows, workload));
   html += "</main>\n";
   return html + std::string(kPageAfterData);

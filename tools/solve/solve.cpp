@@ -15,10 +15,12 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
+#include "tools/solve/solve_page.h"
 #include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
 #include "tools/workload/prediction.h"
@@ -30,6 +32,7 @@ struct SolveOptions {
   WorkloadOptions workload;
   std::vector<std::string> models;
   int64_t points = 8;
+  std::string html;
   bool json = false;
 };
 
@@ -136,21 +139,44 @@ void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal)
   fmt::print("\n{}", table.text(terminal));
 }
 
+std::string_view what_it_does(const LeverUse& use) {
+  const auto lever = std::find_if(levers().begin(), levers().end(),
+                                  [&](const Lever& other) { return other.name == use.name; });
+  if (lever != levers().end()) return lever->what;
+  return use.name == kSplitLossLever ? "computes the loss and its gradient by parts of the rows"
+                                     : "runs parts of the batch one after the other";
+}
+
 void print_levers(const MemorySolution& solution, const Terminal& terminal) {
   Table table({{"lever"},
                {.title = "saves MiB", .is_number = true},
                {.title = "costs ms", .is_number = true},
                {.title = "", .wraps = true}});
   for (const LeverUse& use : solution.levers) {
-    const auto lever = std::find_if(levers().begin(), levers().end(),
-                                    [&](const Lever& other) { return other.name == use.name; });
-    const std::string_view what = lever != levers().end() ? lever->what
-                                  : use.name == kSplitLossLever
-                                      ? "computes the loss and its gradient by parts of the rows"
-                                      : "runs parts of the batch one after the other";
-    table.add({use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us), what});
+    table.add({use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us),
+               what_it_does(use)});
   }
   fmt::print("\n{}", table.text(terminal));
+}
+
+double added_us(const MemorySolution& solution, std::string_view lever) {
+  double us = 0;
+  for (const LeverUse& use : solution.levers) us += use.name == lever ? use.added_us : 0;
+  return us;
+}
+
+// "1.00 GiB more would save 5.233 ms a step: recompute costs 5.233 ms less": the lever that it pays off most.
+std::string next_memory_text(const MemorySolution& solution, const MemorySolution& with_more) {
+  const auto saved_us = [&](const LeverUse& use) { return use.added_us - added_us(with_more, use.name); };
+  const auto lever =
+      std::max_element(solution.levers.begin(), solution.levers.end(),
+                       [&](const LeverUse& a, const LeverUse& b) { return saved_us(a) < saved_us(b); });
+  std::string text = fmt::format("{} more would save {:.3f} ms a step",
+                                 format_bytes(with_more.memory_bytes - solution.memory_bytes),
+                                 1e-3 * (solution.us - with_more.us));
+  if (lever != solution.levers.end())
+    text += fmt::format(": {} costs {:.3f} ms less", lever->name, 1e-3 * saved_us(*lever));
+  return text;
 }
 
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
@@ -178,9 +204,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
              1e-3 * solution.us_without);
   if (solution.keeps && with_more.us < solution.us) {
-    fmt::print("{} more would save {:.3f} ms a step\n",
-               format_bytes(with_more.memory_bytes - solution.memory_bytes),
-               1e-3 * (solution.us - with_more.us));
+    fmt::print("{}\n", next_memory_text(solution, with_more));
   }
   if (split) {
     fmt::print("{}\n",
@@ -204,6 +228,65 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   fmt::print("\nnext: {}\n", command_line("headroom run", to_words(next, OptionSet::Words::kChanged)));
 }
 
+solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& solution,
+                         const MemorySolution& with_more, const std::vector<CurvePoint>& curve) {
+  solve::SolvePage page{.keeps = solution.keeps, .memory_bytes = solution.memory_bytes};
+  page.title = fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
+                           format_bytes(solution.memory_bytes), workload.runtime.device);
+  const std::string cost =
+      fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * solution.us, more_time(solution));
+  if (solution.keeps) {
+    page.verdict = fmt::format("Fits: takes {}, {}.", format_bytes(solution.process_bytes), cost);
+  } else if (solution.least_memory_bytes > 0) {
+    page.verdict = fmt::format("Does not fit; the least that is enough: {}, {}.",
+                               format_bytes(solution.least_memory_bytes), cost);
+  } else {
+    page.verdict = "Does not fit, nor in all that the device has free.";
+  }
+  page.facts.push_back(fmt::format("Without levers: {}, {:.3f} ms a step.",
+                                   format_bytes(solution.process_bytes_without), 1e-3 * solution.us_without));
+  if (solution.keeps && with_more.us < solution.us)
+    page.facts.push_back(next_memory_text(solution, with_more) + ".");
+  if (!solution.levers.empty())
+    page.facts.push_back(
+        fmt::format("{}; {} nodes run again.", describe_bits(solution), solution.schedule.repeats()));
+  page.lines = {{"same bits", {}}, {"in parts", {}}};
+  solve::PageTable budgets{"Budgets",
+                           {{"memory MiB", true},
+                            {"of the peak, %", true},
+                            {"ms, same bits", true},
+                            {"more time, %", true},
+                            {"repeats", true},
+                            {"ms, in parts", true},
+                            {"more time in parts, %", true},
+                            {"parts"}},
+                           {}};
+  for (const CurvePoint& point : curve) {
+    const MemorySolution& any = point.whole ? *point.whole : *point.split;
+    std::vector<std::string> row = {
+        format_mib(any.memory_bytes),
+        fmt::format("{:.1f}", 100 * static_cast<double>(any.memory_bytes) /
+                                  static_cast<double>(any.process_bytes_without))};
+    const std::optional<MemorySolution>* const both[] = {&point.whole, &point.split};
+    for (size_t i = 0; i < page.lines.size(); ++i) {
+      const std::optional<MemorySolution>& one = *both[i];
+      row.push_back(one ? fmt::format("{:.3f}", 1e-3 * one->us) : "");
+      row.push_back(one ? fmt::format("{:.1f}", more_time(*one)) : "");
+      row.push_back(!one ? "" : i == 0 ? fmt::format("{}", one->schedule.repeats()) : parts_of(*one));
+      if (one) page.lines[i].points.push_back({any.memory_bytes, more_time(*one)});
+    }
+    budgets.rows.push_back(std::move(row));
+  }
+  std::erase_if(page.lines, [](const solve::PageLine& line) { return line.points.empty(); });
+  solve::PageTable used{"Levers", {{"lever"}, {"saves MiB", true}, {"costs ms", true}, {"what it does"}}, {}};
+  for (const LeverUse& use : solution.levers) {
+    used.rows.push_back({std::string(use.name), format_mib(use.saved_bytes),
+                         fmt::format("{:.3f}", 1e-3 * use.added_us), std::string(what_it_does(use))});
+  }
+  page.tables = {std::move(used), std::move(budgets)};
+  return page;
+}
+
 }  // namespace
 
 int run_solve(int argc, char** argv) {
@@ -219,11 +302,13 @@ int run_solve(int argc, char** argv) {
   add_workload_options(set, workload);
   set.add_integer("points", "Budgets of the table of memory against time; 0: no table", &options.points, 0,
                   64);
+  set.add_text("html", "Also write the answer to this file as an HTML page", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
       "  headroom solve --net unet --batch 16 --memory 800MiB       on a simulated 2 GB laptop\n"
       "  headroom solve resnet50.onnx --batch 256 --memory 20GiB --device sim:h200\n"
       "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n"
+      "  headroom solve --net residual --batch 256 --memory 600MiB --html solved.html\n"
       "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060   what to change in "
       "it\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
@@ -231,8 +316,9 @@ int run_solve(int argc, char** argv) {
   if (!options.workload.runtime.record.empty())
     fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
   if (options.models.size() > 1) throw InvalidArgument("solve takes one model");
+  if (!options.html.empty()) require_writable(options.html);
   if (!options.models.empty() && is_trace_input(options.models.front())) {
-    return solve_trace(set, options.models.front(), workload, options.json);
+    return solve_trace(set, options.models.front(), workload, options.html, options.json);
   }
   if (!options.models.empty()) workload.model.path = options.models.front();
 
@@ -262,6 +348,11 @@ int run_solve(int argc, char** argv) {
   progress.advance(1);
   progress.finish();
 
+  if (!options.html.empty()) {
+    const std::string html = solve::to_html(page_of(given, solution, with_more, curve));
+    const std::string_view parts[] = {html};
+    write_file(options.html, parts);
+  }
   if (options.json) {
     nlohmann::ordered_json json = to_json(solution);
     json["program"] = program_name(workload);

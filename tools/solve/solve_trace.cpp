@@ -15,11 +15,13 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
 #include "tools/report/verdict.h"
+#include "tools/solve/solve_page.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
@@ -140,6 +142,46 @@ std::string title_of(const std::string& input, int64_t batch, int64_t memory, co
                      format_bytes(memory), device);
 }
 
+void write_page(const std::string& path, const solve::SolvePage& page) {
+  if (path.empty()) return;
+  const std::string html = solve::to_html(page);
+  const std::string_view parts[] = {html};
+  write_file(path, parts);
+}
+
+solve::SolvePage page_of(const ProgramSolution& solution, const std::string& title, int64_t memory,
+                         int64_t batch) {
+  const ProgramTrial& chosen = solution.chosen;
+  solve::SolvePage page{.keeps = solution.keeps(), .title = title, .memory_bytes = memory};
+  if (page.keeps) {
+    page.verdict =
+        fmt::format("Fits: {}: takes {}{}.", describe(chosen), format_bytes(chosen.prediction.total_bytes),
+                    time_text(chosen, solution.plain));
+  } else if (chosen.least_memory_bytes > 0) {
+    page.verdict = fmt::format("Does not fit; the least that is enough: {}, with {}{}.",
+                               format_bytes(chosen.least_memory_bytes), describe(chosen),
+                               time_text(chosen, solution.plain));
+  } else {
+    page.verdict = "Does not fit.";
+  }
+  for (const std::string& effect : effects_of(solution, chosen)) page.facts.push_back(effect);
+  solve::PageTable lines{"Change the program", {{"line"}}, {}};
+  for (const std::string& line : torch_lines(solution, chosen, batch))
+    lines.rows.push_back({printable(line)});
+  solve::PageTable tried{
+      "Tried", {{"changes"}, {"verdict"}, {"least MiB", true}, {"allocated", true}, {"time, %", true}}, {}};
+  for (const ProgramTrial& trial : solution.trials) {
+    if (!trial.error.empty()) continue;
+    const bool is_known = trial.least_memory_bytes > 0;
+    tried.rows.push_back({describe(trial), trial.keeps() ? "fits" : "does not fit",
+                          is_known ? format_mib(trial.least_memory_bytes) : "",
+                          format_mib(trial.prediction.allocated_bytes),
+                          fmt::format("{:+.1f}", more_time(trial, solution.plain))});
+  }
+  page.tables = {std::move(lines), std::move(tried)};
+  return page;
+}
+
 // No budget is enough.
 void print_growth(const report::Finding& growth, const std::string& input, const WorkloadOptions& options,
                   int64_t memory, int64_t batch, bool json, const Terminal& terminal) {
@@ -241,7 +283,8 @@ int64_t usual_budget(const RunSetup& setup) {
 
 }  // namespace
 
-int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options, bool json) {
+int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options,
+                const std::string& html, bool json) {
   require_one_device(options);
   if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
   check_tracing_options(set, {input}, {"batch", "steps"});
@@ -280,6 +323,10 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   }
   if (const std::optional<report::Finding> growth = find_growth(plain.trace)) {
     progress.finish();
+    write_page(html, {.title = title_of(input, freedom.batch, memory, options.runtime.device),
+                      .verdict = fmt::format("Does not fit: {}: {}.", growth->title, growth->sentence),
+                      .facts = {growth->advice},
+                      .memory_bytes = memory});
     print_growth(*growth, input, options, memory, freedom.batch, json, set.terminal());
     return kExitOutOfMemory;
   }
@@ -293,6 +340,8 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   };
   const ProgramSolution solution = solve_program(trace, setup, freedom);
   progress.finish();
+  write_page(html, page_of(solution, title_of(input, freedom.batch, memory, options.runtime.device), memory,
+                           freedom.batch));
   if (json) {
     fmt::print("{}\n", to_json(solution, input, options, memory, freedom.batch, is_recording));
   } else {

@@ -12,7 +12,9 @@ namespace headroom {
 bool is_trace_input(const std::string& text);
 
 // Prints the changes of the program with which it keeps to the memory of the options, or to all that the
-// device has free. `set` says which options were given. Returns the exit code.
-int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options, bool json);
+// device has free. `set` says which options were given. Also writes a page to `html`, unless that is empty.
+// Returns the exit code.
+int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options,
+                const std::string& html, bool json);
 
 }  // namespace headroom
