@@ -170,5 +170,23 @@ TEST(HeadroomExplain, FilesThatAreNoLogsAreRefusedByTheirBeginning) {
   EXPECT_NE(zipped.errors.find("it is a pickle; memory snapshots"), std::string::npos) << zipped.errors;
 }
 
+TEST(HeadroomExplain, AProgramThatMeetsItsLimitIsToBeSolvedForThatLimit) {
+  const ScratchFolder folder;
+  const std::string log = folder.write(
+      "train.log",
+      "Traceback (most recent call last):\n"
+      "  File \"/home/me/train.py\", line 31, in <module>\n"
+      "    loss.backward()\n"
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.54 GiB. GPU 0 has a total capacity "
+      "of 139.80 GiB of which 129.34 GiB is free. Including non-PyTorch memory, this process has 10.45 GiB "
+      "memory in use. 9.79 GiB allowed; Of the allocated memory 9.40 GiB is allocated by PyTorch, and "
+      "333.95 MiB is reserved by PyTorch but unallocated.\n");
+  const Outcome outcome = run_shell(folder, HEADROOM_COMMAND " explain " + log);
+  // The limit, 10,025 MiB, is on PyTorch's memory; the process holds 741 MiB more.
+  EXPECT_NE(outcome.out.find("next: headroom solve /home/me/train.py:make_step --memory 10766MiB\n"),
+            std::string::npos)
+      << outcome.out;
+}
+
 }  // namespace
 }  // namespace headroom

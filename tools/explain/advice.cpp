@@ -299,12 +299,16 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
 }
 
 // What several changes of a training do together, for a program whose file the log names.
-std::optional<Advice> solve_it(const Case& found) {
+std::optional<Advice> solve_it(const Case& found, Cause cause) {
   const bool is_training = found.in("step") && !found.in("generation") && !found.in("evaluation");
-  if (found.framework != F::kTorch || !is_training || found.log->script.empty() || !found.total) return {};
-  if (!found.log->script.ends_with(".py")) return {};
-  int64_t memory = *found.total;
-  for (const Holder& holder : found.holders) memory -= holder.bytes;
+  if (found.framework != F::kTorch || !is_training || !found.log->script.ends_with(".py")) return {};
+  int64_t memory = 0;  // of the whole process
+  if (cause == Cause::kLimit && found.limit && !found.limit_is_reserve) {
+    memory = *found.limit + (found.limit_is_on_process ? 0 : found.own_outside_pool.value_or(0));
+  } else if (cause == Cause::kExhausted && found.total) {
+    memory = *found.total;
+    for (const Holder& holder : found.holders) memory -= holder.bytes;
+  }
   if (memory <= 0) return {};
   return Advice{fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
                             exact_size(std::max(memory / kMiB, int64_t{1}) * kMiB)),
@@ -328,9 +332,7 @@ std::vector<Advice> advise(const Case& found, const LogJudgement& judgement) {
       collect(advice, std::min(advice.size() + 1, kMostSteps - 1), found, other.cause, holes);
     collect(advice, advice.size() + 1, found, judgement.cause, holes);
   }
-  if (judgement.cause == Cause::kExhausted) {
-    if (std::optional<Advice> solve = solve_it(found)) advice.push_back(std::move(*solve));
-  }
+  if (std::optional<Advice> solve = solve_it(found, judgement.cause)) advice.push_back(std::move(*solve));
   if (advice.size() < kSteps) std::abort();  // too few rows for any framework and setting; a test counts them
   return advice;
 }
