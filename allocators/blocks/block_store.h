@@ -63,6 +63,8 @@ class alignas(128) BlockStore {
   int64_t visits() const { return by_address_.visits(); }
   // The last in order of size and place, or kNone.
   Index largest(int32_t list) const;
+  // How many free blocks the list has.
+  int64_t free_blocks(int32_t list) const { return lists_[static_cast<size_t>(list)].size(); }
   // Calls visit(block) for each free block of the list, in order of size and place.
   template <class Visit>
   void for_each_free(int32_t list, const Visit& visit) const {

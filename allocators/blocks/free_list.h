@@ -45,6 +45,7 @@ class FreeList {
 
   // Sizes are up to 2^60; places are unique.
   void insert(BlockRecord* blocks, Index block) noexcept {
+    ++size_;
     const int bin = SizeBins::of(blocks[block].bytes);
     Index& root = roots_[static_cast<size_t>(bin)];
     if (root != kNone) return insert_below(blocks, &root, block);
@@ -67,6 +68,7 @@ class FreeList {
     int bin = 0;
   };
   void erase(BlockRecord* blocks, Place place) noexcept {
+    --size_;
     const BlockRecord& gone = blocks[*place.link];
     if (gone.side[0] == kNone && gone.side[1] == kNone) {
       *place.link = kNone;
@@ -94,6 +96,8 @@ class FreeList {
     while (blocks[*link].side[0] != kNone) link = &blocks[*link].side[0];
     return {link, bin};
   }
+
+  int64_t size() const { return size_; }
 
   // The block after one of the list, in order of size and place, or kNone.
   Index after(const BlockRecord* blocks, Index block) const noexcept;
@@ -131,6 +135,7 @@ class FreeList {
 
   std::array<Index, SizeBins::kCount> roots_;  // by class
   SizeBins bins_;
+  int64_t size_ = 0;
 };
 
 }  // namespace headroom

@@ -2,6 +2,8 @@
 // belong to the stream that freed them.
 #pragma once
 
+#include <vector>
+
 #include "allocators/blocks/first_with.h"
 #include "allocators/strategies/segment_allocator.h"
 #include "allocators/strategies/strategy_options.h"
@@ -22,16 +24,21 @@ class PoolAllocator final : public SegmentAllocator {
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
   int64_t do_trim() noexcept override;
 
-  int32_t list_of(Stream stream);
-  // Notes how large the largest free block of a list is now.
-  void note_largest(int32_t list);
+  // The number of a stream, which has a list from then on, and its list.
+  int32_t owner_of(Stream stream);
+  int32_t& list_of(int32_t owner) { return lists_[static_cast<size_t>(owner)]; }
+  // Notes how large the largest free block of an owner is now.
+  void note_largest(int32_t owner);
   Index find_elsewhere(int64_t bytes);
-  Index merge_lists(int32_t list, int64_t bytes);
-  Index grow(int32_t list, int64_t bytes);
+  Index merge_lists(int32_t owner, int64_t bytes);
+  void take_all(int32_t owner, int32_t other);
+  Index grow(int32_t owner, int64_t bytes);
 
   BlockStore& store_ = new_store();
-  StreamNumbers streams_;  // the number is that of their list in the store
-  FirstWith largest_;      // the bytes of the largest free block, by list
+  StreamNumbers streams_;
+  std::vector<int32_t> lists_;   // of the store, by owner
+  std::vector<int32_t> owners_;  // by list
+  FirstWith largest_;            // the bytes of the largest free block, by owner
 };
 
 }  // namespace headroom

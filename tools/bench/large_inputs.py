@@ -9,7 +9,8 @@ and prints a line for each: seconds of wall clock and of processor time, the mos
 longer it took than with the smallest input, per event. A command that takes longer than a minute of
 processor time is ended. fill.csv allocates N blocks of up to 1 MiB and then frees them in random order
 (2 N events); waves.csv does so four times with N / 8 blocks, of which every tenth stays; mix.csv has N
-events and N / 10 blocks live at once. Exit codes: 0 every command took at most 5 s (10 s for models) and 1 GiB, 5
+events and N / 10 blocks live at once; streams.csv has N events on 4,096 streams, random.csv N on one, where more and
+more blocks live and are freed at random. Exit codes: 0 every command took at most 5 s (10 s for models) and 1 GiB, 5
 otherwise, 1 anything else.
 """
 
@@ -45,6 +46,32 @@ def write_traces(folder, events):
             blocks = range(begin, begin + wave)
             file.writelines(f"a,{i},{choose.randint(1, 2**20)}\n" for i in blocks)
             file.writelines(f"f,{i}\n" for i in choose.sample(blocks, wave) if i % 10)
+    with open(folder / "streams.csv", "w") as file:  # as RMM logs
+        file.write("Thread,Time,Action,Pointer,Size,Stream\n")
+        live, address = [], 0x7F0000000000
+        for i in range(events):
+            time_of_day = f"{i // 3600000:02d}:{i // 60000 % 60:02d}:{i // 1000 % 60:02d}.{i % 1000:06d}"
+            if not live or choose.random() < 0.55:
+                block = (f"{address:#x}", choose.randint(1, 2**22), f"{choose.randrange(4096):#x}")
+                live.append(block)
+                address += 2**22
+                action = "allocate"
+            else:
+                at = choose.randrange(len(live))
+                live[at], live[-1] = live[-1], live[at]
+                block, action = live.pop(), "free"
+            file.write(f"0,{time_of_day},{action},{block[0]},{block[1]},{block[2]}\n")
+    with open(folder / "random.csv", "w") as file:
+        live, made = [], 0
+        for _ in range(events):
+            if not live or choose.random() < 0.55:
+                file.write(f"a,{made},{choose.randint(1, 2**22)}\n")
+                live.append(made)
+                made += 1
+            else:
+                at = choose.randrange(len(live))
+                live[at], live[-1] = live[-1], live[at]
+                file.write(f"f,{live.pop()}\n")
     with open(folder / "mix.csv", "w") as file:
         live, made = [], 0
         for _ in range(events):
@@ -179,6 +206,9 @@ def trace_commands(filled_gib):
         yield f"replay fill.csv --capacity {filled_gib // 2}GiB --strategy {name}"
         yield f"replay waves.csv --strategy {name}"
         yield f"replay mix.csv --strategy {name}"
+        yield f"replay random.csv --capacity 4TiB --strategy {name}"
+        if name != "packed":  # it plans for one stream
+            yield f"replay streams.csv --capacity 4TiB --strategy {name}"
     yield "replay mix.csv"
     for name in ("caching", "mapped", "arena"):
         yield f"replay mix.csv --strategy {name} --minimum"
