@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <limits>
+#include <memory>
 
 #include "runtime/base/bytes.h"
 
@@ -15,8 +17,6 @@ namespace {
 // take 5 bytes for each of theirs, and 80 to 120 for each of gzip's.
 constexpr size_t kFreeBytes = size_t{1} << 27, kMaxBytes = size_t{3} << 30;
 constexpr size_t kBytesPerByte = 16, kBytesPerStoredByte = 256;
-// Beside the values of a container, which lie in a block of the heap.
-constexpr size_t kBlockBytes = 16;
 
 // Opcodes of Python's pickletools, by the names they have there.
 enum Opcode : uint8_t {
@@ -229,11 +229,8 @@ void Pickle::push_long(uint64_t length) {
 
 // Replaces the values on the stack from `from` on by a container of them.
 void Pickle::push_container(Kind kind, size_t from) {
-  const auto begin = stack_.begin() + static_cast<ptrdiff_t>(from);
-  const size_t values = stack_.size() - from;
-  count_bytes(sizeof(containers_[0]) + (values > 0 ? kBlockBytes : 0) + values * sizeof(Value));
-  containers_.emplace_back(begin, stack_.end());
-  stack_.erase(begin, stack_.end());
+  count_bytes(sizeof(Container));
+  add_to(containers_.emplace_back(), from);
   push(kind, std::ssize(containers_) - 1);
 }
 
@@ -257,9 +254,23 @@ void Pickle::append(size_t from) {
   if (from == 0 || from > stack_.size() || stack_[from - 1].kind() != Kind::kList) {
     input_.fail_at_byte("the pickle appends to a value that is no list");
   }
-  count_bytes((stack_.size() - from) * sizeof(Value));
-  std::vector<Value>& list = containers_[stack_[from - 1].position()];
-  list.insert(list.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
+  add_to(containers_[stack_[from - 1].position()], from);
+}
+
+void Pickle::add_to(Container& container, size_t from) {
+  const size_t added = stack_.size() - from, count = container.count + added;
+  if (count > container.room) {
+    // What is added at once gets what it needs; what comes piece by piece gets twice as much each time.
+    const size_t room = std::max(count, size_t{2} * container.room);
+    if (room > std::numeric_limits<uint32_t>::max()) input_.fail_at_byte("the pickle has too long a list");
+    count_bytes(room * sizeof(Value));
+    auto* const values = static_cast<Value*>(values_.allocate(room * sizeof(Value), alignof(Value)));
+    std::uninitialized_copy_n(container.values, container.count, values);
+    container.values = values;
+    container.room = static_cast<uint32_t>(room);
+  }
+  std::uninitialized_copy_n(stack_.data() + from, added, container.values + container.count);
+  container.count = static_cast<uint32_t>(count);
   stack_.resize(from);
 }
 
@@ -268,10 +279,7 @@ void Pickle::set_items(size_t from) {
       stack_[from - 1].kind() != Kind::kDictionary) {
     input_.fail_at_byte("the pickle sets items of a value that is no dictionary");
   }
-  count_bytes((stack_.size() - from) * sizeof(Value));
-  std::vector<Value>& items = containers_[stack_[from - 1].position()];
-  items.insert(items.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
-  stack_.resize(from);
+  add_to(containers_[stack_[from - 1].position()], from);
 }
 
 void Pickle::put(uint64_t position) {
@@ -311,15 +319,15 @@ uint64_t Pickle::little_endian(int bytes) {
   return value;
 }
 
-const std::vector<Pickle::Value>& Pickle::list(Value value) const {
-  static const std::vector<Value> empty;
-  return value.kind() == Kind::kList ? containers_[value.position()] : empty;
+std::span<const Pickle::Value> Pickle::list(Value value) const {
+  if (value.kind() != Kind::kList) return {};
+  return containers_[value.position()].all();
 }
 
 Pickle::Value Pickle::get(Value dictionary, std::string_view key) const {
   Value found;
   if (dictionary.kind() != Kind::kDictionary) return found;
-  const std::vector<Value>& items = containers_[dictionary.position()];
+  const std::span<const Value> items = containers_[dictionary.position()].all();
   for (size_t i = 0; i < items.size(); i += 2) {
     if (items[i].kind() == Kind::kText && text(items[i]) == key) found = items[i + 1];
   }

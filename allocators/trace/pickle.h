@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +46,7 @@ class Pickle {
 
   Value root() const { return root_; }
   // The elements; none if the value is no list.
-  const std::vector<Value>& list(Value value) const;
+  std::span<const Value> list(Value value) const;
   // The last value under `key`; kNone if there is none, or the value is no dictionary.
   Value get(Value dictionary, std::string_view key) const;
   // Empty, or `otherwise`, if the value is no text or integer.
@@ -56,6 +58,14 @@ class Pickle {
     size_t begin = 0, length = 0;
   };
 
+  // A dictionary: key, value, key, value, ...
+  struct Container {
+    Value* values = nullptr;
+    uint32_t count = 0, room = 0;
+
+    std::span<const Value> all() const { return {values, count}; }
+  };
+
   bool step(uint8_t opcode);  // false: the end
   void push(Kind kind, int64_t payload);
   void push_integer(int64_t integer);
@@ -65,6 +75,8 @@ class Pickle {
   Value pop();
   size_t pop_mark();
   void append(size_t from);
+  // Moves the values on the stack from `from` on to the end of a container.
+  void add_to(Container& container, size_t from);
   void set_items(size_t from);
   void put(uint64_t position);
   void get_memo(uint64_t position);
@@ -75,7 +87,8 @@ class Pickle {
   std::vector<Value> stack_;
   std::vector<size_t> marks_;  // sizes of the stack
   std::vector<Value> memo_;
-  std::vector<std::vector<Value>> containers_;  // a dictionary: key, value, key, value, ...
+  std::vector<Container> containers_;
+  std::pmr::monotonic_buffer_resource values_;  // of all containers; a snapshot has millions of small ones
   std::vector<Text> texts_;
   std::vector<int64_t> large_integers_;
   std::string characters_;  // of all texts

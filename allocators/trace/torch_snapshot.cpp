@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -315,7 +316,7 @@ class DeviceHistory {
 
   const Pickle& pickle_;
   const int64_t number_;
-  const std::vector<Value>& events_;
+  const std::span<const Value> events_;
   std::unordered_map<std::string, Stack> stacks_;  // by the numbers of their frames
   size_t stack_bytes_ = 0;
   std::deque<std::string> files_;
@@ -330,7 +331,8 @@ std::vector<Trace> read_torch_snapshot(TraceInput& input, Moments moments) {
   if (traced.kind() != Pickle::Kind::kList && segments.kind() != Pickle::Kind::kList)
     input.fail("a pickle, but not a PyTorch memory snapshot");
   // By device. Without a history, as with enabled="state", only the segments tell of a device.
-  std::vector<Value> devices = pickle.list(traced);
+  const std::span<const Value> histories = pickle.list(traced);
+  std::vector<Value> devices(histories.begin(), histories.end());
   for (const Value segment : pickle.list(segments)) {
     const int64_t number = pickle.integer(pickle.get(segment, "device"));
     if (number >= std::ssize(devices) && number < kMaxDevices)
