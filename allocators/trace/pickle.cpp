@@ -14,9 +14,9 @@ namespace headroom {
 namespace {
 
 // What a pickle may take of memory: any some, and above that what its size justifies. Snapshots of PyTorch
-// take 5 bytes for each of theirs, and 80 to 120 for each of gzip's.
+// take up to 5 bytes for each of theirs, and 80 to 120 for each of gzip's.
 constexpr size_t kFreeBytes = size_t{1} << 27, kMaxBytes = size_t{3} << 30;
-constexpr size_t kBytesPerByte = 16, kBytesPerStoredByte = 256;
+constexpr size_t kBytesPerByte = 12, kBytesPerStoredByte = 256;
 
 // Opcodes of Python's pickletools, by the names they have there.
 enum Opcode : uint8_t {
