@@ -74,7 +74,7 @@ class MappedAllocator final : public Allocator {
   // State of the current request:
   std::vector<MappedLane*> within_reach_;  // but for lanes without idle pages
   bool is_all_within_reach_ = false;
-  std::vector<MappedPages::Index> idle_;  // the pages within reach that were idle at its begin
+  std::vector<MappedPages::Index> idle_;  // pages within reach, idle when it began
   std::vector<bool> is_idle_;             // by page, whether it still is
   std::vector<Stream> followed_;          // its stream waits for these
   CountedBits free_;                      // as in MappingCalls

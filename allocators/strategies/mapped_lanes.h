@@ -15,7 +15,7 @@
 
 namespace headroom {
 
-// Locked, but for now().
+// The allocator is locked whenever anything but now() is called.
 class MappedLanes {
  public:
   // Null when the stream has no lane.

@@ -35,6 +35,20 @@ STRATEGIES = (
 ).split()
 
 
+def write_random(file, events, choose, share, most_live, most_bytes):
+    """`share` of the events allocate up to `most_bytes` while fewer than `most_live` blocks live; the others free one."""
+    live, made = [], 0
+    for _ in range(events):
+        if len(live) < most_live and (not live or choose.random() < share):
+            file.write(f"a,{made},{choose.randint(1, most_bytes)}\n")
+            live.append(made)
+            made += 1
+        else:
+            at = choose.randrange(len(live))
+            live[at], live[-1] = live[-1], live[at]
+            file.write(f"f,{live.pop()}\n")
+
+
 def write_traces(folder, events):
     choose = random.Random(1)
     with open(folder / "fill.csv", "w") as file:
@@ -62,27 +76,9 @@ def write_traces(folder, events):
                 block, action = live.pop(), "free"
             file.write(f"0,{time_of_day},{action},{block[0]},{block[1]},{block[2]}\n")
     with open(folder / "random.csv", "w") as file:
-        live, made = [], 0
-        for _ in range(events):
-            if not live or choose.random() < 0.55:
-                file.write(f"a,{made},{choose.randint(1, 2**22)}\n")
-                live.append(made)
-                made += 1
-            else:
-                at = choose.randrange(len(live))
-                live[at], live[-1] = live[-1], live[at]
-                file.write(f"f,{live.pop()}\n")
+        write_random(file, events, choose, share=0.55, most_live=events, most_bytes=2**22)
     with open(folder / "mix.csv", "w") as file:
-        live, made = [], 0
-        for _ in range(events):
-            if len(live) < events // 10 and (not live or choose.random() < 0.6):
-                file.write(f"a,{made},{choose.randint(1, 2**20)}\n")
-                live.append(made)
-                made += 1
-            else:
-                at = choose.randrange(len(live))
-                live[at], live[-1] = live[-1], live[at]
-                file.write(f"f,{live.pop()}\n")
+        write_random(file, events, choose, share=0.6, most_live=events // 10, most_bytes=2**20)
 
 
 def write_snapshot(path, events):

@@ -85,14 +85,21 @@ nlohmann::ordered_json to_json(const ProgramTrial& trial) {
   return json;
 }
 
-std::string to_json(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
-                    int64_t memory, int64_t batch, bool is_recording) {
+// What was asked for, with which every answer begins.
+nlohmann::ordered_json to_json(const std::string& input, const WorkloadOptions& options, int64_t memory,
+                               int64_t batch) {
   nlohmann::ordered_json json;
   json["input"] = input;
   json["device"] = options.runtime.device;
   json["strategy"] = options.runtime.strategy;
   json["memory_bytes"] = memory;
   json["batch"] = batch > 0 ? nlohmann::ordered_json(batch) : nlohmann::ordered_json();
+  return json;
+}
+
+std::string to_json(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
+                    int64_t memory, int64_t batch, bool is_recording) {
+  nlohmann::ordered_json json = to_json(input, options, memory, batch);
   json["is_estimate"] = is_recording;
   json["model"] = solution.model;
   json.update(to_json(solution.chosen));
@@ -188,12 +195,7 @@ void print_growth(const report::Finding& growth, const std::string& input, const
   const std::string reason =
       fmt::format("{}: {}; no memory is enough for that in the end", growth.title, growth.sentence);
   if (json) {
-    nlohmann::ordered_json object;
-    object["input"] = input;
-    object["device"] = options.runtime.device;
-    object["strategy"] = options.runtime.strategy;
-    object["memory_bytes"] = memory;
-    object["batch"] = batch > 0 ? nlohmann::ordered_json(batch) : nlohmann::ordered_json();
+    nlohmann::ordered_json object = to_json(input, options, memory, batch);
     object["keeps"] = false;
     object["least_memory_bytes"] = 0;
     object["error"] = reason;
