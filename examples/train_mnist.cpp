@@ -321,6 +321,7 @@ int run(int argc, char** argv, RankJob* job) {
   if (prints && lowered) fmt::print(stderr, "note: {}\n", *lowered);
   FILE* out = !prints ? nullptr : options.json ? stderr : stdout;
 
+  record_program(options.runtime, "net", "mnist", options.step.batch);
   TrainSettings settings = settings_of(options);
   if (job != nullptr) job->require_equal(fingerprint_of(set));
   // Loads the data while the GPU starts: each takes a quarter of a second.

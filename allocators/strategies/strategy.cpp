@@ -46,10 +46,10 @@ void check_limit(const StrategySettings& settings, int64_t total_bytes) {
 }
 
 // After this only the pool may take memory, or the limit would be exceeded.
-void start_everything_else(Device& device, int64_t limit_bytes) {
+void start_everything_else(Device& device, int64_t limit_bytes, bool is_budget) {
   const MemoryInfo info = device.memory().info();
   const int64_t needed = std::max(info.process + device.libraries().pending_bytes(), info.context);
-  if (needed >= limit_bytes) {
+  if (needed >= limit_bytes && !is_budget) {
     throw InvalidArgument(fmt::format(
         "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",
         with_exact(limit_bytes), with_exact(needed)));
@@ -304,7 +304,7 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   }
   device.initialise();
   if (settings.limit_scope == LimitScope::kProcess) {
-    start_everything_else(device, *settings.limit_bytes);
+    start_everything_else(device, *settings.limit_bytes, settings.limit_is_budget);
   }
   std::unique_ptr<Allocator> allocator =
       settings.failing_calls ? make_failing(make, settings, device) : make(settings, device);
@@ -313,6 +313,7 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
     TraceSettings recorded = {{"strategy", settings.name}, {"device", device.name()}};
     if (const auto limit = allocator->limit_bytes())
       recorded.emplace_back("limit_bytes", std::to_string(*limit));
+    recorded.insert(recorded.end(), settings.record_settings.begin(), settings.record_settings.end());
     allocator->set_observer(trace_recorder(settings.record_path, recorded));
   }
   return allocator;

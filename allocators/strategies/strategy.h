@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "allocators/allocator.h"
@@ -22,6 +23,9 @@ struct StrategySettings {
   StrategyOptions options = {};  // the strategy's own
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
+  // A limit on the process below what context and libraries take fails with the first request, not at once: a
+  // program is planned for it, and only with the libraries started can be said what would be enough.
+  bool limit_is_budget = false;
   std::optional<double> memory_fraction = {};  // of the device's total, in (0, 1], without a reserve
   // Memory that a pool of all free memory leaves to libraries and others; TensorFlow's figure by default.
   std::optional<int64_t> reserve_bytes = {};
@@ -29,6 +33,8 @@ struct StrategySettings {
   std::string plugin_path = {};
   std::function<std::unique_ptr<Allocator>(const StrategySettings&, Device&)> make = {};
   std::string record_path = {};  // file for a trace of all requests; empty: none
+  // What the trace says beside strategy and device, by name.
+  std::vector<std::pair<std::string, std::string>> record_settings = {};
   // The driver calls of the strategy that fail, [first, last], counted from 1.
   struct FailingCalls {
     int64_t first = 0;

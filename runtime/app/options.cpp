@@ -105,7 +105,9 @@ StrategySettings RuntimeOptions::strategy_settings() const {
     }
     settings.limit_bytes = memory_bytes;
     settings.limit_scope = LimitScope::kProcess;
+    settings.limit_is_budget = true;
   }
+  settings.record_settings = recorded_program;
   if (!record.empty()) {
     if (!settings.record_path.empty())
       throw InvalidArgument("record is given twice: in the strategy and as an option");
@@ -199,6 +201,11 @@ void pack_for_memory(const OptionSet& set, RuntimeOptions& options) {
   if (!set.is_given("plan")) options.plan = PlanMode::kPacked;
   // An arena needs no pool beneath it, and pools take memory in units of their own.
   if (!set.is_given("strategy")) options.strategy = "direct";
+}
+
+void record_program(RuntimeOptions& options, const std::string& kind, const std::string& name,
+                    int64_t batch) {
+  options.recorded_program = {{kind, name}, {"batch", std::to_string(batch)}, {"runs_on", options.device}};
 }
 
 PlacementSettings RuntimeOptions::placement_settings() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
@@ -53,7 +54,8 @@ struct RuntimeOptions {
   // planned for it (solve_program.h).
   std::optional<int64_t> memory_bytes = {};
   SplitBatch split_batch = SplitBatch::kNeeded;
-  // The most page-locked host memory for values of a step planned so; none where not given. Replicas share it.
+  // The most page-locked host memory for values of a step planned so; none where not given. Replicas share
+  // it.
   std::optional<int64_t> host_memory_bytes = {};
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;
@@ -61,6 +63,7 @@ struct RuntimeOptions {
   PlanMode plan = PlanMode::kDynamic;
   int64_t seed = 1;
   std::string record = {};  // the file that records every allocation; none when empty
+  std::vector<std::pair<std::string, std::string>> recorded_program = {};  // see record_program()
 
   // Changes to a simulated GPU's profile. On a real GPU a ballast makes the first two true.
   std::optional<int64_t> device_memory_bytes = {};
@@ -92,6 +95,10 @@ void add_device_options(OptionSet& set, RuntimeOptions& options);
 // --strategy is a list, which goes there.
 void add_runtime_options(OptionSet& set, RuntimeOptions& options,
                          std::vector<std::string>* strategies = nullptr);
+
+// The recording of `record` will say what runs: "net" or "model", its name or file, its batch (0: as the data
+// has it) and the device of the options.
+void record_program(RuntimeOptions& options, const std::string& kind, const std::string& name, int64_t batch);
 
 // With --memory a step is packed into an arena of the strategy direct, unless others are given.
 void pack_for_memory(const OptionSet& set, RuntimeOptions& options);

@@ -72,6 +72,25 @@ TEST_F(CompareCommand, RunExplainsATraceThatDoesNotFitAndItsNextCommandSucceeds)
   EXPECT_EQ(run_shell(folder_, std::string(HEADROOM_COMMAND) + " " + again).code, 0) << again;
 }
 
+TEST_F(CompareCommand, ABudgetThatNoStrategyKeepsExitsWithThreeAndNamesTheLeastOfEach) {
+  const Outcome outcome = compare("--net mlp --batch 8 --memory 10MiB --strategy direct packed");
+  EXPECT_EQ(outcome.code, 3) << outcome.errors;
+  for (const char* name : {"direct", "packed"}) {
+    EXPECT_NE(outcome.out.find(std::string(name) + ": 10.00 MiB is too small for every plan"),
+              std::string::npos)
+        << outcome.out;
+  }
+  EXPECT_NE(outcome.out.find("\nnext: headroom solve --net mlp --batch 8\n"), std::string::npos)
+      << outcome.out;
+}
+
+TEST_F(CompareCommand, ABudgetThatOneStrategyKeepsExitsWithZero) {
+  const Outcome outcome =
+      compare("--net mlp --batch 8 --steps 1 --runs 1 --memory 287MiB --strategy caching packed");
+  EXPECT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_NE(outcome.out.find("1 of 2 succeeded"), std::string::npos) << outcome.out;
+}
+
 TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitByDefault) {
   const Outcome outcome = compare("--trace " + trace_ + " --runs 1");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;

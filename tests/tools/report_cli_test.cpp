@@ -300,6 +300,18 @@ TEST_F(ReportCommand, AdvisesToSolveForTheLimitThatRefusedAndNotForTheWholeDevic
   EXPECT_NE(run("predict " + snapshot).out.find(" --memory 4649MiB"), std::string::npos);
 }
 
+TEST_F(ReportCommand, AdvisesToSolveForTheProgramThatARecordingNamesAndItSolves) {
+  const std::string trace = folder_ / "failed.trace";
+  const Outcome failed = run("run --net residual --batch 2048 --strategy allow-growth --record " + trace);
+  ASSERT_EQ(failed.code, 3) << failed.errors;
+  const std::string arguments = "solve --net residual --batch 2048 --device sim --memory 1672MiB";
+  const Outcome outcome = run("report " + trace);
+  EXPECT_NE(outcome.out.find("next: headroom " + arguments + "\n"), std::string::npos) << outcome.out;
+  const Outcome solved = run(arguments + " --points 0");
+  EXPECT_EQ(solved.code, 0) << solved.out;
+  EXPECT_EQ(solved.errors, "") << "no note that the budget is more than is free";
+}
+
 TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
   if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
   const std::string page = folder_ / "page.html";

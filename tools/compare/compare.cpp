@@ -281,14 +281,27 @@ int run_compare(int argc, char** argv) {
   fmt::print("{}", options.json ? to_json(rows) + "\n" : to_text(rows, set.terminal()));
   write(options.csv, to_csv(rows));
   write(options.html, to_html(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device)));
-  if (options.json) return kExitDone;
-  if (options.html.empty()) {
+  const bool none_keeps_budget = options.workload.runtime.memory_bytes &&
+                                 std::all_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
+                                   return row.worst.outcome == RunOutcome::kOutOfMemory;
+                                 });
+  const int exit_code = none_keeps_budget ? kExitOutOfMemory : kExitDone;
+  if (options.json) return exit_code;
+  if (none_keeps_budget && options.traces.empty() && options.nets.size() < 2) {
+    WorkloadOptions solved = options.workload;
+    if (!options.nets.empty()) solved.net = options.nets.front();
+    solved.runtime.memory_bytes.reset();
+    solved.runtime.plan = RuntimeOptions{}.plan;
+    solved.runtime.strategy = RuntimeOptions{}.strategy;
+    solved.step.steps = StepOptions{}.steps;
+    fmt::print("next: {}\n", command_line("headroom solve", to_words(solved, OptionSet::Words::kChanged)));
+  } else if (options.html.empty()) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));
   } else {
     fmt::print("next: xdg-open {}\n", shell_word(options.html));
   }
-  return kExitDone;
+  return exit_code;
 }
 
 }  // namespace headroom::compare

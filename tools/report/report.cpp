@@ -318,30 +318,48 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
   return changes;
 }
 
-// How the failed program would keep to its memory with several changes; empty where its file is not known, or
-// something piles up.
-std::string solve_command(const History& history, const Verdict& verdict) {
-  if (!verdict.failure || !is_of_torch(history.trace) || piles_up(verdict)) return {};
-  if (history.trace.blocks == 0) return {};  // only the request is known, not what the device held
-  const std::string& source = verdict.failure->source;
-  const size_t end = source.rfind(".py:");
-  if (end == std::string::npos) return {};
-  const Failure& failure = *verdict.failure;
-  const RunSetup setup = setup_to_fit(with_recorded_device(RuntimeOptions{}, history.trace));
-  // What solve keeps to is of the whole process.
+// The memory that the process had on its device when a request failed, with context and libraries; 0 where
+// that is not known.
+int64_t process_memory(const Failure& failure, const RunSetup& setup, const Trace& trace) {
   const int64_t overhead = setup.device.overhead_bytes();
   int64_t memory =
       failure.reserved_bytes.value_or(failure.allocated_bytes) + failure.free_bytes.value_or(0) + overhead;
-  if (const std::optional<RecordedLimit> limit = recorded_limit(history.trace)) {
+  if (const std::optional<RecordedLimit> limit = recorded_limit(trace)) {
     memory = limit->at_least_bytes + overhead;
   } else {
-    for (const DeviceEvent& event : history.trace.device_events) {
+    for (const DeviceEvent& event : trace.device_events) {
       if (event.kind == DeviceEvent::Kind::kDevice && event.position <= failure.event) {
         memory = event.bytes - event.others_bytes;
       }
     }
   }
-  if (memory <= 0) return {};
+  return std::max<int64_t>(0, memory);
+}
+
+// Of a program of ours.
+std::string solve_command(const RecordedProgram& program, int64_t memory) {
+  std::vector<std::string> words = {"--" + program.kind, program.name};
+  if (!program.batch.empty()) words.insert(words.end(), {"--batch", program.batch});
+  if (!program.device.empty()) words.insert(words.end(), {"--device", program.device});
+  words.insert(words.end(), {"--memory", exact_size(memory)});
+  return command_line("headroom solve", words);
+}
+
+// How the failed program would keep to its memory with several changes; empty where its file is not known, or
+// something piles up.
+std::string solve_command(const History& history, const Verdict& verdict) {
+  if (!verdict.failure || piles_up(verdict)) return {};
+  if (history.trace.blocks == 0) return {};  // only the request is known, not what the device held
+  const RunSetup setup = setup_to_fit(with_recorded_device(RuntimeOptions{}, history.trace));
+  const int64_t memory = process_memory(*verdict.failure, setup, history.trace);
+  if (memory == 0) return {};
+  if (const std::optional<RecordedProgram> program = recorded_program(history.trace)) {
+    const int64_t page = setup.device.granularity_bytes;  // a device has whole ones free
+    return solve_command(*program, memory / page * page);
+  }
+  const std::string& source = verdict.failure->source;
+  const size_t end = source.rfind(".py:");
+  if (!is_of_torch(history.trace) || end == std::string::npos) return {};
   std::vector<std::string> words = {"--memory", exact_size(memory)};
   constexpr std::string_view kSimulated = "sim:", kDefault = "sim:h200";
   const std::string& device = setup.options.device;

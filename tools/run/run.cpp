@@ -118,6 +118,8 @@ int run_run(int argc, char** argv) {
   std::optional<OutOfMemoryReport> report;
   if (path.empty()) {
     if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
+    record_program(options.runtime, options.model.is_given() ? "model" : "net",
+                   options.model.is_given() ? options.model.path : options.net, options.step.batch);
     result = measure(options);
     report = explain_failure(options, result);
   } else {

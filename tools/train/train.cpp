@@ -412,6 +412,7 @@ int run_train(int argc, char** argv) {
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 
   if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
+  record_program(options.runtime, "model", options.model.path, options.batch);
   Runtime runtime(options.runtime);
   Training training(options, runtime);
   const ReplicaWork<Trained> work = [&](int, const DeviceName& device, Collective*, Trained& result) {

@@ -121,6 +121,17 @@ std::string recorded_strategy(const Trace& trace) {
   return std::string(kTorchStrategy) + (settings.empty() ? "" : "," + settings);
 }
 
+std::optional<RecordedProgram> recorded_program(const Trace& trace) {
+  for (const std::string_view kind : {"net", "model"}) {
+    const std::string_view name = setting_of(trace, kind);
+    if (name.empty()) continue;
+    const std::string_view batch = setting_of(trace, "batch");
+    return RecordedProgram{std::string(kind), std::string(name), std::string(batch == "0" ? "" : batch),
+                           std::string(setting_of(trace, "runs_on"))};
+  }
+  return std::nullopt;
+}
+
 std::string traced_card(const Trace& trace) {
   const std::string_view name = setting_of(trace, "device");
   return is_of_torch(trace) && is_profile(name) ? std::string(name) : "";

@@ -17,6 +17,13 @@ bool is_of_torch(const Trace& trace);
 // logs, else PyTorch's, with the settings of a snapshot, else with those of PYTORCH_CUDA_ALLOC_CONF.
 std::string recorded_strategy(const Trace& trace);
 
+// A program of ours that a recording names; see record_program().
+struct RecordedProgram {
+  std::string kind, name;     // "net" or "model", its name or file
+  std::string batch, device;  // as options; empty where the recording does not say
+};
+std::optional<RecordedProgram> recorded_program(const Trace& trace);
+
 // The name of the card that a program of PyTorch was traced for; empty for a recording.
 std::string traced_card(const Trace& trace);
 

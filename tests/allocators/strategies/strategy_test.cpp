@@ -243,6 +243,19 @@ TEST(ProcessLimit, BelowContextAndLibrariesIsRefusedWithBothNumbers) {
   EXPECT_TRUE(mentions(text, "400.00 MiB") && mentions(text, "431.00 MiB")) << text;
 }
 
+TEST(ProcessLimit, OfABudgetBelowContextAndLibrariesFailsWithTheFirstRequest) {
+  for (const char* name : {"direct", "allow-growth", "caching", "mapped", "pool"}) {
+    SimulatedGpu gpu(find_profile("laptop-2gb"));
+    const auto allocator = make_allocator({.name = name,
+                                           .limit_bytes = 400 * kMiB,
+                                           .limit_scope = LimitScope::kProcess,
+                                           .limit_is_budget = true},
+                                          gpu);
+    EXPECT_THROW(allocator->allocate(256), OutOfMemory) << name;
+    EXPECT_EQ(allocator->statistics().reserved.peak, 0) << name;
+  }
+}
+
 TEST(ProcessLimit, ThatLeavesLessThanAPageReportsTheRequest) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
   try {
