@@ -172,7 +172,9 @@ bool would_play_alike(const PlayedAttempt& fitted, const RunSetup& smaller) {
 
 std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
                                              const MakePrograms& make) {
-  if (!result.memory) return std::nullopt;
+  const bool was_refused =
+      result.outcome == RunOutcome::kOutOfMemory && result.memory && result.memory->device_total == 0;
+  if (!result.memory || was_refused) return std::nullopt;
   OutOfMemoryReport report = explain_out_of_memory(*result.memory, present, play_of(make), result.error);
   if (result.failed_rank && result.memory->requested > 0) {
     report.message = fmt::format("{}: {}", name_replica(*result.failed_rank), report.message);

@@ -79,7 +79,8 @@ bool would_play_alike(const PlayedAttempt& fitted, const RunSetup& smaller);
 using MakePrograms = std::function<std::vector<Program>(const RunSetup&)>;
 
 // Why a run was out of memory, and the smallest change with which the same programs fit, played on a twin;
-// nothing when the run ended otherwise. A setup that refuses the programs counts as a failure.
+// nothing when the run ended otherwise, or was refused before it asked a device (MemoryTooSmall). A setup
+// that refuses the programs counts as a failure.
 std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
                                              const MakePrograms& make);
 // The same for your own graph, when its session threw: `present` is Runtime::setup().

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "allocators/strategies/strategy.h"
 #include "allocators/strategies/strategy_text.h"
@@ -290,11 +291,7 @@ int run_compare(int argc, char** argv) {
   if (none_keeps_budget && options.traces.empty() && options.nets.size() < 2) {
     WorkloadOptions solved = options.workload;
     if (!options.nets.empty()) solved.net = options.nets.front();
-    solved.runtime.memory_bytes.reset();
-    solved.runtime.plan = RuntimeOptions{}.plan;
-    solved.runtime.strategy = RuntimeOptions{}.strategy;
-    solved.step.steps = StepOptions{}.steps;
-    fmt::print("next: {}\n", command_line("headroom solve", to_words(solved, OptionSet::Words::kChanged)));
+    fmt::print("next: {}\n", command_to_solve(std::move(solved)));
   } else if (options.html.empty()) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));

@@ -77,10 +77,12 @@ void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
   fmt::print("\n{}", replicas.text(terminal));
 }
 
-std::string command_after_run(const std::optional<OutOfMemoryReport>& report, const std::string& path,
-                              const WorkloadOptions& options) {
+std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemoryReport>& report,
+                              const std::string& path, const WorkloadOptions& options) {
   const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
   const TriedChange* change = report ? report->smallest() : nullptr;
+  // Without a report it was refused for its budget.
+  if (outcome == RunOutcome::kOutOfMemory && !report) return command_to_solve(options);
   if (change == nullptr) {
     WorkloadOptions compared = options;
     compared.runtime.strategy = RuntimeOptions{}.strategy;  // all of them
@@ -142,7 +144,7 @@ int run_run(int argc, char** argv) {
               path.empty() ? fmt::format("{}, batch {}", program_name(options), options.step.batch)
                            : printable(path),
               options, set.terminal());
-    fmt::print("\nnext: {}\n", command_after_run(report, path, options));
+    fmt::print("\nnext: {}\n", command_after_run(result.outcome, report, path, options));
   }
   return exit_code_of(result.outcome);
 }

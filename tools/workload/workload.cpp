@@ -148,6 +148,14 @@ std::string program_name(const WorkloadOptions& options) {
   return options.model.is_given() ? printable(options.model.path) : options.net;
 }
 
+std::string command_to_solve(WorkloadOptions options) {
+  options.runtime.memory_bytes.reset();
+  options.runtime.plan = RuntimeOptions{}.plan;
+  options.runtime.strategy = RuntimeOptions{}.strategy;
+  options.step.steps = StepOptions{}.steps;
+  return command_line("headroom solve", to_words(options, OptionSet::Words::kChanged));
+}
+
 std::vector<Program> make_programs(const WorkloadOptions& options) {
   if (options.replicas.count() > 1) {
     replica_devices(options.runtime, find_devices(options.runtime), options.replicas.count());

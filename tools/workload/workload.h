@@ -42,6 +42,9 @@ std::vector<std::string> net_names();
 // The options as words of a command line: all of them for another process, the changed ones for people.
 std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Words which);
 
+// The command that shows which budgets a program that was refused for its budget can keep.
+std::string command_to_solve(WorkloadOptions options);
+
 // The programs of all replicas by rank, placed by the options and planned for their memory; replicas with
 // equal graphs share one. Throws
 // InvalidArgument for an unknown net, a width for mnist, a batch that replicas cannot share equally, replicas

@@ -18,6 +18,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/functions.h"
+#include "runtime/predict/memory_solution.h"
 #include "runtime/predict/play_program.h"
 #include "runtime/predict/play_trace.h"
 #include "runtime/session/session.h"
@@ -292,6 +293,13 @@ TEST(OutOfMemoryReports, ThePinIsTheLeastThatHasToGo) {
   EXPECT_EQ(find_pin(snapshot, 800, 300, live)->block.op, "thin");  // the segment goes back
   EXPECT_EQ(find_pin(snapshot, 900, 0, live)->others, 1);
   EXPECT_FALSE(find_pin(snapshot, 901, 0, live));
+}
+
+TEST(ExplainRun, OfAProgramThatWasRefusedForItsBudgetHasNothingToExplain) {
+  RunResult refused;
+  refused.outcome = RunOutcome::kOutOfMemory;
+  refused.memory = MemoryTooSmall(10 * kMiB, 300 * kMiB).facts();
+  EXPECT_FALSE(explain_run(refused, present_setting(options("direct")), branching_programs));
 }
 
 }  // namespace
