@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/app/setup.h"
@@ -18,6 +20,7 @@
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
+#include "tools/workload/program_checkpoints.h"
 #include "tools/workload/program_fitting.h"
 #include "tools/workload/program_solving.h"
 
@@ -59,14 +62,20 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
   const RunSetup setup = setup_to_fit_budget(options.runtime);
   Progress progress(0, "batches traced");
   progress.start("loading " + printable(input));
-  ProgramTracer tracer(program_request(input, options, 0));
+  const auto tracer = std::make_shared<ProgramTracer>(program_request(input, options, 0));
+  std::string model;
   const TraceBatch trace_batch = [&](int64_t batch) {
     progress.start(fmt::format("batch {}", batch));
-    Trace trace = tracer.trace(batch).trace;
+    TracedProgram program = tracer->trace(batch);
+    model = program.model;
     progress.advance(1);
-    return trace;
+    return std::move(program.trace);
   };
-  const ProgramFit result = fit_program(trace_batch, setup, fit.margin_bytes, fit.max_batch);
+  const auto trace_again = [&](int64_t batch) {
+    progress.start(fmt::format("batch {} with checkpoints", batch));
+    return trace_checkpoints(tracer, batch, model);
+  };
+  const ProgramFit result = fit_program(trace_batch, setup, fit.margin_bytes, fit.max_batch, trace_again);
   progress.finish();
   const bool fits = result.batch > 0;
   if (fit.json) {

@@ -25,6 +25,7 @@
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
+#include "tools/workload/program_checkpoints.h"
 #include "tools/workload/program_solving.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
@@ -287,7 +288,14 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   const TracePrediction& chosen = rows.front().prediction;
   std::vector<std::string> next;
   if (!chosen.fits && is_of_torch(trace)) {
-    for (const TorchChange& change : find_torch_changes(trace, setup)) next.push_back(change.text());
+    Progress progress(0, "");
+    progress.start("trying changes");
+    TraceCheckpoints trace_again;
+    if (is_program(input)) trace_again = trace_checkpoints(program_request(input, options, batch));
+    for (const TorchChange& change : find_torch_changes(trace, setup, trace_again)) {
+      next.push_back(change.text());
+    }
+    progress.finish();
     next.push_back(solve_command(input, setup, options, batch));
   }
   next.push_back(next_command(input, options, chosen.fits));

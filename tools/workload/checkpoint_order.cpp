@@ -16,9 +16,6 @@ namespace {
 constexpr double kLeastShare = 0.002;
 // A module that keeps more than this runs again with everything in it alive.
 constexpr double kMostShare = 0.6;
-// What a module makes last is its result, unless it is that many times smaller than the largest: then it is a
-// sum that the backward pass wants.
-constexpr int64_t kLeastResult = 16;
 // Modules of one pattern that differ by less are alike.
 constexpr double kAlike = 1.15;
 

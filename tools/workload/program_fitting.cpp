@@ -67,9 +67,9 @@ class Search {
     return trials_.emplace_back(std::move(trial));
   }
   // With which the last batch that did not fit would.
-  std::vector<TorchChange> changes() const {
+  std::vector<TorchChange> changes(const TraceCheckpoints& trace_again) const {
     return failing_ && !failing_lacks_margin_ && is_of_torch(*failing_)
-               ? find_torch_changes(*failing_, setup_)
+               ? find_torch_changes(*failing_, setup_, trace_again)
                : std::vector<TorchChange>();
   }
   std::vector<TracedBatch> take_trials() { return std::move(trials_); }
@@ -110,7 +110,7 @@ const TracedBatch& ProgramFit::best() const {
 }
 
 ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes,
-                       int64_t max_batch) {
+                       int64_t max_batch, const CheckpointsOfBatch& trace_again) {
   Search search(trace, setup, margin_bytes);
   ProgramFit result;
   std::optional<TracedBatch> fitting, failing, before;  // `before`: the last one below the edge
@@ -148,7 +148,7 @@ ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t m
   result.batch = fitting ? fitting->batch : 0;
   if (failing) {
     result.next_batch = failing->batch;
-    result.changes = search.changes();
+    result.changes = search.changes(trace_again ? trace_again(failing->batch) : TraceCheckpoints());
   }
   result.trials = search.take_trials();
   result.stopped_by = failing ? reason_of(*failing, margin_bytes) : "--most is the largest batch to try";

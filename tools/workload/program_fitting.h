@@ -35,10 +35,13 @@ struct ProgramFit {
 };
 
 using TraceBatch = std::function<Trace(int64_t batch)>;
+// How the program with that batch is traced with checkpoints.
+using CheckpointsOfBatch = std::function<TraceCheckpoints(int64_t batch)>;
 
 // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Tries few
-// batches: where the memory grows evenly, about five. `margin_bytes` of the device stay free.
+// batches: where the memory grows evenly, about five. `margin_bytes` of the device stay free. Without
+// `trace_again` checkpoints are estimated.
 ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes,
-                       int64_t max_batch);
+                       int64_t max_batch, const CheckpointsOfBatch& trace_again = {});
 
 }  // namespace headroom

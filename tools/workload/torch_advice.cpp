@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
@@ -25,6 +27,7 @@ namespace {
 
 constexpr std::string_view kExpandable = "expandable_segments:True";
 constexpr size_t kMaxTries = 24;
+constexpr size_t kMaxTraced = 4;  // again with checkpoints, some seconds each
 
 // Whether `module` is `parent` or inside it.
 bool is_inside(std::string_view module, std::string_view parent) {
@@ -82,6 +85,14 @@ std::string_view at_depth(std::string_view module, size_t depth) {
   return module.substr(0, end);
 }
 
+// The number that ends the path of a module of a list; -1 for any other module.
+int64_t index_of(std::string_view module) {
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  int64_t index = -1;
+  const auto [end, error] = std::from_chars(last.data(), last.data() + last.size(), index);
+  return error == std::errc() && end == last.data() + last.size() && last.front() != '-' ? index : -1;
+}
+
 std::string_view parent_of(std::string_view module) {
   const size_t dot = module.rfind('.');
   return dot == std::string_view::npos ? std::string_view{} : module.substr(0, dot);
@@ -110,19 +121,25 @@ std::vector<Candidate> candidates(const Trace& trace) {
   std::vector<Candidate> found;
   std::map<std::string_view, Candidate> siblings;
   for (const auto& [module, kept] : bytes) {
-    found.push_back({{std::string(module)}, std::string(module), kept});
-    const std::string_view last =
-        module.substr(parent_of(module).size() + (parent_of(module).empty() ? 0 : 1));
-    const bool is_number = !last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos;
-    if (!is_number) continue;
+    if (index_of(module) < 0) continue;
     Candidate& group = siblings[parent_of(module)];
     group.modules.emplace_back(module);
     group.bytes += kept;
   }
+  for (const auto& [module, kept] : bytes) {
+    // A list of modules has no forward pass of its own.
+    const auto list = siblings.find(module);
+    if (list != siblings.end() && list->second.bytes == kept) continue;
+    found.push_back({{std::string(module)}, std::string(module), kept});
+  }
   for (auto& [parent, group] : siblings) {
     if (group.modules.size() < 2) continue;
-    group.name = fmt::format("each of {}.{}..{}", parent, group.modules.front().substr(parent.size() + 1),
-                             group.modules.back().substr(parent.size() + 1));
+    std::sort(group.modules.begin(), group.modules.end(),
+              [](const std::string& a, const std::string& b) { return index_of(a) < index_of(b); });
+    const int64_t first = index_of(group.modules.front()), last = index_of(group.modules.back());
+    const bool is_range = last - first + 1 == std::ssize(group.modules);
+    group.name = is_range ? fmt::format("each of {}..{}", group.modules.front(), last)
+                          : fmt::format("each of {}", fmt::join(group.modules, ", "));
     found.push_back(std::move(group));
   }
   std::stable_sort(found.begin(), found.end(),
@@ -181,6 +198,7 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
   struct Region {
     std::vector<KeptBlock> blocks;
     int64_t forward_end = 0, backward_begin = INT64_MAX;
+    int64_t largest_bytes = 0;
   };
   std::map<std::pair<int32_t, size_t>, Region> regions;
   for (const KeptBlock& kept : kept_blocks(trace)) {
@@ -190,6 +208,8 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
       if (!is_inside(module, modules[i])) continue;
       Region& region = regions[{kept.step, i}];
       region.blocks.push_back(kept);
+      region.largest_bytes =
+          std::max(region.largest_bytes, trace.events[static_cast<size_t>(kept.allocated)].bytes);
       region.forward_end = std::max(region.forward_end, kept.allocated);
       region.backward_begin = std::min(region.backward_begin, kept.freed);
       break;
@@ -200,9 +220,15 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
   Trace changed = trace;
   std::vector<int32_t> renamed(static_cast<size_t>(trace.blocks), -1);
   for (const auto& [key, region] : regions) {
-    // The last block is the module's result, which the next module needs: it stays.
+    // The module's result, which the next module needs. Behind it may be sums that the backward pass wants.
+    int64_t result = -1;
     for (const KeptBlock& kept : region.blocks) {
-      if (kept.allocated == region.forward_end) continue;
+      const bool is_large =
+          trace.events[static_cast<size_t>(kept.allocated)].bytes >= region.largest_bytes / kLeastResult;
+      if (is_large) result = std::max(result, kept.allocated);
+    }
+    for (const KeptBlock& kept : region.blocks) {
+      if (kept.allocated == result) continue;
       TraceEvent event = trace.events[static_cast<size_t>(kept.allocated)];
       event.allocates = false;
       behind[region.forward_end].push_back(event);
@@ -315,17 +341,33 @@ std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup
   return std::nullopt;
 }
 
-// As few activations as will do.
-std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& setup) {
+// As few activations as will do. Of alike modules one is tried, and at last what keeps most of all.
+std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& setup,
+                                           const TraceCheckpoints& trace_again) {
   const int64_t lacking = trace.peak_bytes - TracePredictor(trace, setup).capacity_bytes();
-  size_t tries = 0;
-  for (const Candidate& candidate : candidates(trace)) {
-    if (candidate.bytes < lacking || ++tries > kMaxTries) continue;
-    const Trace recomputed = with_checkpoints(trace, candidate.modules);
-    if (!TracePredictor(recomputed, setup).fits()) continue;
-    return TorchChange{fmt::format("checkpoint module {}", candidate.name),
-                       fmt::format("torch.utils.checkpoint computes {} of activations again",
-                                   format_bytes(candidate.bytes))};
+  std::vector<Candidate> tried = candidates(trace);
+  std::erase_if(tried, [&](const Candidate& candidate) { return candidate.bytes < lacking; });
+  const auto alike = [](const Candidate& a, const Candidate& b) {
+    return a.bytes == b.bytes && a.modules.size() == b.modules.size();
+  };
+  tried.erase(std::unique(tried.begin(), tried.end(), alike), tried.end());
+  if (tried.size() > kMaxTries) tried.erase(tried.begin() + kMaxTries - 1, tried.end() - 1);
+  size_t traced = 0;
+  for (const Candidate& candidate : tried) {
+    std::optional<Trace> recomputed = with_checkpoints(trace, candidate.modules);
+    if (!TracePredictor(*recomputed, setup).fits()) continue;
+    if (trace_again) {
+      if (++traced > kMaxTraced) break;
+      recomputed = trace_again(candidate.modules);
+      if (!recomputed || !TracePredictor(*recomputed, setup).fits()) continue;
+    }
+    return TorchChange{
+        fmt::format("checkpoint module {}", candidate.name),
+        fmt::format("torch.utils.checkpoint runs {} again in the backward pass: the peak is {} "
+                    "lower{}",
+                    candidate.modules.size() == 1 ? "it" : "them",
+                    format_bytes(trace.peak_bytes - recomputed->peak_bytes),
+                    trace_again ? "" : ", as estimated")};
   }
   return std::nullopt;
 }
@@ -333,11 +375,14 @@ std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& s
 }  // namespace
 
 // Each with the strategy as it is, so that one change is enough.
-std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup) {
+std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup,
+                                            const TraceCheckpoints& trace_again) {
   std::vector<TorchChange> changes;
-  for (const auto& find : {with_growing_segments, with_mapped, with_emptied_cache, with_checkpoint}) {
-    if (std::optional<TorchChange> change = find(trace, setup)) changes.push_back(std::move(*change));
-  }
+  const auto add = [&](std::optional<TorchChange> change) {
+    if (change) changes.push_back(std::move(*change));
+  };
+  for (const auto& find : {with_growing_segments, with_mapped, with_emptied_cache}) add(find(trace, setup));
+  add(with_checkpoint(trace, setup, trace_again));
   return changes;
 }
 

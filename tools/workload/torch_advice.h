@@ -1,8 +1,9 @@
-// What to do next with a program of PyTorch, in PyTorch's words; each change is proven by playing the trace
-// as it would be with the change. Knows no command line.
+// What to do next with a program of PyTorch, in PyTorch's words; each change is proven by playing a trace of
+// the program with it, or the trace as it would be with the change. Knows no command line.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,11 +32,15 @@ struct TorchChange {
   std::string text() const { return what + "  # " + why; }
 };
 
+// Traces a program again with these modules as checkpoints; nothing where that is not possible.
+using TraceCheckpoints = std::function<std::optional<Trace>(const std::vector<std::string>& modules)>;
+
 // The changes that each make a trace of PyTorch fit in that setup, where it does not, the smallest change
 // first: expandable segments or, where these do not help, our strategy mapped; torch.cuda.empty_cache() at
 // one line; checkpoints of as few activations as will do. At most one of each kind; empty when none is
-// enough.
-std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup);
+// enough. Without `trace_again`, of a recording, checkpoints are estimated by with_checkpoints().
+std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup,
+                                            const TraceCheckpoints& trace_again = {});
 
 // The same for a recording that ends in a request that found no room: the changes with which it would have,
 // where the strategy may take `capacity_bytes` of the device. Empty, too, where the replay finds room for it
@@ -52,7 +57,9 @@ Trace with_empty_cache(const Trace& trace, StepPhase phase);
 
 // The trace as it would be if each of these modules were a checkpoint of its own
 // (torch.utils.checkpoint): what its forward pass keeps for the backward pass is freed at the end of the
-// forward pass and allocated again before the backward pass frees the first of it.
+// forward pass and allocated again before the backward pass frees the first of it. Its result stays, which is
+// what it made last but for blocks that are kLeastResult times smaller than its largest.
+inline constexpr int64_t kLeastResult = 16;
 Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules);
 
 }  // namespace headroom

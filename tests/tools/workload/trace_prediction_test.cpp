@@ -20,8 +20,9 @@
 namespace headroom {
 namespace {
 
-// A net of `layers` layers, each of which keeps `kept_mib` for the backward pass, in two training steps.
-Trace training(int layers, int64_t kept_mib) {
+// A net of `layers` layers, each of which keeps twice `kept_mib` and `sums_mib` for the backward pass, in two
+// training steps.
+Trace training(int layers, int64_t kept_mib, int64_t sums_mib = 0) {
   TraceBuilder builder("train.py:make_step", "PyTorch memory snapshot");
   uint64_t next = 1;
   const uint64_t weights = next++;
@@ -32,14 +33,17 @@ Trace training(int layers, int64_t kept_mib) {
     std::vector<uint64_t> kept;
     for (int layer = 0; layer < layers; ++layer) {
       const std::string module = "layers." + std::to_string(layer);
-      for (const char* part : {".linear", ".relu"}) {
+      const auto keep = [&](const char* part, int64_t mib) {
         kept.push_back(next);
-        builder.allocate(next++, kept_mib * kMiB,
+        builder.allocate(next++, mib * kMiB,
                          {.op = "aten::addmm",
                           .source = "model.py:12",
                           .module = module + part,
                           .category = MemoryCategory::kActivations});
-      }
+      };
+      keep(".linear", kept_mib);
+      keep(".relu", kept_mib);
+      if (sums_mib > 0) keep(".norm", sums_mib);
     }
     builder.mark(step, StepPhase::kBackward, 0);
     for (auto block = kept.rbegin(); block != kept.rend(); ++block) builder.free(*block);
@@ -115,6 +119,13 @@ TEST(TorchAdvice, CheckpointsFreeWhatTheForwardPassKeepsButTheirResults) {
   EXPECT_EQ(with_checkpoints(trace, {}).peak_bytes, trace.peak_bytes);
 }
 
+// Such as a norm's statistics, which are made behind what the next module reads.
+TEST(TorchAdvice, ACheckpointKeepsAResultBehindWhichSmallSumsAreMade) {
+  const Trace recomputed = with_checkpoints(training(8, 50, 1), {"layers.0"});
+  // The result of layer 0; of the other seven all.
+  EXPECT_EQ(recomputed.peak_bytes, (30 + 50 + 7 * 101) * kMiB);
+}
+
 TEST(TorchAdvice, ProposesTheFewestActivationsThatDo) {
   const Trace trace = training(8, 50);
   const RunSetup setup = card(kGiB);
@@ -122,6 +133,27 @@ TEST(TorchAdvice, ProposesTheFewestActivationsThatDo) {
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].what, "checkpoint module each of layers.0..7");
   EXPECT_TRUE(find_torch_changes(trace, card(500 * kMiB)).empty());
+}
+
+TEST(TorchAdvice, NamesAListOfModulesByItsFirstAndLastNumber) {
+  const std::vector<TorchChange> changes = find_torch_changes(training(12, 50), card(kGiB + 300 * kMiB));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].what, "checkpoint module each of layers.0..11");
+}
+
+TEST(TorchAdvice, ProposesOnlyTheCheckpointsThatATraceOfTheProgramProves) {
+  const Trace trace = training(8, 50);
+  std::vector<std::vector<std::string>> asked;
+  const auto changes_if = [&](bool helps) {
+    return find_torch_changes(trace, card(kGiB), [&](const std::vector<std::string>& modules) {
+      asked.push_back(modules);
+      return std::optional(helps ? with_checkpoints(trace, modules) : trace);
+    });
+  };
+  ASSERT_EQ(changes_if(true).size(), 1u);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked.front().size(), 8u);
+  EXPECT_TRUE(changes_if(false).empty()) << "what the estimate says is not what the program does";
 }
 
 // What stays of a large block keeps its segment, and the next one needs another.
