@@ -89,7 +89,8 @@ bool LibraryError::may_lack_memory() const {
 
 void LibraryError::set_memory(MemoryFacts facts) {
   memory_ = std::move(facts);
-  full_message_ = fmt::format("{}; {}{}", message_,
+  full_message_ = fmt::format("{}{}; {}{}", message_,
+                              memory_->device.empty() ? "" : fmt::format(" on {}", memory_->device),
                               memory_->requested > 0 ? format_bytes(memory_->requested) + " requested; " : "",
                               memory_breakdown(*memory_));
 }

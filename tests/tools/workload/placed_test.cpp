@@ -93,6 +93,14 @@ TEST(PlacedWorkloads, OneThatFindsNoRoomIsExplainedByItsDevice) {
   EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, RunOutcome::kOk);
 }
 
+TEST(PlacedWorkloads, AFailureOfALibraryNamesItsDevice) {
+  WorkloadOptions options = two_layers_apart("sim:four-2080ti", "");
+  options.runtime.others_by_gpu = "1:10780MiB";
+  const Measurement measured = measure(options);
+  EXPECT_EQ(measured.outcome, RunOutcome::kLibraryFailure);
+  EXPECT_NE(measured.error.find("] on /device:GPU:1; strategy"), std::string::npos) << measured.error;
+}
+
 TEST(PlacedWorkloads, ReplicasOfThemAreRefusedWithAWayOut) {
   WorkloadOptions options = two_layers_apart("sim:four-2080ti", "");
   options.replicas.replicas = 2;
