@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/errors.h"
+#include "runtime/device/device_name.h"
 #include "runtime/graph/update_gradients.h"
 
 namespace headroom {
@@ -45,6 +48,23 @@ std::vector<Gradient> find_gradients(const std::vector<Node>& nodes, size_t valu
   return gradients;
 }
 
+// The gradients by device, in their order. A replica counts its devices from the first, where nodes are that
+// name none.
+std::vector<std::vector<Gradient>> group_by_device(const std::vector<Gradient>& gradients,
+                                                   const Graph& graph) {
+  std::vector<std::pair<DeviceName, std::vector<Gradient>>> groups;
+  for (const Gradient& gradient : gradients) {
+    const std::string& device = graph.value(gradient.value).device;
+    const DeviceName name = device.empty() ? DeviceName{} : parse_device_name(device);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == name; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {name, {}});
+    group->second.push_back(gradient);
+  }
+  std::vector<std::vector<Gradient>> result;
+  for (auto& group : groups) result.push_back(std::move(group.second));
+  return result;
+}
+
 std::vector<std::vector<Gradient>> fill_buckets(const std::vector<Gradient>& gradients, const Graph& graph,
                                                 const BucketSettings& settings) {
   std::vector<std::vector<Gradient>> buckets;
@@ -69,26 +89,24 @@ void reduce_gradients(Graph& graph, int replicas, const BucketSettings& settings
                                       settings.first_bytes, settings.bytes));
   }
   if (replicas == 1) return;
-  for (const Node& node : graph.nodes()) {
-    if (node.device.empty()) continue;
-    throw InvalidArgument(
-        fmt::format("{} is on {}: a replica has one device for all", node.name, node.device));
-  }
   std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().end());
   const std::vector<Gradient> gradients = find_gradients(nodes, graph.values().size());
   // Each reduction is added to the graph, which makes its results, and then takes its place among the nodes.
   std::vector<int> reduced(graph.values().size(), -1);
   std::vector<std::vector<Node>> behind(nodes.size() + 1);  // by position + 1 of the node they follow
-  std::vector<Value> previous;
-  for (const std::vector<Gradient>& bucket : fill_buckets(gradients, graph, settings)) {
-    const AllReduce op{replicas, !previous.empty()};
-    std::vector<Value> operands;
-    if (op.follows) operands.push_back(previous[0]);
-    for (const Gradient& gradient : bucket) operands.push_back({&graph, gradient.value});
-    const BackwardScope backward(graph, operands.back());
-    previous = graph.add(op, operands);
-    for (size_t i = 0; i < bucket.size(); ++i) reduced[static_cast<size_t>(bucket[i].value)] = previous[i].id;
-    behind[static_cast<size_t>(bucket.back().made_at + 1)].push_back(graph.nodes().back());
+  for (const std::vector<Gradient>& of_device : group_by_device(gradients, graph)) {
+    std::vector<Value> previous;
+    for (const std::vector<Gradient>& bucket : fill_buckets(of_device, graph, settings)) {
+      const AllReduce op{replicas, !previous.empty()};
+      std::vector<Value> operands;
+      if (op.follows) operands.push_back(previous[0]);
+      for (const Gradient& gradient : bucket) operands.push_back({&graph, gradient.value});
+      const BackwardScope backward(graph, operands.back());
+      previous = graph.add(op, operands);
+      for (size_t i = 0; i < bucket.size(); ++i)
+        reduced[static_cast<size_t>(bucket[i].value)] = previous[i].id;
+      behind[static_cast<size_t>(bucket.back().made_at + 1)].push_back(graph.nodes().back());
+    }
   }
 
   std::vector<Node> result = behind[0];

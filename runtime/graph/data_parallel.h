@@ -19,8 +19,10 @@ struct BucketSettings {
 // optimizer takes the mean of its gradients over all replicas. A bucket of gradients is reduced as soon
 // as its last gradient is made, so that a parallel plan reduces while the backward pass goes on; all
 // replicas reduce the buckets in the same order. Other readers of a gradient still get the replica's own.
-// Call it last, after fuse(). One replica leaves the graph as it is. Throws InvalidArgument for fewer
-// than one replica, for buckets of less than a byte and for nodes that name a device: a replica has one.
+// A net on several devices has buckets for each of them, in an order for each: the gradients are summed where
+// they are made. /GPU:0 is the replica's first device, as in nodes that name none.
+// Call it last, after fuse(), and before place(). One replica leaves the graph as it is. Throws
+// InvalidArgument for fewer than one replica and for buckets of less than a byte.
 void reduce_gradients(Graph& graph, int replicas, const BucketSettings& buckets = {});
 
 }  // namespace headroom

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "runtime/app/replicas.h"
@@ -10,6 +11,7 @@
 #include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/collective/staged_collective.h"
 #include "runtime/graph/fuse.h"
+#include "runtime/graph/placement.h"
 #include "runtime/graph/precision.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
@@ -179,11 +181,63 @@ TEST(DataParallel, OneReplicaHasNoCollectiveNode) {
   EXPECT_TRUE(nodes_of(net.graph, "all_gather_update").empty());
 }
 
-TEST(DataParallel, RefusesANetThatIsSpreadOverDevices) {
-  Net net(4, 1);
-  const DeviceScope elsewhere(net.graph, "/GPU:1");
-  relu(net.graph.variable("x1", {DType::kF32, {2}}, zeros()));
-  EXPECT_THROW(reduce_gradients(net.graph, 2), InvalidArgument);
+// Four layers, of which the second is on /GPU:1 and the third on /GPU:0 by name.
+struct SpreadNet {
+  Graph graph;
+  Value loss;
+
+  explicit SpreadNet(const BucketSettings& buckets) {
+    graph.put_scope_on_device("b", "/GPU:1");
+    graph.put_scope_on_device("c", "/GPU:0");
+    Value y = graph.input("x", {DType::kF32, {4, 8}});
+    const Value labels = graph.input("labels", {DType::kI32, {4}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    std::vector<Value> parameters;
+    for (const char* layer : {"a", "b", "c", "d"}) {
+      const NameScope scope(graph, layer);
+      parameters.push_back(graph.variable("w", {DType::kF32, {8, 8}}, glorot_uniform({8, 8}, 1)));
+      y = relu(matmul(y, parameters.back()));
+    }
+    loss = mean(cross_entropy(y, labels));
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    reduce_gradients(graph, 2, buckets);
+  }
+};
+
+TEST(DataParallel, ANetOnSeveralDevicesHasBucketsAndAnOrderForEach) {
+  const std::vector<DeviceName> devices = {{DeviceType::kGpu, 0}, {DeviceType::kGpu, 1}};
+  for (const BucketSettings& buckets : {BucketSettings{}, kOneEach}) {
+    SpreadNet net(buckets);
+    place(net.graph, devices, {.allow_copies = true});
+    std::map<std::string, std::vector<const Node*>> reductions;
+    for (const Node* node : nodes_of(net.graph, "all_reduce")) reductions[node->device].push_back(node);
+    ASSERT_EQ(reductions.size(), 2u);
+    size_t on_first = 0;
+    for (const auto& [device, nodes] : reductions) {
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        const Node& node = *nodes[i];
+        EXPECT_EQ(std::get<AllReduce>(node.op).follows, i > 0);
+        if (i > 0) {
+          EXPECT_EQ(node.inputs[0], nodes[i - 1]->outputs[0]);
+        }
+        if (device.empty()) on_first += node.outputs.size();
+        // Nothing is copied before it is summed.
+        for (const int input : node.inputs) {
+          EXPECT_EQ(net.graph.value(input).device, device);
+          EXPECT_EQ(net.graph.value(input).name.find("copy_to_device"), std::string::npos);
+        }
+      }
+    }
+    EXPECT_EQ(on_first, 3u) << "with those of the layer that names it";
+    EXPECT_EQ(reductions[""].size(), buckets.bytes == 1 ? 3u : 1u);
+    EXPECT_EQ(reductions["/device:GPU:1"].size(), 1u);
+    const std::vector<int64_t> workspace = workspaces(net.graph, 1000);
+    for (const PlanMode mode : kPlanModes) {
+      const Plan plan = make_plan(net.graph, {{net.loss}, true}, mode, workspace);
+      EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt) << to_string(mode);
+    }
+  }
 }
 
 TEST(DataParallel, RefusesInvalidReplicaCountsAndBuckets) {
