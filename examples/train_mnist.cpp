@@ -111,7 +111,6 @@ TrainSettings settings_of(const Options& o) {
   }
   settings.placed = parse_scopes_on_devices(o.runtime.place);
   settings.replicas = o.replicas.count();
-  require_whole_replicas(settings.replicas, o.runtime);
   settings.shard_optimizer = o.replicas.shard_optimizer;
   settings.buckets = o.replicas.buckets();
   settings.collective_timeout = std::chrono::milliseconds(std::llround(1e3 * o.collective_timeout));
@@ -216,6 +215,11 @@ void become_rank(Options& options, RankJob& job) {
     throw InvalidArgument(
         fmt::format("--replicas {}: each of the {} ranks is one replica; leave the option out",
                     options.replicas.replicas, job.size()));
+  }
+  if (!options.runtime.place.empty()) {
+    throw InvalidArgument(
+        "place: each rank of mpirun is a replica on one device; without mpirun --replicas spreads each of "
+        "several over devices of this host");
   }
   options.replicas.replicas = job.size();
   const DeviceName first = default_device(options.runtime);

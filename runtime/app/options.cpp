@@ -183,7 +183,10 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                   &options.inter_op_threads, 0, kMaxThreads);
   set.add_switch("check-streams", "Find missing waits between the streams of a simulated GPU",
                  &options.check_streams);
-  set.add_text("place", "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1", &options.place);
+  set.add_text("place",
+               "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1; with --replicas counted from "
+               "each one's first",
+               &options.place);
   set.add_choice("device-policy",
                  "An op that reads from another device gets a copy (silent) or is an error (explicit)",
                  &options.device_policy);

@@ -8,7 +8,6 @@
 
 #include "runtime/app/place.h"
 #include "runtime/base/errors.h"
-#include "runtime/session/start_op.h"
 
 namespace headroom {
 
@@ -35,22 +34,31 @@ void run_replicas(int replicas, std::chrono::milliseconds timeout, const Replica
   }
 }
 
-ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const DeviceName& name, Collective* group) {
-  const auto alone_on = [&](const std::string& device) {
-    runtime.expect_libraries(device, libraries_of(graph, {}));
-    return DeviceSet({{device, &runtime.device(device), &runtime.allocator(device)}});
-  };
-  ReplicaPlace here{group == nullptr ? place(graph, runtime) : alone_on(name.text()), nullptr};
-  Device& device = runtime.device(name.text());
-  device.initialise();  // makes it the current GPU of this thread
-  if (group != nullptr) here.collective = make_device_collective(device, *group);
-  return here;
+ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const ReplicaDevices& devices,
+                            Collective* group) {
+  const DeviceSet placed = place(graph, runtime, devices);
+  std::vector<PlacedDevice> all(placed.all().begin(), placed.all().end());
+  std::vector<std::unique_ptr<DeviceCollective>> collectives;
+  if (group != nullptr) {
+    std::vector<Device*> in_order;
+    for (const PlacedDevice& device : all) in_order.push_back(device.device);
+    for (Device* const device : in_order) device->initialise();
+    collectives = make_device_collectives(in_order, *group);
+    for (size_t i = 0; i < all.size(); ++i) all[i].collective = collectives[i].get();
+  }
+  all.front().device->initialise();  // makes it the current GPU of this thread
+  return {std::move(collectives), DeviceSet(std::move(all))};
 }
 
-void run_replica(Runtime& runtime, const DeviceName& name, RunResult& result,
+void run_replica(Runtime& runtime, const ReplicaDevices& devices, RunResult& result,
                  const std::function<void()>& work) {
   static_cast<Ending&>(result) = attempt(work);
-  if (result.devices.empty()) result.devices.push_back({{}, name.short_text(), {}});
+  if (result.devices.empty()) {
+    for (int i = 0; i < devices.count.value_or(1); ++i) {
+      const DeviceName name{devices.first.type, devices.first.ordinal + i};
+      result.devices.push_back({{}, name.short_text(), {}});
+    }
+  }
   for (DeviceResult& device : result.devices) {
     const MemoryInfo info = runtime.memory_info(device.device);
     const Statistics statistics = runtime.statistics(device.device);
@@ -60,7 +68,7 @@ void run_replica(Runtime& runtime, const DeviceName& name, RunResult& result,
     device.peak_allocated_bytes = statistics.allocated.peak;
     raise_to(result, device);
   }
-  result.replicas = {{static_cast<const ReplicaFigures&>(result), name.short_text(), {}}};
+  result.replicas = {{static_cast<const ReplicaFigures&>(result), devices.text(), {}}};
 }
 
 }  // namespace headroom

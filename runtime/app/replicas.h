@@ -1,4 +1,4 @@
-// Runs the replicas of a program as threads of one process, each on its own device, or the program alone.
+// Runs the replicas of a program as threads of one process, each on its own devices, or the program alone.
 // Knows no program.
 #pragma once
 
@@ -28,23 +28,23 @@ using ReplicaBody = std::function<void(int rank, std::unique_ptr<Collective> gro
 void run_replicas(int replicas, std::chrono::milliseconds timeout, const ReplicaBody& body);
 
 struct ReplicaPlace {
-  DeviceSet devices;                             // of the replica's graph
-  std::unique_ptr<DeviceCollective> collective;  // null for a program alone
+  // By device of the set; none for a program alone.
+  std::vector<std::unique_ptr<DeviceCollective>> collectives;
+  DeviceSet devices;  // of the replica's graph
 };
-// Puts a replica of a group on the device of that name as a whole, and a program alone where the runtime's
-// options place its graph. Makes the default device current in this thread. The arguments must outlive the
-// result. Throws as place(), Runtime::device and make_device_collective do.
-ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const DeviceName& name, Collective* group);
+// Puts a graph on the devices of its replica. Makes the default device current in this thread. The arguments
+// must outlive the result. Throws as place(), Runtime::device and make_device_collectives do.
+ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const ReplicaDevices& devices, Collective* group);
 
-// Calls `work`, which runs on the device of that name unless it lists others in the result, and writes to the
-// result how it ended and what each device took.
-void run_replica(Runtime& runtime, const DeviceName& name, RunResult& result,
+// Calls `work`, which runs on these devices unless it lists others in the result, and writes to the result
+// how it ended and what each device took.
+void run_replica(Runtime& runtime, const ReplicaDevices& devices, RunResult& result,
                  const std::function<void()>& work);
 
 // What a replica runs in its own thread; a program alone runs in the caller's thread, and `group` is null.
 template <typename Result>
 using ReplicaWork =
-    std::function<void(int rank, const DeviceName& device, Collective* group, Result& result)>;
+    std::function<void(int rank, const ReplicaDevices& devices, Collective* group, Result& result)>;
 
 // Runs all replicas on their devices, each with a copy of `begin` as its result, and returns merge_replicas()
 // of the results. Throws as replica_devices does, and, once all have ended, exceptions of a replica that
@@ -52,7 +52,7 @@ using ReplicaWork =
 template <typename Result>
 Result run_on_devices(Runtime& runtime, int replicas, std::chrono::milliseconds timeout, const Result& begin,
                       const ReplicaWork<Result>& work) {
-  const std::vector<DeviceName> devices = replica_devices(runtime.options(), runtime.devices(), replicas);
+  const std::vector<ReplicaDevices> devices = replica_devices(runtime.options(), runtime.devices(), replicas);
   std::vector<Result> results(devices.size(), begin);
   const auto run = [&](int rank, Collective* group) {
     const auto i = static_cast<size_t>(rank);

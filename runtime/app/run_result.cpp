@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "runtime/device/device_name.h"
-
 namespace headroom {
 
 void raise_to(DeviceFigures& to, const DeviceFigures& figures) {
@@ -57,8 +55,9 @@ Ending attempt(const std::function<void()>& work) {
   return ending;
 }
 
-std::string name_replica(int rank) {
-  return fmt::format("replica {} on {}", rank, DeviceName{DeviceType::kGpu, rank}.short_text());
+std::string name_failed_replica(const RunResult& result) {
+  const int rank = *result.failed_rank;
+  return fmt::format("replica {} on {}", rank, result.replicas[static_cast<size_t>(rank)].device);
 }
 
 RunResult merge(const std::vector<const RunResult*>& replicas) {
@@ -70,10 +69,6 @@ RunResult merge(const std::vector<const RunResult*>& replicas) {
       std::max_element(replicas.begin(), replicas.end(),
                        [&](const RunResult* a, const RunResult* b) { return rate(a) < rate(b); });
   RunResult merged = **told;
-  if (merged.outcome != RunOutcome::kOk && replicas.size() > 1) {
-    merged.failed_rank = static_cast<int>(told - replicas.begin());
-    merged.error = fmt::format("{}: {}", name_replica(*merged.failed_rank), merged.error);
-  }
   merged.devices.clear();
   merged.replicas.clear();
   for (const RunResult* run : replicas) {
@@ -86,6 +81,10 @@ RunResult merge(const std::vector<const RunResult*>& replicas) {
       merged.error = fmt::format("the weights of {} and {} differ: {} and {}", merged.replicas[0].device,
                                  run->replicas[0].device, merged.weights_checksum, run->weights_checksum);
     }
+  }
+  if ((*told)->outcome != RunOutcome::kOk && replicas.size() > 1) {
+    merged.failed_rank = static_cast<int>(told - replicas.begin());
+    merged.error = fmt::format("{}: {}", name_failed_replica(merged), merged.error);
   }
   return merged;
 }

@@ -64,7 +64,8 @@ struct ReplicaFigures : DeviceFigures {
 };
 
 struct ReplicaResult : ReplicaFigures {
-  std::string device, host;  // as in DeviceResult
+  std::string device;  // "/GPU:1", or all of them: "/GPU:2, /GPU:3"
+  std::string host;    // as in DeviceResult
 };
 
 // The figures are the largest of any replica and device.
@@ -75,8 +76,8 @@ struct RunResult : Ending, ReplicaFigures {
   std::vector<std::string> notes;       // for the user: how a budget of memory changes the results
 };
 
-// "replica 1 on /GPU:1".
-std::string name_replica(int rank);
+// "replica 1 on /GPU:1", for the replica that failed.
+std::string name_failed_replica(const RunResult& result);
 
 // The result of all replicas, given by rank. Of several failures it has the one that caused the others, with
 // its replica named in the error. Different weights are a failure, too.

@@ -10,6 +10,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/graph/placement.h"
 
 namespace headroom {
 namespace {
@@ -116,19 +117,41 @@ RuntimeOptions with_more_held(RuntimeOptions options, const DeviceMap& gpus, int
   return options;
 }
 
-void require_whole_replicas(int replicas, const RuntimeOptions& options) {
-  if (replicas == 1 || options.place.empty()) return;
-  throw InvalidArgument(
-      fmt::format("place with {} replicas: each replica has the whole net on a device of its own; one alone "
-                  "can be spread over devices, and several that do not fit take less with --shard-optimizer "
-                  "or a smaller --batch",
-                  replicas));
+DeviceName ReplicaDevices::find(std::string_view in_graph) const {
+  if (in_graph.empty()) return first;
+  DeviceName name = parse_device_name(in_graph);
+  if (count) name.ordinal += first.ordinal;
+  return name;
 }
 
-std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas) {
-  require_whole_replicas(replicas, options);
+std::string ReplicaDevices::text() const {
+  std::string text = first.short_text();
+  for (int i = 1; i < count.value_or(1); ++i) {
+    text += ", " + DeviceName{first.type, first.ordinal + i}.short_text();
+  }
+  return text;
+}
+
+ReplicaDevices devices_of_replica(const RuntimeOptions& options, int replicas, int rank) {
+  if (replicas == 1) return {default_device(options)};
+  int count = 1;
+  for (const auto& [scope, device] : parse_scopes_on_devices(options.place)) {
+    const DeviceName name = parse_device_name(device);
+    if (name.type == DeviceType::kCpu) {
+      throw InvalidArgument(fmt::format(
+          "place: {}={} with {} replicas: there is one CPU for all of them; place it on a GPU, counted from "
+          "the first one of a replica",
+          scope, name.short_text(), replicas));
+    }
+    count = std::max(count, name.ordinal + 1);
+  }
+  return {{DeviceType::kGpu, rank * count}, count};
+}
+
+std::vector<ReplicaDevices> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus,
+                                            int replicas) {
   const DeviceName first = default_device(options);
-  if (replicas == 1) return {first};
+  if (replicas == 1) return {{first}};
   if (first.type != DeviceType::kGpu) {
     throw InvalidArgument(
         fmt::format("{} replicas need as many GPUs, and the device is '{}'", replicas, options.device));
@@ -137,15 +160,17 @@ std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const Dev
     throw InvalidArgument(fmt::format(
         "replicas are on the first devices, {} is another; visible-devices chooses", first.short_text()));
   }
-  const size_t count = gpus.logical.size();
-  if (static_cast<size_t>(replicas) > count) {
+  std::vector<ReplicaDevices> ranks;
+  for (int rank = 0; rank < replicas; ++rank) ranks.push_back(devices_of_replica(options, replicas, rank));
+  const int64_t each = *ranks.front().count, needed = each * replicas;
+  const auto count = static_cast<int64_t>(gpus.logical.size());
+  if (needed > count) {
     throw InvalidArgument(fmt::format(
-        "{} replicas need as many logical GPUs, device {} has {}; virtual-devices cuts one into several",
-        replicas, options.device, count));
+        "{} replicas{} need {} logical GPUs, device {} has {}; virtual-devices cuts one into several",
+        replicas, each == 1 ? "" : fmt::format(" on {} devices each", each),
+        each == 1 ? "as many" : fmt::format("{}", needed), options.device, count));
   }
-  std::vector<DeviceName> names;
-  for (int rank = 0; rank < replicas; ++rank) names.push_back({DeviceType::kGpu, rank});
-  return names;
+  return ranks;
 }
 
 }  // namespace headroom

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/app/device_map.h"
@@ -45,11 +46,26 @@ std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes);
 // The options with `bytes` more held by other processes on every GPU.
 RuntimeOptions with_more_held(RuntimeOptions options, const DeviceMap& gpus, int64_t bytes);
 
-// Throws InvalidArgument for several replicas of a net that the options place, and says what to do instead.
-void require_whole_replicas(int replicas, const RuntimeOptions& options);
-// The devices of the replicas by rank: the first logical GPUs, or for one replica the device of the options.
-// Throws InvalidArgument when there are fewer GPUs, or the options name another GPU than the first, and as
-// require_whole_replicas does.
-std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas);
+// Where a replica runs, or a program alone.
+struct ReplicaDevices {
+  DeviceName first;  // of nodes that name no device
+  // Of a replica of several: how many it has, from `first` on, which its graph counts from /GPU:0. The graph
+  // of a program alone names the devices as they are.
+  std::optional<int> count = {};
+
+  // The device that the graph calls so.
+  DeviceName find(std::string_view in_graph) const;
+  // "/GPU:2, /GPU:3"; of a program alone, the first one.
+  std::string text() const;
+};
+
+// The devices of the replica of that rank: as many as the options place its net on, behind those of the ranks
+// before. For one replica the device of the options. Throws InvalidArgument for a net that is placed on the
+// CPU, of which all replicas have the same.
+ReplicaDevices devices_of_replica(const RuntimeOptions& options, int replicas, int rank);
+// The same for all replicas by rank. Throws as devices_of_replica does, and InvalidArgument when there are
+// fewer GPUs, or the options name another GPU than the first.
+std::vector<ReplicaDevices> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus,
+                                            int replicas);
 
 }  // namespace headroom

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/tensor.h"
 #include "runtime/device/device.h"
@@ -65,5 +66,14 @@ class DeviceCollective {
 // GPU's memory if all are threads on one GPU, host memory otherwise. Both must outlive it. Throws
 // CollectiveError as `host` does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_device_collective(Device& device, Collective& host);
+
+// For ranks with several devices each, equally many: one for each device of a rank, in their order, of which
+// the first sums with the first of all other ranks, and so on. With one device each as above; ranks with more
+// must be threads of one process. They sum over NCCL where every device of every rank is a GPU of its own,
+// else through host memory: ranks that share a GPU have one capture, which holds the work of that GPU alone.
+// Capturing with any of them captures the calls of all. The ranks make the calls of all their devices in one
+// order.
+std::vector<std::unique_ptr<DeviceCollective>> make_device_collectives(std::span<Device* const> devices,
+                                                                       Collective& host);
 
 }  // namespace headroom

@@ -236,9 +236,14 @@ std::string find_operand_elsewhere(const Graph& graph, const Node& node) {
 }
 
 std::vector<std::string> placement_lines(const Graph& graph, const DeviceName& default_device) {
-  const auto full = [&](const std::string& device) {
-    return (device.empty() ? default_device : parse_device_name(device)).full_text();
-  };
+  return placement_lines(graph, [&](const std::string& device) {
+    return device.empty() ? default_device : parse_device_name(device);
+  });
+}
+
+std::vector<std::string> placement_lines(const Graph& graph,
+                                         const std::function<DeviceName(const std::string&)>& name_of) {
+  const auto full = [&](const std::string& device) { return name_of(device).full_text(); };
   std::vector<std::string> lines;
   for (const ValueInfo& value : graph.values()) {
     if (value.kind == ValueKind::kResult) continue;

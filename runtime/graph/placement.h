@@ -6,6 +6,7 @@
 // copy if copies are allowed; otherwise it is an error, and the program has to call to_device().
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,5 +67,8 @@ std::string find_operand_elsewhere(const Graph& graph, const Node& node);
 // "dense/matmul: (matmul): /job:localhost/replica:0/task:0/device:GPU:0", TensorFlow's log_device_placement:
 // a line for each input, variable and node of a placed graph, copies with where they come from and the bytes.
 std::vector<std::string> placement_lines(const Graph& graph, const DeviceName& default_device);
+// The same for devices that have other names outside of the graph; the default one's is empty in it.
+std::vector<std::string> placement_lines(const Graph& graph,
+                                         const std::function<DeviceName(const std::string&)>& name_of);
 
 }  // namespace headroom

@@ -96,9 +96,9 @@ std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram
                             const RuntimeOptions& options) {
   std::vector<Played> replicas;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const DeviceName replica{DeviceType::kGpu, static_cast<int>(rank)};
-    const DeviceName device = ranks.size() == 1 ? default_device(options) : replica;
-    Played& played = replicas.emplace_back(Played{ranks[rank]->program.graph.get(), {}, device.text()});
+    const ReplicaDevices devices =
+        devices_of_replica(options, static_cast<int>(ranks.size()), static_cast<int>(rank));
+    Played& played = replicas.emplace_back(Played{ranks[rank]->program.graph.get(), {}, devices});
     for (const Plan& plan : ranks[rank]->plans) played.plans.push_back(&plan);
   }
   return replicas;
@@ -123,7 +123,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     for (const Played& replica : replicas) {
       std::vector<std::string> all_used = devices_of(*replica.graph);
       std::erase(all_used, kHostPlace);  // the set has it
-      const auto name_of = [&](const std::string& used) { return used.empty() ? replica.device : used; };
+      const auto name_of = [&](const std::string& used) { return replica.devices.find(used).text(); };
       for (const std::string& used : all_used)
         twin.gpu(name_of(used)).libraries().expect(libraries_of(*replica.graph, used));
       std::vector<PlacedDevice> devices;
@@ -131,6 +131,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
         const std::string name = name_of(used);
         result.devices.push_back({name, {}});
         devices.push_back(twin.at(name));
+        devices.back().in_graph = used;
         if (explains) observers.emplace_back().watch(*devices.back().allocator);
       }
       programs.push_back({replica.graph, replica.plans, DeviceSet(std::move(devices))});
@@ -177,7 +178,7 @@ std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunS
   if (!result.memory || was_refused) return std::nullopt;
   OutOfMemoryReport report = explain_out_of_memory(*result.memory, present, play_of(make), result.error);
   if (result.failed_rank && result.memory->requested > 0) {
-    report.message = fmt::format("{}: {}", name_replica(*result.failed_rank), report.message);
+    report.message = fmt::format("{}: {}", name_failed_replica(result), report.message);
   }
   return report;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/app/run_result.h"
+#include "runtime/app/setup.h"
 #include "runtime/plan/plan.h"
 #include "runtime/predict/out_of_memory.h"
 #include "runtime/predict/predict_peak.h"
@@ -49,9 +50,10 @@ std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const
 struct Played {
   const Graph* graph = nullptr;
   std::vector<const Plan*> plans;
-  std::string device;  // for nodes that name none: "/device:GPU:0"
+  ReplicaDevices devices;
 };
-// Replicas on the first GPUs, a program alone on the device that the options name.
+// Replicas on the first GPUs, as many each as the options place them on; a program alone on the device that
+// the options name.
 std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram>> ranks,
                             const RuntimeOptions& options);
 

@@ -68,7 +68,8 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
   std::optional<MemoryTooSmall> failure;
   NodeTimer timer(*devices.front().device);
   std::optional<double> link_bytes_per_us;
-  const int replicas = settings.collective == nullptr ? 1 : settings.collective->size();
+  const DeviceCollective* const collective = devices.front().collective;
+  const int replicas = collective == nullptr ? 1 : collective->size();
   const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
     KernelSettings limited = settings;
     limited.workspace_limit_bytes = limit;

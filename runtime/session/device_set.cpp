@@ -16,7 +16,8 @@ namespace headroom {
 // Takes nothing of the host until something is allocated there.
 struct DeviceSet::HostPlace {
   explicit HostPlace(Device& device)
-      : host(device, std::string(kHostPlace)), placed{std::string(kHostPlace), &device, &allocator} {
+      : host(device, std::string(kHostPlace)),
+        placed{std::string(kHostPlace), &device, &allocator, {}, nullptr} {
     allocator.set_device_name(std::string(kHostPlace));
   }
   HostPlace(const HostPlace&) = delete;
@@ -33,8 +34,9 @@ DeviceSet::DeviceSet(std::vector<PlacedDevice> all)
 const PlacedDevice& DeviceSet::find(std::string_view name) const {
   if (name.empty()) return front();
   if (name == kHostPlace) return host_->placed;
-  const auto found =
-      std::find_if(all_.begin(), all_.end(), [&](const PlacedDevice& placed) { return placed.name == name; });
+  const auto found = std::find_if(all_.begin(), all_.end(), [&](const PlacedDevice& placed) {
+    return (placed.in_graph.empty() ? placed.name : placed.in_graph) == name;
+  });
   if (found != all_.end()) return *found;
   std::vector<std::string_view> names;
   for (const PlacedDevice& placed : all_) names.push_back(placed.name);

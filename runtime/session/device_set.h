@@ -12,25 +12,30 @@
 
 namespace headroom {
 
+class DeviceCollective;
+
 struct PlacedDevice {
   std::string name;  // "/device:GPU:1"; virtual devices of one GPU are one Device under several names
   Device* device = nullptr;
   Allocator* allocator = nullptr;
+  // What the graph calls it; empty: its name. The graph of a replica counts devices from the replica's first.
+  std::string in_graph = {};
+  DeviceCollective* collective = nullptr;  // with this device's like in the other replicas; null without any
 };
 
-// The first is the default device. Devices and strategies must outlive the set and its users.
+// The first is the default device. Devices, strategies and collectives must outlive the set and its users.
 class DeviceSet {
  public:
-  DeviceSet(Device& device, Allocator& allocator)
-      : DeviceSet(std::vector<PlacedDevice>{{device.name(), &device, &allocator}}) {}
+  DeviceSet(Device& device, Allocator& allocator, DeviceCollective* collective = nullptr)
+      : DeviceSet(std::vector<PlacedDevice>{{device.name(), &device, &allocator, {}, collective}}) {}
   // At least one.
   explicit DeviceSet(std::vector<PlacedDevice> all);
 
   const PlacedDevice& front() const { return all_.front(); }
   std::span<const PlacedDevice> all() const { return all_; }
-  // The device of that name, the first one for an empty name. kHostPlace is the page-locked host memory of
-  // the first one, which is not among all(): the same Device with another strategy. Throws InvalidArgument
-  // when there is none.
+  // The device that the graph calls so, the first one for an empty name. kHostPlace is the page-locked host
+  // memory of the first one, which is not among all(): the same Device with another strategy. Throws
+  // InvalidArgument when there is none.
   const PlacedDevice& find(std::string_view name) const;
 
  private:

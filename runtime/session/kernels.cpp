@@ -56,18 +56,18 @@ std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node, const Devi
     // Virtual devices of one GPU share its memory, and its streams.
     if (&from != here.device) return std::make_unique<DeviceCopy>(from, *here.device, inputs[0].bytes());
   }
+  KernelSettings there = settings;
+  there.collective = here.collective;
   if (const KernelTarget target = here.device->kernel_target(); target.gpu == nullptr) {
-    KernelSettings on_cpu = settings;
-    on_cpu.threads = target.threads;
-    return make_cpu_kernel(node.op, inputs, outputs, on_cpu);
+    there.threads = target.threads;
+    return make_cpu_kernel(node.op, inputs, outputs, there);
   }
-  KernelSettings on_gpu = settings;
   if (here.allocator->limit_bytes()) {
     const MemoryFacts facts = here.allocator->facts(0);
-    if (facts.limit_is_on_process) on_gpu.timing_limit_bytes = facts.limit_room.value_or(0);
+    if (facts.limit_is_on_process) there.timing_limit_bytes = facts.limit_room.value_or(0);
   }
   return with_idle_memory(*here.allocator,
-                          [&] { return make_cuda_kernel(node.op, inputs, outputs, *here.device, on_gpu); });
+                          [&] { return make_cuda_kernel(node.op, inputs, outputs, *here.device, there); });
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ class Session : private PlanWork {
   std::vector<Staging> inputs_, outputs_;
   Stream stream_;
   bool device_takes_work_ = false;                       // as the devices say when a run begins
-  DeviceCollective* collective_ = nullptr;               // the one that some of the nodes call
+  DeviceCollective* collective_ = nullptr;               // one that some of the nodes call, on any device
   std::array<std::unique_ptr<Capture>, 2> whole_steps_;  // one step, by set of inputs
   std::unique_ptr<Capture> many_;  // several steps, as many as the longest run so far needed
   int64_t steps_of_many_ = 0, max_of_many_ = 1;

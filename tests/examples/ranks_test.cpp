@@ -93,6 +93,7 @@ TEST(RanksTest, ProcessesResumeATrainingOfThreadsWithTheSameBits) {
 TEST(RanksTest, RanksThatDifferAreRefusedInOneLine) {
   expect_refusal(train("--batch 33"), "33");
   expect_refusal(train("--replicas 3"), "--replicas 3");
+  expect_refusal(train("--place dense=/GPU:1 --device-policy silent"), "without mpirun --replicas spreads");
   // Another batch on rank 1, and another program.
   expect_refusal(
       "/bin/sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",

@@ -31,9 +31,10 @@ TrainSettings settings_for(int replicas) {
   return settings;
 }
 
-TrainResult run(const TrainSettings& settings, RuntimeOptions options) {
+TrainResult run(TrainSettings settings, RuntimeOptions options) {
   static const Dataset training = draw_digits(2 * kBatch, 3), test = draw_digits(25, 4);
   options.plan = settings.plan;
+  settings.placed = parse_scopes_on_devices(options.place);
   Runtime runtime(options);
   TrainResult result = train(settings, training, test, runtime);
   if (result.outcome != RunOutcome::kOk) explain_failure(settings, training, test, runtime, result);
@@ -90,6 +91,77 @@ TEST(Replicas, WithAShardedOptimizerKeepAPartOfItsStateAndTheSameBits) {
     EXPECT_NEAR(static_cast<double>(whole.peak_allocated_bytes - replica.peak_allocated_bytes),
                 static_cast<double>(saved), 2 * 10 * 256);
   }
+}
+
+RuntimeOptions spread(RuntimeOptions options, const char* place = "dense=/GPU:1") {
+  options.place = place;
+  options.device_policy = DevicePolicy::kSilent;
+  return options;
+}
+
+TEST(Replicas, SpreadOverDevicesGiveTheBitsOfWholeOnesAndTakeWhatIsPredictedOfEach) {
+  for (const PlanMode plan : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+    for (const DataOn data_on : {DataOn::kDevice, DataOn::kHost}) {
+      for (const bool sharded : {false, true}) {
+        TrainSettings settings = settings_for(2);
+        settings.plan = plan;
+        settings.data_on = data_on;
+        settings.shard_optimizer = sharded;
+        const TrainResult whole = run(settings, four_gpus());
+        const TrainResult two = run(settings, spread(four_gpus()));
+        ASSERT_EQ(two.outcome, RunOutcome::kOk) << two.error;
+        EXPECT_EQ(two.weights_checksum, whole.weights_checksum) << to_string(plan);
+        EXPECT_EQ(two.losses, whole.losses) << to_string(plan);
+        EXPECT_EQ(two.confusion, whole.confusion) << to_string(plan);
+        EXPECT_EQ(two.sums, "host");
+        ASSERT_EQ(two.replicas.size(), 2u);
+        EXPECT_EQ(two.replicas[0].device, "/GPU:0, /GPU:1");
+        EXPECT_EQ(two.replicas[1].device, "/GPU:2, /GPU:3");
+        ASSERT_EQ(two.devices.size(), 4u);
+        for (size_t i = 0; i < 4; ++i) {
+          EXPECT_EQ(two.devices[i].device, "/GPU:" + std::to_string(i));
+          EXPECT_EQ(two.devices[i].predicted_peak_bytes, two.devices[i].peak_allocated_bytes);
+          EXPECT_GT(two.devices[i].peak_allocated_bytes, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Replicas, SpreadOverVirtualDevicesInAnyPartsGiveTheSameBits) {
+  const TrainResult whole = run(settings_for(2), four_gpus());
+  for (const char* limits : {"0:100MiB,100MiB,100MiB,100MiB", "0:100MiB,100MiB,100MiB/1:100MiB",
+                             "0:100MiB/1:100MiB,100MiB/2:100MiB"}) {
+    RuntimeOptions options = four_gpus();
+    options.virtual_devices = limits;
+    const TrainResult two = run(settings_for(2), spread(options));
+    ASSERT_EQ(two.outcome, RunOutcome::kOk) << two.error;
+    EXPECT_EQ(two.weights_checksum, whole.weights_checksum) << limits;
+  }
+}
+
+TEST(Replicas, SpreadOnesThatLackMemoryNameTheDevice) {
+  RuntimeOptions options{.device = "sim", .virtual_devices = "0:300MiB,300MiB,300MiB,256KiB"};
+  const TrainResult result = run(settings_for(2), spread(options));
+  EXPECT_EQ(result.outcome, RunOutcome::kOutOfMemory);
+  EXPECT_EQ(result.failed_rank, 1);
+  EXPECT_TRUE(result.error.starts_with("replica 1 on /GPU:2, /GPU:3: out of memory")) << result.error;
+  ASSERT_TRUE(result.memory.has_value());
+  EXPECT_EQ(result.memory->device, "/device:GPU:3");
+  ASSERT_TRUE(result.report.has_value());
+  EXPECT_TRUE(result.report->reproduced);
+  EXPECT_TRUE(result.error.starts_with(result.report->message)) << result.report->message;
+  ASSERT_NE(result.report->smallest(), nullptr);
+  EXPECT_TRUE(result.report->smallest()->what.starts_with("limit of /device:GPU:3 +"))
+      << result.report->smallest()->what;
+
+  // A handle of cuBLAS that finds no room.
+  options = four_gpus();
+  options.others_by_gpu = "3:10780MiB";
+  const TrainResult library = run(settings_for(2), spread(options));
+  EXPECT_EQ(library.outcome, RunOutcome::kLibraryFailure);
+  EXPECT_TRUE(library.error.starts_with("replica 1 on /GPU:2, /GPU:3: ")) << library.error;
+  EXPECT_NE(library.error.find("] on /device:GPU:3; strategy"), std::string::npos) << library.error;
 }
 
 TEST(Replicas, OneOutOfMemoryEndsAllAndIsNamed) {
@@ -177,7 +249,7 @@ TEST(Replicas, AdviceAfterACollectiveFailureIsNotAboutMemory) {
   EXPECT_NE(advice(differing, runtime).find("--visible-devices"), std::string::npos);
 }
 
-TEST(Replicas, RefuseABatchThatTheyCannotShareEqually) {
+TEST(Replicas, RefuseABatchThatTheyCannotShareEquallyAndDevicesThatAreNotThere) {
   const auto refused = [](int replicas, int64_t batch, const RuntimeOptions& options) {
     TrainSettings settings = settings_for(replicas);
     settings.batch = batch;
@@ -194,9 +266,12 @@ TEST(Replicas, RefuseABatchThatTheyCannotShareEqually) {
   EXPECT_NE(refused(5, 20, four_gpus()).find("sim:four-2080ti has 4"), std::string::npos);
   EXPECT_EQ(refused(2, 12, {.device = "cpu"}), "2 replicas need as many GPUs, and the device is 'cpu'");
   EXPECT_NE(refused(2, 12, {.device = "sim:four-2080ti:1"}).find("/GPU:1"), std::string::npos);
-  RuntimeOptions placed = four_gpus();
-  placed.place = "dense=/GPU:1";
-  EXPECT_NE(refused(2, 12, placed).find("place"), std::string::npos);
+  EXPECT_EQ(refused(3, 12, spread(four_gpus())),
+            "3 replicas on 2 devices each need 6 logical GPUs, device sim:four-2080ti has 4; virtual-devices "
+            "cuts one into several");
+  EXPECT_NE(refused(2, 12, spread(four_gpus(), "dense=/GPU:2")).find("3 devices each need 6"),
+            std::string::npos);
+  EXPECT_NE(refused(2, 12, spread(four_gpus(), "dense=/CPU:0")).find("one CPU for all"), std::string::npos);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
              format_mib(m.overhead_bytes), fmt::format("{:.3f}", m.fragmentation),
              fmt::format("{:.3f}", 1e3 * m.seconds_per_step)});
   fmt::print("\npeaks in MiB\n{}", peaks.text(terminal));
-  if (m.devices.size() > 1 && m.replicas.size() < 2) print_devices(m, terminal);
+  if (m.devices.size() > m.replicas.size()) print_devices(m, terminal);
   if (m.replicas.size() < 2) return;
   Table replicas({{"replica"},
                   {"device", true},

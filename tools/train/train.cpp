@@ -227,7 +227,7 @@ class Training {
   void evaluate(const Part<onnx::ModelInference>& part, const DeviceName& device, Trained& result) {
     const StoredTensor& expected = *data_->find("eval_output");
     Graph& graph = part.made->graph;
-    const ReplicaPlace here = settle_replica(graph, runtime_, device, nullptr);
+    const ReplicaPlace here = settle_replica(graph, runtime_, {device}, nullptr);
     const StepKernels made = kernels_of(part, here.devices);
     Plan plan = make_plan(graph, part.targets(), options_.runtime.plan, made.kernels->workspace_bytes());
     Variables variables(graph, here.devices);
@@ -251,7 +251,7 @@ class Training {
 
   void differentiate(const Part<onnx::ModelStep>& part, const DeviceName& device, Trained& result) {
     const std::shared_ptr<onnx::ModelStep>& step = part.made;
-    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
+    const ReplicaPlace here = settle_replica(step->graph, runtime_, {device}, nullptr);
     const StepKernels made = kernels_of(part, here.devices);
     Plan plan =
         make_plan(step->graph, part.targets(), options_.runtime.plan, made.kernels->workspace_bytes());
@@ -293,7 +293,7 @@ class Training {
 
   void train(const Part<onnx::ModelStep>& part, const DeviceName& device, Trained& result) {
     const std::shared_ptr<onnx::ModelStep>& step = part.made;
-    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
+    const ReplicaPlace here = settle_replica(step->graph, runtime_, {device}, nullptr);
     result.notes = step->model.notes;
     if (step->model.absent_bytes > 0) {
       result.notes.push_back(fmt::format("{} of weights are not there: they are drawn with seed {}",
@@ -415,8 +415,8 @@ int run_train(int argc, char** argv) {
   record_program(options.runtime, "model", options.model.path, options.batch);
   Runtime runtime(options.runtime);
   Training training(options, runtime);
-  const ReplicaWork<Trained> work = [&](int, const DeviceName& device, Collective*, Trained& result) {
-    training.run(device, result);
+  const ReplicaWork<Trained> work = [&](int, const ReplicaDevices& devices, Collective*, Trained& result) {
+    training.run(devices.first, result);
   };
   const Trained result = run_on_devices(runtime, 1, std::chrono::minutes(1), Trained{}, work);
   if (options.json) {

@@ -102,20 +102,20 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// One replica's steps, on the device of that name; `group` is null for one alone.
+// One replica's steps, on its devices; `group` is null for one alone.
 void run_step_replica(const WorkloadOptions& options, const Predictor& predictor, Runtime& runtime,
-                      const DeviceName& name, Collective* group, Progress& progress, Measurement& result) {
+                      const ReplicaDevices& devices, Collective* group, Progress& progress,
+                      Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
   const WorkloadStep step = make_workload_step(options, rank);
   Graph& graph = *step.graph;
-  const ReplicaPlace here = settle_replica(graph, runtime, name, group);
+  const ReplicaPlace here = settle_replica(graph, runtime, devices, group);
   for (const PlacedDevice& device : here.devices.all()) {
     result.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
   }
   KernelSettings settings;
   settings.library_only = !options.step.fused();
   settings.math = options.step.math;
-  settings.collective = here.collective.get();
   const auto [kernels, memory, notes] =
       make_step_kernels(graph, {step.graph, {step.targets}, {}, part_of(options, rank)}, here.devices,
                         settings, options.runtime, predictor.memory_of(rank));
@@ -146,7 +146,7 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   }
   result.seconds_per_step = median(std::move(seconds));
   if (rank == 0) clock.note(result);
-  if (group != nullptr) here.collective->check();
+  for (const auto& collective : here.collectives) collective->check();
   result.weights_checksum = fmt::format("{:016x}", variables.checksum(step.parameters));
   if (group == nullptr) return;
   result.optimizer_bytes = variable_bytes(graph, MemoryCategory::kOptimizerState);
@@ -161,9 +161,9 @@ WorkloadOptions without_budget_of_a_card(WorkloadOptions options) {
 
 Measurement measure_step(const WorkloadOptions& options, const Predictor& predictor, Progress& progress) {
   Runtime runtime(options.runtime);
-  const ReplicaWork<Measurement> work = [&](int, const DeviceName& device, Collective* group,
+  const ReplicaWork<Measurement> work = [&](int, const ReplicaDevices& devices, Collective* group,
                                             Measurement& result) {
-    run_step_replica(options, predictor, runtime, device, group, progress, result);
+    run_step_replica(options, predictor, runtime, devices, group, progress, result);
   };
   Measurement result =
       run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);

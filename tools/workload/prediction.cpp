@@ -98,7 +98,7 @@ Predictor::Predictor(const WorkloadOptions& options)
     const std::vector<std::string> names = devices_of(graph);
     for (size_t device = 0; device < names.size(); ++device) {
       if (names[device] == kHostPlace) continue;
-      const std::string& name = names[device].empty() ? played_[rank].device : names[device];
+      const std::string name = played_[rank].devices.find(names[device]).text();
       Need need{name, &planned, device, nullptr};
       for (const int id : graph.variables()) {
         if (graph.value(id).device == names[device])
@@ -211,13 +211,15 @@ Prediction Predictor::predict(const RunSetup& setup) const {
   for (const Need& need : needs_) {
     prediction.devices.push_back({need.name, need.variable_bytes, need.step_bytes});
   }
-  const Graph& graph = *ranks_[0]->program.graph;
-  for (const Step& step : ranks_[0]->plans.front().steps) {
-    if (step.kind != StepKind::kRun || !std::holds_alternative<CopyToDevice>(graph.node(step.id).op) ||
-        is_host_copy(graph, graph.node(step.id)))
-      continue;
-    ++prediction.copies;
-    prediction.copied_bytes += graph.value(graph.node(step.id).outputs[0]).spec.bytes();
+  for (const auto& planned : ranks_) {
+    const Graph& graph = *planned->program.graph;
+    for (const Step& step : planned->plans.front().steps) {
+      if (step.kind != StepKind::kRun || !std::holds_alternative<CopyToDevice>(graph.node(step.id).op) ||
+          is_host_copy(graph, graph.node(step.id)))
+        continue;
+      ++prediction.copies;
+      prediction.copied_bytes += graph.value(graph.node(step.id).outputs[0]).spec.bytes();
+    }
   }
 
   PlayedAttempt attempt = play(setup);

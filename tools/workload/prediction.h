@@ -59,7 +59,7 @@ struct Prediction {
   std::string peak_op;                    // the node at which most is live
   std::string reason;                     // why it does not fit, one line
   std::vector<DevicePrediction> devices;  // of each replica, or those that a net is placed on
-  int64_t copies = 0, copied_bytes = 0;   // between devices, in a step of the first session
+  int64_t copies = 0, copied_bytes = 0;   // between devices, in a step of the first session of all replicas
 };
 
 // The setup of options for a prediction. Throws InvalidArgument for the CPU, and as setup_of does.

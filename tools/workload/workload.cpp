@@ -30,7 +30,7 @@ std::vector<Program> step_programs(const WorkloadOptions& options) {
       continue;
     }
     const WorkloadStep step = make_workload_step(options, rank);
-    place(*step.graph, options.runtime);
+    place(*step.graph, options.runtime, options.replicas.count());
     programs.push_back({step.graph, {step.targets}, {}, part_of(options, rank)});
   }
   return programs;
@@ -58,7 +58,7 @@ std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const Workloa
     WorkloadOptions of_part = options;
     of_part.step.batch /= parts;
     const WorkloadStep step = make_workload_step(of_part, rank);
-    place(*step.graph, options.runtime);
+    place(*step.graph, options.runtime, options.replicas.count());
     return step.graph;
   };
 }

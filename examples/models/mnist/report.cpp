@@ -31,7 +31,7 @@ std::string replica_table(const TrainResult& result, const Terminal& terminal) {
                format_mib(r.peak_allocated_bytes), predicted_mib(r), format_mib(r.optimizer_bytes),
                r.weights_checksum});
   }
-  return "\npeaks in MiB\n" + table.text(terminal);
+  return "\n" + table.text(terminal);
 }
 
 std::string device_table(const TrainResult& result, const Terminal& terminal) {
@@ -45,7 +45,7 @@ std::string device_table(const TrainResult& result, const Terminal& terminal) {
     table.add({d.device, format_mib(d.peak_device_bytes), format_mib(d.peak_process_bytes),
                format_mib(d.peak_reserved_bytes), format_mib(d.peak_allocated_bytes), predicted_mib(d)});
   }
-  return "\npeaks in MiB\n" + table.text(terminal);
+  return "\n" + table.text(terminal);
 }
 
 // Labels by row, predictions by column.
@@ -106,11 +106,9 @@ std::string report_text(const TrainResult& result, bool verbose, const Terminal&
   if (result.predicted_peak_bytes)
     peak += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
   text += terminal.wrapped(peak) + "\n";
-  if (result.replicas.size() > 1) {
-    text += replica_table(result, terminal);
-  } else if (result.devices.size() > 1) {
-    text += device_table(result, terminal);
-  }
+  if (result.devices.size() > 1) text += "\npeaks in MiB";
+  if (result.devices.size() > result.replicas.size()) text += device_table(result, terminal);
+  if (result.replicas.size() > 1) text += replica_table(result, terminal);
   return verbose ? text + confusion_table(result, terminal) : text;
 }
 std::string advice(const TrainResult& result, const Runtime& runtime) {

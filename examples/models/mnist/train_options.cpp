@@ -35,7 +35,10 @@ void add_step_options(OptionSet& set, StepOptions& options) {
 void add_replica_options(OptionSet& set, ReplicaOptions& options) {
   constexpr int64_t kMaxReplicas = 1024;  // each is a thread
   set.begin_group("Replicas");
-  set.add_integer("replicas", "Logical GPUs that share each batch", &options.replicas, 1, kMaxReplicas);
+  set.add_integer(
+      "replicas",
+      "Copies of the net that share each batch, each on a logical GPU, or on as many as --place names",
+      &options.replicas, 1, kMaxReplicas);
   set.add_switch("shard-optimizer", "Split the optimizer's state between the replicas",
                  &options.shard_optimizer);
   set.add_bytes("bucket", "Gradients that replicas reduce in one call; 25MiB, the first 1MiB",

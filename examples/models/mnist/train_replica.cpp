@@ -70,22 +70,21 @@ class Training {
         on_step_(on_step),
         result_(result) {}
 
-  void run(Runtime& runtime, const DeviceName& name) {
+  void run(Runtime& runtime, const ReplicaDevices& of_replica) {
     const std::vector<Targets> targets = {net_.training_targets(), net_.test_targets()};
     const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &net_.graph);
     const TrainingSizes sizes{training_.count, test_.count, steps_per_epoch(settings_, training_.count)};
     const Program program{not_owned, targets, {}, part_of(settings_, sizes, rank())};
     const auto planned = plan_ahead(program, runtime.options());
 
-    const ReplicaPlace here = settle_replica(net_.graph, runtime, name, group_);
+    const ReplicaPlace here = settle_replica(net_.graph, runtime, of_replica, group_);
     const DeviceSet& devices = here.devices;
     for (const PlacedDevice& device : devices.all()) {
       result_.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
     }
-    collective_ = here.collective.get();
-    if (collective_ != nullptr) result_.sums = collective_->transport();
+    for (const auto& collective : here.collectives) collectives_.push_back(collective.get());
+    if (group_ != nullptr) result_.sums = collectives_.front()->transport();
     KernelSettings kernel_settings;
-    kernel_settings.collective = collective_;
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
@@ -97,7 +96,7 @@ class Training {
       return make_plan(net_.graph, of_session, settings_.plan, kernels->workspace_bytes());
     };
     const Plan train_plan = plan(targets[0]), test_plan = plan(targets[1]);
-    predict(train_plan, test_plan, runtime, name);
+    predict(train_plan, test_plan, runtime, of_replica);
 
     Variables variables(net_.graph, devices);
     Checkpoint checkpoint(settings_, net_, training_, variables, group_);
@@ -141,10 +140,10 @@ class Training {
 
   // A run that will fail has no predicted peak; its own error says why.
   void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime,
-               const DeviceName& name) {
+               const ReplicaDevices& of_replica) {
     RunSetup setup = runtime.setup();
     setup.strategy = runtime.strategy();
-    const Played played{&net_.graph, {&train_plan, &test_plan}, name.text()};
+    const Played played{&net_.graph, {&train_plan, &test_plan}, of_replica};
     const PlayedAttempt attempt = play({&played, 1}, setup, false);
     for (size_t i = 0; i < attempt.devices.size(); ++i) {
       result_.devices[i].predicted_peak_bytes = attempt.devices[i].peak.allocated_bytes;
@@ -232,10 +231,11 @@ class Training {
   std::vector<StepResult> run_piece(int64_t first, int64_t count) {
     constexpr double kPieceSeconds = 0.1;
     const auto before = Clock::now();
-    if (collective_ != nullptr) collective_->set_deadline(before + settings_.collective_timeout);
+    for (DeviceCollective* const collective : collectives_)
+      collective->set_deadline(before + settings_.collective_timeout);
     std::vector<StepResult> results = feed_->train(first, count);
     double seconds = seconds_since(before);
-    if (collective_ != nullptr) require_summed();
+    if (group_ != nullptr) require_summed();
     int signal = settings_.end_signals == nullptr ? 0 : settings_.end_signals->arrived();
     if (group_ != nullptr) average(results, seconds, signal);
     result_.end_signal = signal;
@@ -247,9 +247,9 @@ class Training {
 
   // Throws CollectiveError if the GPUs have not finished their sums.
   void require_summed() {
-    collective_->set_deadline({});
+    for (DeviceCollective* const collective : collectives_) collective->set_deadline({});
     try {
-      collective_->check();
+      for (DeviceCollective* const collective : collectives_) collective->check();
     } catch (const CollectiveError&) {
       group_->barrier();  // names the replica that is late or dead, if it can
       throw;
@@ -296,7 +296,7 @@ class Training {
   Collective* const group_;
   const std::function<void(const StepReport&)>& on_step_;
   TrainResult& result_;
-  DeviceCollective* collective_ = nullptr;  // null for a single replica
+  std::vector<DeviceCollective*> collectives_;  // by device; none for a single replica
   Checkpoint* checkpoint_ = nullptr;
   Feed* feed_ = nullptr;
   Position position_;
@@ -318,14 +318,14 @@ Dataset share_of_test(const Dataset& test, int rank, int replicas) {
 }  // namespace
 
 void train_replica(const TrainSettings& settings, const Dataset& training, const Dataset& test,
-                   Runtime& runtime, const DeviceName& name, Collective* group,
+                   Runtime& runtime, const ReplicaDevices& devices, Collective* group,
                    const std::function<void(const StepReport&)>& on_step, TrainResult& result) {
   const int rank = group == nullptr ? 0 : group->rank();
   const Dataset share = group == nullptr ? Dataset{} : share_of_test(test, rank, settings.replicas);
   const Dataset& own_test = group == nullptr ? test : share;
   TrainingGraph graph(settings, {training.count, own_test.count, steps_per_epoch(settings, training.count)},
                       rank);
-  Training(settings, graph, training, own_test, group, on_step, result).run(runtime, name);
+  Training(settings, graph, training, own_test, group, on_step, result).run(runtime, devices);
 }
 
 }  // namespace headroom

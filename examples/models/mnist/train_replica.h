@@ -1,5 +1,5 @@
 // Trains one replica, alone or with others, in the calling thread. Knows no command line and no other
-// replica's device.
+// replica's devices.
 #pragma once
 
 #include <functional>
@@ -8,17 +8,18 @@
 #include "examples/models/mnist/train_result.h"
 #include "examples/models/mnist/train_settings.h"
 #include "runtime/app/runtime.h"
+#include "runtime/app/setup.h"
 #include "runtime/collective/collective.h"
 
 namespace headroom {
 
-// Trains on the device `name`. `group` has one rank per replica and is null for a single one. The replica
+// Trains on these devices. `group` has one rank per replica and is null for a single one. The replica
 // sees its share of each batch and of the test images; losses, accuracies and the confusion matrix in the
 // result are those of all replicas. Rank 0 alone loads and saves weights and calls `on_step`; the others
 // start with its weights. Throws as Session::run does, and InvalidArgument for weights that cannot be read or
 // written.
 void train_replica(const TrainSettings& settings, const Dataset& training, const Dataset& test,
-                   Runtime& runtime, const DeviceName& name, Collective* group,
+                   Runtime& runtime, const ReplicaDevices& devices, Collective* group,
                    const std::function<void(const StepReport&)>& on_step, TrainResult& result);
 
 }  // namespace headroom

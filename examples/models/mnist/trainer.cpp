@@ -94,9 +94,9 @@ ReplicaResult result_of_rank(Collective& group, int rank, const ReplicaResult& o
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                   Runtime& runtime, const OnStep& on_step) {
   check(settings, training, test);
-  const ReplicaWork<TrainResult> work = [&](int, const DeviceName& device, Collective* group,
+  const ReplicaWork<TrainResult> work = [&](int, const ReplicaDevices& devices, Collective* group,
                                             TrainResult& result) {
-    train_replica(settings, training, test, runtime, device, group, on_step, result);
+    train_replica(settings, training, test, runtime, devices, group, on_step, result);
   };
   return run_on_devices(runtime, settings.replicas, settings.collective_timeout,
                         result_for(settings, runtime), work);
@@ -105,10 +105,10 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
 TrainResult train_rank(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                        Runtime& runtime, const std::string& host, Collective& group, const OnStep& on_step) {
   check(settings, training, test);
-  const DeviceName device = default_device(runtime.options());
+  const ReplicaDevices devices{default_device(runtime.options()), 1};
   TrainResult result = result_for(settings, runtime);
-  run_replica(runtime, device, result,
-              [&] { train_replica(settings, training, test, runtime, device, &group, on_step, result); });
+  run_replica(runtime, devices, result,
+              [&] { train_replica(settings, training, test, runtime, devices, &group, on_step, result); });
   result.replicas[0].host = host;
   if (result.outcome != RunOutcome::kOk) return result;
   std::vector<TrainResult> results;

@@ -129,7 +129,7 @@ std::vector<Program> training_programs(const TrainSettings& settings, int64_t tr
       continue;
     }
     const auto net = std::make_shared<TrainingGraph>(settings, sizes, rank);
-    place(net->graph, options);
+    place(net->graph, options, settings.replicas);
     programs.push_back({{net, &net->graph},
                         {net->training_targets(), net->test_targets()},
                         {},

@@ -109,5 +109,47 @@ TEST_P(OnDevices, ADeadRankEndsTheCallsOfTheOthers) {
 INSTANTIATE_TEST_SUITE_P(StagedCollective, OnDevices, testing::Bool(),
                          [](const auto& row) { return row.param ? "SimulatedGpu" : "Cpu"; });
 
+// `program(collectives, devices)` for each of two ranks with two simulated GPUs each.
+template <typename Program>
+void run_two_on_two(const Program& program) {
+  std::vector<std::thread> threads;
+  for (auto& end : make_in_process_group(2)) {
+    threads.emplace_back([&, host = std::move(end)] {
+      const auto first = make_simulated_gpu("laptop-2gb", 0), second = make_simulated_gpu("laptop-2gb", 1);
+      const std::vector<Device*> devices = {first.get(), second.get()};
+      for (Device* device : devices) device->initialise();
+      program(make_device_collectives(devices, *host), devices);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(StagedCollectives, EachDeviceOfARankSumsWithItsLikeInTheOthers) {
+  run_two_on_two([](const auto& collectives, const std::vector<Device*>& devices) {
+    ASSERT_EQ(collectives.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      const auto rank = static_cast<float>(collectives[i]->rank());
+      EXPECT_EQ(collectives[i]->size(), 2);
+      EXPECT_EQ(collectives[i]->transport(), "host");
+      // Not as many of them on each.
+      const DeviceFloats values(*devices[i], std::vector<float>(i + 1, 10 * static_cast<float>(i) + rank));
+      const DeviceCollective::Term term{values.data(), values.data(), static_cast<int64_t>(i) + 1};
+      collectives[i]->all_reduce_sum({&term, 1}, {});
+      EXPECT_EQ(values.read(), std::vector<float>(i + 1, 20 * static_cast<float>(i) + 1));
+    }
+  });
+}
+
+TEST(StagedCollectives, ADeadRankEndsTheCallsOfAllDevicesOfTheOthers) {
+  run_two_on_two([](const auto& collectives, const std::vector<Device*>& devices) {
+    if (collectives[0]->rank() == 1) return;
+    for (size_t i = 0; i < 2; ++i) {
+      const DeviceFloats values(*devices[i], {1});
+      const DeviceCollective::Term term{values.data(), values.data(), 1};
+      EXPECT_THROW(collectives[i]->all_reduce_sum({&term, 1}, {}), CollectiveError);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace headroom

@@ -101,15 +101,65 @@ TEST(PlacedWorkloads, AFailureOfALibraryNamesItsDevice) {
   EXPECT_NE(measured.error.find("] on /device:GPU:1; strategy"), std::string::npos) << measured.error;
 }
 
-TEST(PlacedWorkloads, ReplicasOfThemAreRefusedWithAWayOut) {
-  WorkloadOptions options = two_layers_apart("sim:four-2080ti", "");
-  options.replicas.replicas = 2;
-  try {
-    make_programs(options);
-    FAIL() << "accepted";
-  } catch (const InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find("one alone can be spread"), std::string::npos) << error.what();
+struct Spread {
+  const char* net;
+  const char* place;
+  const char* virtual_devices;
+  size_t devices;  // of all replicas
+};
+
+TEST(PlacedWorkloads, ReplicasOfThemHaveTheBitsOfWholeOnesAndTakeOfEachDeviceWhatIsPredicted) {
+  for (const Spread& spread :
+       {Spread{"mlp", "mlp/dense2=/GPU:1", "", 4},
+        {"residual", "residual/stage2_block1_conv1=/GPU:1,residual/logits=/GPU:1", "", 4},
+        {"attention", "attention=/GPU:1", "", 4},
+        {"mlp", "mlp/dense1=/GPU:1,mlp/dense2=/GPU:2", "0:1GiB,1GiB/1:1GiB,1GiB,1GiB", 6}}) {
+    for (const PlanMode plan : {PlanMode::kDynamic, PlanMode::kParallel}) {
+      for (const bool sharded : {false, true}) {
+        WorkloadOptions options = two_layers_apart("sim:four-2080ti", spread.virtual_devices);
+        options.net = spread.net;
+        options.step.steps = 3;
+        options.replicas.replicas = 2;
+        options.replicas.shard_optimizer = sharded;
+        options.runtime.strategy = "caching";
+        options.runtime.plan = plan;
+        options.runtime.place.clear();
+        const Measurement whole = measure(options);
+        options.runtime.place = spread.place;
+        const Measurement measured = measure(options);
+        ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
+        EXPECT_EQ(measured.weights_checksum, whole.weights_checksum) << spread.net << " " << to_string(plan);
+        const Prediction predicted = predict_placed(options);
+        ASSERT_EQ(measured.devices.size(), spread.devices);
+        ASSERT_EQ(predicted.devices.size(), spread.devices);
+        for (size_t i = 0; i < spread.devices; ++i) {
+          const DeviceResult& device = measured.devices[i];
+          const DevicePrediction& of_device = predicted.devices[i];
+          EXPECT_EQ(parse_device_name(of_device.name).short_text(), device.device);
+          EXPECT_EQ(device.peak_allocated_bytes, of_device.peak.allocated_bytes) << spread.net;
+          EXPECT_EQ(device.peak_reserved_bytes, of_device.peak.reserved_bytes) << spread.net;
+          EXPECT_EQ(device.peak_process_bytes, of_device.peak.process_bytes) << spread.net;
+        }
+      }
+    }
   }
+}
+
+TEST(PlacedWorkloads, ReplicasOfThemThatFindNoRoomAreExplainedByTheirDevice) {
+  WorkloadOptions options = two_layers_apart("sim", "0:64MiB,64MiB,64MiB,4MiB");
+  options.replicas.replicas = 2;
+  const Measurement measured = measure(options);
+  EXPECT_EQ(measured.outcome, RunOutcome::kOutOfMemory);
+  EXPECT_TRUE(measured.error.starts_with("replica 1 on /GPU:2, /GPU:3: out of memory")) << measured.error;
+  ASSERT_TRUE(measured.memory);
+  EXPECT_EQ(measured.memory->device, "/device:GPU:3");
+  const auto report = explain_failure(options, measured);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(report->reproduced);
+  EXPECT_TRUE(measured.error.starts_with(report->message)) << report->message;
+  ASSERT_NE(report->smallest(), nullptr);
+  EXPECT_TRUE(report->smallest()->what.starts_with("limit of /device:GPU:3 +")) << report->smallest()->what;
+  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, RunOutcome::kOk);
 }
 
 }  // namespace
