@@ -185,9 +185,26 @@ TEST(PredictCommand, PredictsEachDeviceOfAPlacedNet) {
   EXPECT_NE(full.out.find(" on /device:GPU:1 ("), std::string::npos) << full.out;
 }
 
+TEST(PredictCommand, PredictsEachDeviceOfEveryReplicaOfAPlacedNet) {
+  const std::string placed =
+      "--net mlp --device sim:four-2080ti --place mlp/dense2=/GPU:1 --device-policy silent --json";
+  const Outcome alone = predict(placed), two = predict(placed + " --replicas 2");
+  ASSERT_EQ(two.code, 0) << two.errors;
+  const nlohmann::json json = nlohmann::json::parse(two.out);
+  ASSERT_EQ(json["devices"].size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const nlohmann::json& device = json["devices"][i];
+    EXPECT_EQ(device["name"], "/device:GPU:" + std::to_string(i));
+    EXPECT_EQ(device["peak_allocated_bytes"], json["devices"][i % 2]["peak_allocated_bytes"]);
+  }
+  EXPECT_EQ(json["copies"], 2 * nlohmann::json::parse(alone.out)["copies"].get<int>());
+}
+
 TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
       {"--net mlp --device sim --replicas 2", "2 replicas need as many logical GPUs, device sim has 1"},
+      {"--net mlp --device sim:four-2080ti --replicas 2 --place mlp/dense2=/GPU:3", "4 devices each need 8"},
+      {"--net mlp --device sim:four-2080ti --replicas 2 --place mlp/dense2=/CPU:0", "one CPU for all"},
       {"--net unett", "did you mean 'unet'"},
       {"--batch 0", "batch"},
       {"--device cpu", "sim:h200"},
