@@ -48,8 +48,10 @@ void check_limit(const StrategySettings& settings, int64_t total_bytes) {
 // After this only the pool may take memory, or the limit would be exceeded.
 void start_everything_else(Device& device, int64_t limit_bytes, bool is_budget) {
   const MemoryInfo info = device.memory().info();
-  const int64_t needed = std::max(info.process + device.libraries().pending_bytes(), info.context);
-  if (needed >= limit_bytes && !is_budget) {
+  const int64_t kept = info.process + device.libraries().pending_bytes();
+  // The context may have taken more while it was made, which leaves what is given back since.
+  const int64_t needed = std::max(kept, info.context);
+  if ((kept >= limit_bytes || needed > limit_bytes) && !is_budget) {
     throw InvalidArgument(fmt::format(
         "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",
         with_exact(limit_bytes), with_exact(needed)));

@@ -85,6 +85,7 @@ class OptionSet {
 
   // Lines for the user about overridden or ignored values.
   const std::vector<std::string>& notes() const { return notes_; }
+  void add_note(std::string note) { notes_.push_back(std::move(note)); }
 
   // The words of a command line that sets the options to their present values: all of them, or only those
   // that differ from their defaults.

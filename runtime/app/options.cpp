@@ -199,8 +199,13 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.begin_group();
 }
 
-void pack_for_memory(const OptionSet& set, RuntimeOptions& options) {
-  if (!options.memory_bytes) return;
+void pack_for_memory(OptionSet& set, RuntimeOptions& options) {
+  if (!options.memory_bytes) {
+    for (const char* name : {"split-batch", "host-memory"}) {
+      if (set.is_on_command_line(name)) set.add_note(fmt::format("--{} does nothing without --memory", name));
+    }
+    return;
+  }
   if (!set.is_given("plan")) options.plan = PlanMode::kPacked;
   // An arena needs no pool beneath it, and pools take memory in units of their own.
   if (!set.is_given("strategy")) options.strategy = "direct";

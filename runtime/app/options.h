@@ -101,7 +101,8 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options,
 void record_program(RuntimeOptions& options, const std::string& kind, const std::string& name, int64_t batch);
 
 // With --memory a step is packed into an arena of the strategy direct, unless others are given.
-void pack_for_memory(const OptionSet& set, RuntimeOptions& options);
+// Adds a note where options that only a budget uses are given without one.
+void pack_for_memory(OptionSet& set, RuntimeOptions& options);
 
 // "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0". Other numbers of GPUs are valid, too.
 std::vector<std::string> device_names();

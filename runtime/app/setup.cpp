@@ -78,7 +78,7 @@ int64_t free_bytes(const RunSetup& setup) {
     const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
     bytes -= setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
   }
-  return bytes / setup.device.granularity_bytes * setup.device.granularity_bytes;
+  return bytes;
 }
 
 std::optional<std::string> lower_memory_to_free(RuntimeOptions& options) {

@@ -30,7 +30,7 @@ RunSetup setup_of(const RuntimeOptions& options);
 // The same with these GPUs.
 RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus);
 
-// What other processes leave of the default device, in whole pages.
+// What other processes leave of the default device.
 int64_t free_bytes(const RunSetup& setup);
 
 // Lowers a budget (--memory) above what the device has free to that. Returns a note that says so, without an

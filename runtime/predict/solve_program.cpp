@@ -35,8 +35,10 @@ Program with_schedule(const Program& program, const NodeSchedule& schedule) {
   return with_graph(program, rewritten(*program.graph, schedule));
 }
 
-// Parts to try: with more, a step takes longer and is planned longer.
-constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
+// Most parts to try: with more, a step takes longer and is planned longer. Of numbers that divide the batch
+// the next to try is at least that many times larger.
+constexpr int kMostParts = 64;
+constexpr double kPartsGrowth = 1.2;
 constexpr size_t kMostNodesOfParts = 10'000;
 // Where twice the parts take no less, twice as many again may, as parts differ in what levers do to them.
 constexpr int kMostInVain = 2;
@@ -46,6 +48,8 @@ constexpr int kMostPackedInVain = 8;
 constexpr std::array kLossParts = {4, 16};
 // Where the logits are less of the step than this, they are not worth a search.
 constexpr double kLeastLogitsShare = 0.05;
+// More than any device has.
+constexpr int64_t kEnough = int64_t{1} << 46;
 // Nodes of the plans that are kept for another budget, some hundred bytes each.
 constexpr size_t kMaxKeptNodes = size_t{1} << 18;
 
@@ -176,7 +180,6 @@ int64_t ProgramSolver::sum_fixed_bytes() const {
 }
 
 std::optional<int64_t> ProgramSolver::bytes_without_limit() const {
-  constexpr int64_t kEnough = int64_t{1} << 46;
   RunSetup setup = setup_;
   setup.device.total_bytes = kEnough;
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = 0;
@@ -334,6 +337,17 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
   return refused(memory_bytes, std::move(solution), allowed);
 }
 
+int64_t ProgramSolver::least_on_larger_device() const {
+  RunSetup larger = setup_;
+  larger.device.total_bytes = kEnough;
+  const auto known_costs_of = [this](const Graph& graph) {
+    return &graph == program_.graph.get() ? costs_ : costs_of_(graph);
+  };
+  return ProgramSolver(program_, std::move(larger), known_costs_of, replicas_)
+      .solve_least()
+      .least_memory_bytes;
+}
+
 // What it costs to keep the least budget.
 MemorySolution ProgramSolver::refused(int64_t memory_bytes, MemorySolution least, SplitBatch allowed) const {
   const int64_t least_bytes = least.least_memory_bytes;
@@ -370,8 +384,11 @@ MemorySolution ProgramSolver::find(int64_t memory_bytes, SplitBatch allowed) con
     if (!attempt({1, parts})) break;
   }
   in_vain = 0;
-  for (const int parts : kParts) {
+  int last = 1;
+  for (int parts = 2; parts <= kMostParts; ++parts) {
+    if (parts < kPartsGrowth * last || split({parts, 1}) == nullptr) continue;
     if (!attempt({parts, 1})) break;
+    last = parts;
   }
   return best;
 }

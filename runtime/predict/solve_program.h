@@ -51,6 +51,8 @@ class ProgramSolver {
   MemorySolution solve(int64_t memory_bytes, SplitBatch allowed) const;
   // The same for the least budget that is kept.
   MemorySolution solve_least() const;
+  // The least budget on a device with room for any, where this one has too little for the least; 0: none.
+  int64_t least_on_larger_device() const;
   // What the process takes at its peak without a budget, and the time of a step then.
   int64_t bytes_without() const { return bytes_without_; }
   double us_without() const { return us_without_; }

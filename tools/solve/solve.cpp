@@ -179,8 +179,25 @@ std::string next_memory_text(const MemorySolution& solution, const MemorySolutio
   return text;
 }
 
+std::string next_command(const std::string& command, const WorkloadOptions& options,
+                         const std::vector<std::string>& kept_words) {
+  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
+  for (const std::string& word : kept_words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (std::find(words.begin(), words.end(), name) != words.end()) continue;
+    words.insert(words.end(), {name, word.substr(name.size() + 1)});
+  }
+  return command_line(command, words);
+}
+
+std::string repeats_text(const MemorySolution& solution) {
+  const int repeats = solution.schedule.repeats();
+  return repeats == 1 ? "1 node runs again" : fmt::format("{} nodes run again", repeats);
+}
+
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
-           const std::optional<MemorySolution>& split, const std::vector<CurvePoint>& curve,
+           const std::optional<MemorySolution>& split, int64_t larger_memory_bytes,
+           const std::vector<CurvePoint>& curve, const std::vector<std::string>& kept_words,
            const Terminal& terminal) {
   const std::string what =
       fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
@@ -199,6 +216,10 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
                  terminal.wrapped(fmt::format("the least that is enough: {}, {:.3f} ms a step, {:+.1f} %",
                                               format_bytes(solution.least_memory_bytes), 1e-3 * solution.us,
                                               more_time(solution))));
+    } else if (larger_memory_bytes > 0) {
+      fmt::print("{}\n",
+                 terminal.wrapped(fmt::format("the least that is enough is more than the device has free: {}",
+                                              format_bytes(larger_memory_bytes))));
     }
   }
   fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
@@ -213,8 +234,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   }
   if (!solution.levers.empty()) {
     print_levers(solution, terminal);
-    std::string text =
-        fmt::format("{}; {} nodes run again", describe_bits(solution), solution.schedule.repeats());
+    std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
     if (solution.host_bytes > 0) {
       text += fmt::format("; {} values lie in {} of host memory", solution.schedule.stores(),
                           format_bytes(solution.host_bytes));
@@ -224,8 +244,13 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   print_curve(curve, terminal);
   WorkloadOptions next = workload;
   next.runtime.memory_bytes = solution.keeps ? solution.memory_bytes : solution.least_memory_bytes;
-  if (*next.runtime.memory_bytes == 0) return;
-  fmt::print("\nnext: {}\n", command_line("headroom run", to_words(next, OptionSet::Words::kChanged)));
+  if (*next.runtime.memory_bytes == 0) {
+    next.runtime.memory_bytes.reset();
+    next.step.batch = StepOptions{}.batch;
+    fmt::print("\nnext: {}\n", next_command("headroom fit", next, kept_words));
+    return;
+  }
+  fmt::print("\nnext: {}\n", next_command("headroom run", next, kept_words));
 }
 
 solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& solution,
@@ -248,8 +273,7 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
   if (solution.keeps && with_more.us < solution.us)
     page.facts.push_back(next_memory_text(solution, with_more) + ".");
   if (!solution.levers.empty())
-    page.facts.push_back(
-        fmt::format("{}; {} nodes run again.", describe_bits(solution), solution.schedule.repeats()));
+    page.facts.push_back(fmt::format("{}; {}.", describe_bits(solution), repeats_text(solution)));
   page.lines = {{"same bits", {}}, {"in parts", {}}};
   solve::PageTable budgets{"Budgets",
                            {{"memory MiB", true},
@@ -326,7 +350,12 @@ int run_solve(int argc, char** argv) {
   const int64_t memory = memory_of(options, setup_of(workload.runtime));
   workload.runtime.memory_bytes = memory;
   const WorkloadOptions given = workload;
+  // Options that are the usual ones, but not with a budget.
+  std::vector<std::string> kept_words;
+  if (set.is_given("plan")) kept_words.push_back(fmt::format("--plan={}", to_string(workload.runtime.plan)));
+  if (set.is_given("strategy")) kept_words.push_back("--strategy=" + workload.runtime.strategy);
   pack_for_memory(set, workload.runtime);
+  if (workload.step.steps == 0) workload.step.steps = kStepsOfRun;  // as in the next command
   const RunSetup setup = setup_of(workload.runtime);
   WorkloadOptions plain = workload;
   plain.runtime.memory_bytes.reset();
@@ -377,7 +406,9 @@ int run_solve(int argc, char** argv) {
     }
     fmt::print("{}\n", json.dump(2));
   } else {
-    print(given, solution, with_more, split, curve, set.terminal());
+    const int64_t larger =
+        solution.keeps || solution.least_memory_bytes > 0 ? 0 : solver.least_on_larger_device();
+    print(given, solution, with_more, split, larger, curve, kept_words, set.terminal());
   }
   return solution.keeps ? kExitDone : kExitOutOfMemory;
 }

@@ -10,6 +10,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include "runtime/predict/solve_program.h"
 #include "tools/report/verdict.h"
 #include "tools/solve/solve_page.h"
+#include "tools/trace/tracing_options.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
@@ -32,6 +35,8 @@
 
 namespace headroom {
 namespace {
+
+constexpr std::string_view kSimulated = "sim:";
 
 ProgramSpeed speed_of_program(const DeviceProfile& profile) {
   const DeviceSpeed speed = speed_of(profile);
@@ -58,6 +63,12 @@ TracedProgram with_changes(const TracedProgram& recorded, const ProgramChanges& 
 
 double more_time(const ProgramTrial& trial, const ProgramTrial& plain) {
   return plain.us > 0 ? 100 * (trial.us / plain.us - 1) : 0;
+}
+
+// "with 12 checkpoints"; "as it is".
+std::string with_text(const ProgramTrial& trial) {
+  const bool is_changed = trial.has_expandable_segments || trial.changes != ProgramChanges();
+  return (is_changed ? "with " : "") + describe(trial);
 }
 
 std::string time_text(const ProgramTrial& trial, const ProgramTrial& plain) {
@@ -165,8 +176,8 @@ solve::SolvePage page_of(const ProgramSolution& solution, const std::string& tit
         fmt::format("Fits: {}: takes {}{}.", describe(chosen), format_bytes(chosen.prediction.total_bytes),
                     time_text(chosen, solution.plain));
   } else if (chosen.least_memory_bytes > 0) {
-    page.verdict = fmt::format("Does not fit; the least that is enough: {}, with {}{}.",
-                               format_bytes(chosen.least_memory_bytes), describe(chosen),
+    page.verdict = fmt::format("Does not fit; the least that is enough: {}, {}{}.",
+                               format_bytes(chosen.least_memory_bytes), with_text(chosen),
                                time_text(chosen, solution.plain));
   } else {
     page.verdict = "Does not fit.";
@@ -207,7 +218,12 @@ void print_growth(const report::Finding& growth, const std::string& input, const
              terminal.wrapped(": " + title_of(input, batch, memory, options.runtime.device), 0, 12));
   fmt::print("{}\n", terminal.wrapped(printable(reason)));
   if (!growth.advice.empty()) fmt::print("{}\n", terminal.wrapped("try: " + printable(growth.advice)));
-  fmt::print("\nnext: {}\n", command_line("headroom report", std::vector{input}));
+  TracingOptions traced;
+  traced.device = options.runtime.device;
+  if (traced.device.starts_with(kSimulated)) traced.device.erase(0, kSimulated.size());
+  if (batch > 0) traced.batch = batch;
+  if (options.step.steps > 0) traced.steps = options.step.steps;
+  fmt::print("\nnext: {}\n", command_line("headroom report " + shell_word(input), to_words(input, traced)));
 }
 
 // `device`: what was planned for, where the options leave that to the input.
@@ -226,9 +242,9 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
     fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
                terminal.wrapped(": " + what, 0, 12));
     if (chosen.least_memory_bytes > 0) {
-      fmt::print("{}\n", terminal.wrapped(fmt::format("the least that is enough: --memory {}, with {}{}",
-                                                      exact_size(chosen.least_memory_bytes), describe(chosen),
-                                                      time_text(chosen, solution.plain))));
+      fmt::print("{}\n", terminal.wrapped(fmt::format("the least that is enough: --memory {}, {}{}",
+                                                      exact_size(chosen.least_memory_bytes),
+                                                      with_text(chosen), time_text(chosen, solution.plain))));
     }
   }
   if (!solution.plain.keeps() && solution.plain.least_memory_bytes > 0) {

@@ -372,6 +372,7 @@ void print(const TrainOptions& options, const Trained& result, const Terminal& t
     if (i % every == 0 || i + 1 == result.losses.size())
       losses.add({fmt::format("{}", i + 1), fmt::format("{:.6f}", result.losses[i])});
   }
+  if (result.losses.empty() && result.outcome != RunOutcome::kOk) return;
   fmt::print("\n{}\n{}\n", losses.text(terminal),
              terminal.wrapped(fmt::format("{:.1f} ms/step, {} parameters, {} MiB allocated at the peak",
                                           1e3 * result.seconds_per_step, thousands(result.parameters),

@@ -21,6 +21,8 @@ namespace headroom {
 // The net and data of train_mnist; all other names belong to the zoo.
 inline constexpr const char* kMnist = "mnist";
 
+inline constexpr int64_t kStepsOfRun = 10;  // of headroom run, where nobody names a number
+
 struct WorkloadOptions {
   std::string net = kMnist;
   ModelOptions model;      // instead of a net by name
