@@ -1,10 +1,8 @@
 // Which items of a sequence must come before which: a transitive relation. Knows nothing about the items.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace headroom {
@@ -25,26 +23,6 @@ class Ancestors {
 
   bool has(size_t item, size_t ancestor) const {
     return ancestor < item && (bits_[begin_of(item) + ancestor / 64] >> ancestor % 64 & 1) != 0;
-  }
-
-  // For each of `count` items, the last of those `later`, in ascending order, that comes after it in the
-  // sequence without following from it; -1 where all do.
-  std::vector<int> last_unordered(size_t count, std::span<const int> later) const {
-    std::vector<int> last(count, -1);
-    std::vector<uint64_t> open(count / 64 + 1, ~uint64_t{0});  // items whose last is not found yet
-    for (auto at = later.rbegin(); at != later.rend(); ++at) {
-      const auto item = static_cast<size_t>(*at);
-      const uint64_t* const row = bits_.data() + begin_of(item);
-      for (size_t word = 0; word <= item / 64; ++word) {
-        uint64_t found = open[word] & ~row[word];
-        if (word == item / 64) found &= (uint64_t{1} << item % 64) - 1;
-        open[word] &= ~found;
-        for (; found != 0; found &= found - 1) {
-          last[word * 64 + static_cast<size_t>(std::countr_zero(found))] = *at;
-        }
-      }
-    }
-    return last;
   }
 
  private:

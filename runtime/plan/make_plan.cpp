@@ -153,14 +153,15 @@ class Planner {
     if (plan_.mode != PlanMode::kParallel) return;
     std::vector<int> nodes;
     for (const Event& event : events_) nodes.push_back(event.kind == StepKind::kRun ? event.id : -1);
-    ancestors_ = find_ancestors(graph_, nodes);
+    precedence_.emplace(find_predecessors(graph_, nodes));
   }
 
-  // Whether the data flow orders every user of the buffer so far before that event.
-  bool is_free_for(int buffer, int event) const {
+  // Whether the data flow orders every user of the buffer so far before that event. The latest users are the
+  // least likely to be.
+  bool is_free_for(int buffer, int event) {
     const std::vector<int>& users = users_[static_cast<size_t>(buffer)];
-    return plan_.mode != PlanMode::kParallel || std::all_of(users.begin(), users.end(), [&](int user) {
-             return ancestors_.has(static_cast<size_t>(event), static_cast<size_t>(user));
+    return plan_.mode != PlanMode::kParallel || std::all_of(users.rbegin(), users.rend(), [&](int user) {
+             return precedence_->has(static_cast<size_t>(event), static_cast<size_t>(user));
            });
   }
 
@@ -183,7 +184,7 @@ class Planner {
   // The buffer of an input that an output of the node may take over: the input dies here, no other operand
   // views the buffer under another shape, or at all where the node makes further outputs from its operands,
   // and no earlier output has taken it.
-  int take_over(const Node& node, size_t index, int event) const {
+  int take_over(const Node& node, size_t index, int event) {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(value(input).spec);
     const TensorSpec& output = value(node.outputs[index]).spec;
@@ -202,7 +203,9 @@ class Planner {
     }
     if (reads_here > 1 && node.outputs.size() > 1) return -1;
     const bool dies = reads_left_[static_cast<size_t>(buffer)] == reads_here;
-    return dies && is_free_for(buffer, event) ? buffer : -1;
+    if (!dies || !is_free_for(buffer, event)) return -1;
+    users_[static_cast<size_t>(buffer)].clear();  // who comes after this event comes after all of them
+    return buffer;
   }
 
   void place_values() {
@@ -280,7 +283,7 @@ class Planner {
       for (const Life& life : lives_) begins.push_back(life.first);
       std::sort(begins.begin(), begins.end());
       begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
-      last_unordered = ancestors_.last_unordered(events_.size(), begins);
+      last_unordered = precedence_->last_unordered(begins);
     }
     for (size_t a = 0; a < lives_.size(); ++a) {
       if (plan_.buffers[a].node < 0) lives_[a].last = static_cast<int>(events_.size()) - 1;
@@ -372,11 +375,11 @@ class Planner {
   std::span<const int64_t> workspace_bytes_;
   Plan plan_;
   std::vector<Event> events_;
-  std::vector<int> reads_;               // by value: events that read it
-  std::vector<Life> lives_;              // by buffer
-  std::vector<int> reads_left_;          // by buffer: reads still to come of the values put there so far
-  std::vector<std::vector<int>> users_;  // by buffer: events that read or write it
-  Ancestors ancestors_{0};               // of events; in parallel mode
+  std::vector<int> reads_;                // by value: events that read it
+  std::vector<Life> lives_;               // by buffer
+  std::vector<int> reads_left_;           // by buffer: reads still to come of the values put there so far
+  std::vector<std::vector<int>> users_;   // by buffer: events that read it or wrote it last
+  std::optional<Precedence> precedence_;  // of events; in parallel mode
 };
 
 }  // namespace

@@ -225,6 +225,7 @@ def model_commands():
     yield "show net.onnx --batch 4"
     yield f"predict {common}"
     yield f"predict {common} --plan packed"
+    yield f"predict {common} --plan parallel"
     yield f"run {common} --steps 1 --record model.trace"
     yield f"run {common} --steps 1 --plan packed"
     yield f"fit {common} --most 8"

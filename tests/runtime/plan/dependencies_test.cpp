@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/ancestors.h"
 #include "runtime/graph/data_flow.h"
 #include "runtime/graph/fuse.h"
 #include "tests/runtime/session/shuffled_device.h"
@@ -38,7 +39,11 @@ int64_t ordered_pairs(const std::vector<Waits>& waits) {
 }
 
 int64_t ordered_pairs(const Graph& graph, const std::vector<int>& nodes) {
-  const Ancestors before = find_ancestors(graph, nodes);
+  const Predecessors predecessors = find_predecessors(graph, nodes);
+  Ancestors before(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const int other : predecessors.of(i)) before.add(i, static_cast<size_t>(other));
+  }
   int64_t pairs = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (size_t j = 0; j < i; ++j) pairs += before.has(i, j);
