@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
+#include <memory_resource>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "allocators/blocks/offset_table.h"
 #include "allocators/trace/stack.h"
+#include "allocators/trace/text_table.h"
 
 namespace headroom {
 namespace {
@@ -61,47 +65,92 @@ class StackPaths {
  public:
   struct Path {
     StackTraits traits;
-    std::vector<int32_t> frames;
+    std::span<const int32_t> frames;
   };
   struct Frame {
     int32_t function = 0;  // equal for all lines of a function
     bool is_module_call = false, is_parallel = false, is_optimizer = false;
   };
 
-  explicit StackPaths(const Trace& trace) : trace_(trace) {}
+  explicit StackPaths(const Trace& trace) : trace_(trace), path_of_stack_(trace.names.size(), -1) {}
 
+  const StackTraits& traits(int32_t stack) { return path(stack).traits; }
+  // The frames, too, which take longer: the parts of many stacks have to be compared.
   const Path& of(int32_t stack) {
-    const auto [at, added] = paths_.try_emplace(stack);
-    if (!added) return at->second;
-    const std::string& text = trace_.names[static_cast<size_t>(stack)];
-    at->second.traits = traits_of(text);
-    const std::vector<StackFrame> frames = frames_of(text);
-    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-      if (frame->is_python()) at->second.frames.push_back(number_of(*frame));
-    }
-    return at->second;
+    Path& found = path(stack);
+    if (found.frames.data() == nullptr) found.frames = frames_in(trace_.names[static_cast<size_t>(stack)]);
+    return found;
   }
   const Frame& frame(int32_t number) const { return frames_[static_cast<size_t>(number)]; }
 
  private:
-  int32_t number_of(const StackFrame& frame) {
-    std::string function = std::string(frame.file) + '\n' + std::string(frame.function);
-    const auto by_function = functions_.try_emplace(function, static_cast<int32_t>(functions_.size())).first;
-    function += '\n' + std::to_string(frame.line);
-    const auto [at, added] = numbers_.try_emplace(std::move(function), static_cast<int32_t>(frames_.size()));
-    if (added) {
-      frames_.push_back({.function = by_function->second,
-                         .is_module_call = is_module_call(frame),
-                         .is_parallel = has_part(frame.file, "torch/nn/parallel/"),
-                         .is_optimizer = has_part(frame.file, "torch/optim/")});
+  // Numbers of texts that the names of the trace keep.
+  class Views {
+   public:
+    int32_t number_of(std::string_view view) {
+      const uint32_t hash = TextTable::hash(view);
+      const int32_t known =
+          table_.find(hash, view, [&](int32_t number) { return views_[static_cast<size_t>(number)]; });
+      if (known != TextTable::kNone) return known;
+      views_.push_back(view);
+      return table_.add(hash);
     }
-    return at->second;
+
+   private:
+    TextTable table_;
+    std::vector<std::string_view> views_;
+  };
+
+  Path& path(int32_t stack) {
+    int32_t& number = path_of_stack_[static_cast<size_t>(stack)];
+    if (number < 0) {
+      number = static_cast<int32_t>(paths_.size());
+      paths_.push_back({traits_of(trace_.names[static_cast<size_t>(stack)]), {}});
+    }
+    return paths_[static_cast<size_t>(number)];
+  }
+
+  std::span<const int32_t> frames_in(std::string_view text) {
+    const std::vector<StackFrame> frames = frames_of(text);
+    std::vector<std::string_view> lines;
+    for (size_t i = 0; i < frames.size(); ++i) {
+      lines.push_back(text.substr(0, text.find('\n')));
+      text.remove_prefix(std::min(text.size(), lines.back().size() + 1));
+    }
+    std::vector<int32_t> numbers;
+    for (size_t i = frames.size(); i-- > 0;) {
+      if (frames[i].is_python()) numbers.push_back(number_of(lines[i], frames[i]));
+    }
+    auto* const kept =
+        static_cast<int32_t*>(numbers_.allocate(numbers.size() * sizeof(int32_t), alignof(int32_t)));
+    std::copy(numbers.begin(), numbers.end(), kept);
+    return {kept, numbers.size()};
+  }
+
+  int32_t number_of(std::string_view line, const StackFrame& frame) {
+    const int32_t number = lines_.number_of(line);
+    if (static_cast<size_t>(number) < frames_.size()) return number;
+    const int64_t function =
+        int64_t{files_.number_of(frame.file)} << 32 | functions_.number_of(frame.function);
+    if (function_numbers_.find(function) == OffsetTable::kNone) {
+      function_numbers_.prepare();
+      function_numbers_.insert(function, function_count_++);
+    }
+    frames_.push_back({.function = function_numbers_.find(function),
+                       .is_module_call = is_module_call(frame),
+                       .is_parallel = has_part(frame.file, "torch/nn/parallel/"),
+                       .is_optimizer = has_part(frame.file, "torch/optim/")});
+    return number;
   }
 
   const Trace& trace_;
-  std::unordered_map<int32_t, Path> paths_;
-  std::unordered_map<std::string, int32_t> functions_, numbers_;
-  std::vector<Frame> frames_;
+  std::vector<int32_t> path_of_stack_;
+  std::deque<Path> paths_;
+  std::pmr::monotonic_buffer_resource numbers_;  // of all paths
+  Views lines_, files_, functions_;
+  OffsetTable function_numbers_{1};  // by the numbers of its file and its name
+  int32_t function_count_ = 0;
+  std::vector<Frame> frames_;  // by line
 };
 
 class MarkFinder {
@@ -111,7 +160,7 @@ class MarkFinder {
 
   std::vector<TraceMark> find() {
     classify();
-    if (!has_python_) return {};
+    if (!has_python_ || work_.back() == 0) return {};
     find_loop();
     if (starts_.empty()) start_after_phases();
     if (starts_.empty()) return {};
@@ -133,7 +182,7 @@ class MarkFinder {
     bool has_native = false, frees_have_stacks = false;
     for (size_t i = 0; i < count; ++i) {
       if (stacks_[i] == 0) continue;
-      const StackTraits& traits = paths_.of(stacks_[i]).traits;
+      const StackTraits& traits = paths_.traits(stacks_[i]);
       has_python_ |= traits.has_python;
       has_native |= traits.has_native;
       frees_have_stacks |= !trace_.events[i].allocates;
@@ -154,7 +203,7 @@ class MarkFinder {
       const bool told = trace_.events[event].allocates || frees_have_stacks;
       return !has_native && told ? Kind::kBackward : Kind::kUnknown;
     }
-    const StackTraits& traits = paths_.of(stacks_[event]).traits;
+    const StackTraits& traits = paths_.traits(stacks_[event]);
     if (traits.is_backward) return Kind::kBackward;
     if (traits.is_optimizer) return Kind::kOptimizer;
     if (traits.calls_module) return Kind::kModule;
@@ -170,6 +219,9 @@ class MarkFinder {
   };
 
   void find_loop() {
+    for (const int32_t stack : stacks_) {
+      if (stack != 0) paths_.of(stack);  // in this order, which decides between equals
+    }
     std::vector<Site> sites;
     std::unordered_map<int32_t, size_t> roots;
     for (size_t i = 0; i < kinds_.size(); ++i) {
@@ -190,7 +242,9 @@ class MarkFinder {
 
   // The innermost loops whose turns work, below a level of the stacks that all sites share. `modules`: how
   // many calls of modules are above.
-  Loop loop_in(const std::vector<Site>& sites, size_t level, int modules) {
+  // Changes the order of the sites.
+  Loop loop_in(std::span<Site> sites, size_t level, int modules) {
+    if (sites.size() < 2) return {};
     // Inside a module lines also repeat for its layers; only its first line tells calls apart.
     Loop loop = {repetitions(sites, level, modules > 0), modules > 0};
     size_t turns = working_turns(loop.starts);
@@ -199,17 +253,22 @@ class MarkFinder {
       turns = 0;
     }
     if (level == kMaxLevels) return loop;
-    std::map<int32_t, std::vector<Site>> lines;
-    for (const Site& site : sites) {
-      if (site.path->frames.size() > level) lines[site.path->frames[level]].push_back(site);
-    }
+    const auto line_of = [&](const Site& site) {
+      return site.path->frames.size() > level ? site.path->frames[level] : -1;
+    };
+    const auto is_before = [&](const Site& a, const Site& b) { return line_of(a) < line_of(b); };
+    if (!std::is_sorted(sites.begin(), sites.end(), is_before))
+      std::stable_sort(sites.begin(), sites.end(), is_before);
     std::vector<Loop> inner;
-    for (const auto& [line, below] : lines) {
+    for (size_t begin = 0, end = 0; begin < sites.size(); begin = end) {
+      const int32_t line = line_of(sites[begin]);
+      while (end < sites.size() && line_of(sites[end]) == line) ++end;
+      if (line < 0) continue;
       if (paths_.frame(line).is_optimizer) continue;  // it repeats its lines for each parameter
       const int calls =
           paths_.frame(line).is_parallel ? 0 : modules + (paths_.frame(line).is_module_call ? 1 : 0);
       if (calls == 2) continue;
-      Loop found = loop_in(below, level + 1, calls);
+      Loop found = loop_in(sites.subspan(begin, end - begin), level + 1, calls);
       if (!found.starts.empty() && (turns == 0 || refines(found, loop, turns)))
         inner.push_back(std::move(found));
     }
@@ -251,7 +310,7 @@ class MarkFinder {
 
   // Whether the turns have the same lines, as calls of a module have; a loop over its layers is followed by
   // others.
-  static bool repeats_all(const std::vector<Site>& sites, size_t level, const std::vector<size_t>& starts) {
+  static bool repeats_all(std::span<const Site> sites, size_t level, const std::vector<size_t>& starts) {
     std::map<int32_t, std::pair<size_t, size_t>>
         turns_of;  // line -> how many turns have it, the last of them
     size_t turn = 0;
@@ -271,7 +330,7 @@ class MarkFinder {
   }
 
   // Where lines at this level of the stacks begin again: the events that begin a new turn of the loop.
-  static std::vector<size_t> repetitions(const std::vector<Site>& sites, size_t level, bool first_only) {
+  static std::vector<size_t> repetitions(std::span<const Site> sites, size_t level, bool first_only) {
     std::vector<size_t> starts;
     std::unordered_set<int32_t> begins;             // lines that begin a turn
     std::unordered_map<int32_t, size_t> this_turn;  // line -> its first event in this turn
@@ -371,7 +430,7 @@ class MarkFinder {
 
 }  // namespace
 
-StackTraits traits_of(const std::string& stack) {
+StackTraits traits_of(std::string_view stack) {
   StackTraits traits;
   const std::vector<StackFrame> frames = frames_of(stack);
   const StackFrame* outermost = nullptr;

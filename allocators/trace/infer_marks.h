@@ -26,6 +26,6 @@ struct StackTraits {
   // The innermost Python frame computes: the forward of a module of torch.nn, or torch.nn.functional.
   bool is_forward = false;
 };
-StackTraits traits_of(const std::string& stack);
+StackTraits traits_of(std::string_view stack);
 
 }  // namespace headroom

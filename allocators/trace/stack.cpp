@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <iterator>
 
 namespace headroom {
 namespace {
@@ -84,9 +85,15 @@ bool StackFrame::is_library() const {
          file.starts_with("<eval_with_key>") || file.starts_with("<string>");
 }
 
+void add_text(const StackFrame& frame, std::string& text) {
+  const size_t begin = text.size();
+  fmt::format_to(std::back_inserter(text), "{}:{} {}", frame.file, frame.line, frame.function);
+  std::replace(text.begin() + static_cast<ptrdiff_t>(begin), text.end(), '\n', ' ');
+}
+
 std::string text_of(const StackFrame& frame) {
-  std::string text = fmt::format("{}:{} {}", frame.file, frame.line, frame.function);
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::string text;
+  add_text(frame, text);
   return text;
 }
 

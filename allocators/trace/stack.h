@@ -26,6 +26,7 @@ std::string_view path_in_package(std::string_view file);
 
 // "/src/train.py:31 main", as in a stack.
 std::string text_of(const StackFrame& frame);
+void add_text(const StackFrame& frame, std::string& text);  // at its end
 
 // The frames of a stack; views into `stack`.
 std::vector<StackFrame> frames_of(std::string_view stack);

@@ -11,15 +11,17 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "allocators/blocks/offset_table.h"
 #include "allocators/trace/categorize.h"
 #include "allocators/trace/formats.h"
 #include "allocators/trace/infer_marks.h"
 #include "allocators/trace/pickle.h"
 #include "allocators/trace/stack.h"
+#include "allocators/trace/text_table.h"
 #include "allocators/trace/trace_builder.h"
 #include "runtime/base/text.h"
 
@@ -47,12 +49,6 @@ int64_t rounded(int64_t bytes) {
   const bool fits = bytes > 0 && bytes <= Trace::kLargestBlockBytes - kRoundBytes;
   return fits ? (bytes + kRoundBytes - 1) / kRoundBytes * kRoundBytes : 0;
 }
-
-// The frames of a stack as text, and what they say. Many events share a stack.
-struct Stack {
-  std::string text;
-  StackSummary summary;
-};
 
 // Ranges of memory by address, as the driver gave and took them.
 class MappedRanges {
@@ -109,30 +105,31 @@ class DeviceHistory {
     }
     std::vector<int32_t> stacks;  // by event of the trace
     for (const Block& block : live_before()) {
-      const Stack& stack = stack_of(block.frames);
-      TraceContext context = context_of(stack, block.stream, begin_ns, block.bytes);
+      TraceContext context = context_of(builder, block.frames, block.stream, begin_ns, block.bytes);
       context.block_bytes = std::max(context.block_bytes, block.block_bytes);
       builder.allocate(block.address, block.bytes, context);
-      stacks.push_back(builder.name(stack.text));
+      stacks.push_back(context.known.stack);
     }
     builder.begin_history();
     for (size_t i = 0; i < events_.size(); ++i) {
       const Value event = events_[i];
       const Action what = action(event);
-      const Stack& stack = stack_of(pickle_.get(event, "frames"));
-      TraceContext context = context_of(stack, static_cast<uint64_t>(number(event, "stream")), time_ns(event),
-                                        number(event, "size"));
-      context.tag = pickle_.text(pickle_.get(event, "user_metadata"));
-      const auto address = static_cast<uint64_t>(number(event, "addr"));
+      const std::optional<DeviceEvent::Kind> kind = what == Action::kOther ? kind_of(event) : std::nullopt;
+      if (what == Action::kOther && !kind) continue;
       try {
-        if (what == Action::kOther) {
-          add_device_event(builder, event, context);
+        TraceContext context =
+            context_of(builder, pickle_.get(event, "frames"), static_cast<uint64_t>(number(event, "stream")),
+                       time_ns(event), number(event, "size"));
+        context.tag = pickle_.text(pickle_.get(event, "user_metadata"));
+        if (kind) {
+          add_device_event(builder, event, *kind, context);
           continue;
         }
+        const auto address = static_cast<uint64_t>(number(event, "addr"));
         // Some versions give the rounded size with a free, so it is not compared.
         what == Action::kAllocate ? builder.allocate(address, block_bytes(event), context)
                                   : builder.free(address, 0, context);
-        stacks.push_back(builder.name(stack.text));
+        stacks.push_back(context.known.stack);
       } catch (const InvalidArgument& error) {
         throw InvalidArgument(fmt::format("device {}, event {}: {}", number_, i, error.what()));
       }
@@ -144,41 +141,46 @@ class DeviceHistory {
   }
 
  private:
-  static TraceContext context_of(const Stack& stack, uint64_t stream, int64_t time_ns, int64_t bytes) {
+  TraceContext context_of(TraceBuilder& builder, Value frames, uint64_t stream, int64_t time_ns,
+                          int64_t bytes) {
     return {.stream = stream,
             .time_ns = time_ns,
-            .op = stack.summary.op,
-            .source = stack.summary.source,
-            .module = stack.summary.module,
-            .stack = stack.text,
-            .block_bytes = rounded(bytes)};
+            .block_bytes = rounded(bytes),
+            .known = names_of(builder, pickle_.list(frames))};
   }
 
   static int64_t bytes_between(uint64_t begin, uint64_t end) { return static_cast<int64_t>(end - begin); }
 
-  const Stack& stack_of(Value frames) {
-    // Each event has a list of its own; equal frames are one dictionary.
-    std::string key;
-    for (const Value frame : pickle_.list(frames)) {
-      if (frame.kind() != Pickle::Kind::kDictionary) continue;
-      const int64_t identity = frame.identity();
-      key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
+  // What a stack says, and its frames as text. Many events share a stack: each has a list of its own, but
+  // equal frames are one dictionary.
+  const TraceNames& names_of(TraceBuilder& builder, std::span<const Value> frames) {
+    static_assert(std::has_unique_object_representations_v<Value>);
+    const auto bytes_of = [](std::span<const Value> values) {
+      return std::string_view(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    };
+    const uint32_t hash = TextTable::hash(bytes_of(frames));
+    const int32_t known = stacks_.find(hash, bytes_of(frames), [&](int32_t number) {
+      return bytes_of(frames_of_stack_[static_cast<size_t>(number)]);
+    });
+    if (known != TextTable::kNone) return names_of_stack_[static_cast<size_t>(known)];
+    stack_.clear();
+    for (const Value frame : frames) {
+      stack_.push_back({file_of(frame), number(frame, "line"), pickle_.text(pickle_.get(frame, "name"))});
     }
-    const auto [at, added] = stacks_.try_emplace(std::move(key));
-    if (!added) return at->second;
-    std::vector<StackFrame> all;
-    for (const Value frame : pickle_.list(frames)) {
-      all.push_back({file_of(frame), number(frame, "line"), pickle_.text(pickle_.get(frame, "name"))});
-    }
-    Stack& stack = at->second;
-    stack.summary = summarize(all);
-    for (const StackFrame& frame : all) {
+    stack_text_.clear();
+    for (const StackFrame& frame : stack_) {
       if (stack_bytes_ > kMaxStackBytes && !frame.is_python()) continue;
-      if (!stack.text.empty()) stack.text += '\n';
-      stack.text += text_of(frame);
+      if (!stack_text_.empty()) stack_text_ += '\n';
+      add_text(frame, stack_text_);
     }
-    stack_bytes_ += stack.text.size();
-    return stack;
+    stack_bytes_ += stack_text_.size();
+    const StackSummary summary = summarize(stack_);
+    stacks_.add(hash);
+    frames_of_stack_.push_back(frames);
+    return names_of_stack_.emplace_back(TraceNames{.op = builder.name(summary.op),
+                                                   .source = builder.name(summary.source),
+                                                   .module = builder.name(summary.module),
+                                                   .stack = builder.name(stack_text_)});
   }
 
   // With slashes, also from Windows.
@@ -191,11 +193,9 @@ class DeviceHistory {
   }
 
   // Driver calls of the allocator, for views; a replay ignores them.
-  void add_device_event(TraceBuilder& builder, Value event, const TraceContext& context) const {
-    using Kind = DeviceEvent::Kind;
-    const std::optional<Kind> kind = kind_of(event);
-    if (!kind) return;
-    builder.add({.kind = *kind,
+  void add_device_event(TraceBuilder& builder, Value event, DeviceEvent::Kind kind,
+                        const TraceContext& context) const {
+    builder.add({.kind = kind,
                  .address = static_cast<uint64_t>(number(event, "addr")),
                  .bytes = number(event, "size"),
                  .free_bytes = std::max<int64_t>(0, number(event, "device_free"))},
@@ -275,17 +275,21 @@ class DeviceHistory {
   // the segments still hold at the end, were there before.
   std::vector<Block> live_before() const {
     std::vector<Block> before;
-    std::unordered_map<uint64_t, bool> seen;  // address -> live
+    OffsetTable seen(1);  // addresses
     for (const Value event : events_) {
       const Action what = action(event);
       if (what == Action::kOther) continue;
-      const auto address = static_cast<uint64_t>(number(event, "addr"));
-      const auto [at, is_new] = seen.try_emplace(address, false);
-      if (what == Action::kFree && is_new) {
-        before.push_back(
-            {address, block_bytes(event), static_cast<uint64_t>(number(event, "stream")), {}, 0});
+      const int64_t address = number(event, "addr");
+      if (seen.find(address) != OffsetTable::kNone) continue;
+      seen.prepare();
+      seen.insert(address, 0);
+      if (what == Action::kFree) {
+        before.push_back({static_cast<uint64_t>(address),
+                          block_bytes(event),
+                          static_cast<uint64_t>(number(event, "stream")),
+                          {},
+                          0});
       }
-      at->second = what == Action::kAllocate;
     }
     add_held(seen, before);
     std::sort(before.begin(), before.end(),
@@ -293,7 +297,7 @@ class DeviceHistory {
     return before;
   }
 
-  void add_held(const std::unordered_map<uint64_t, bool>& seen, std::vector<Block>& before) const {
+  void add_held(const OffsetTable& seen, std::vector<Block>& before) const {
     // Beside a history, which lacks them, blocks have the sizes that requests are rounded to.
     const bool is_moment = !has_blocks();
     for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
@@ -307,7 +311,8 @@ class DeviceHistory {
         const int64_t requested = pickle_.integer(pickle_.get(block, "requested_size"), size);
         // "active_allocated", or "active_awaiting_free" while another stream uses it.
         const bool active = pickle_.text(pickle_.get(block, "state")).starts_with("active");
-        if (!active || requested <= 0 || seen.contains(address)) continue;
+        if (!active || requested <= 0 || seen.find(static_cast<int64_t>(address)) != OffsetTable::kNone)
+          continue;
         before.push_back({address, requested, static_cast<uint64_t>(number(segment, "stream")),
                           pickle_.get(block, "frames"), is_moment ? size : 0});
       }
@@ -317,8 +322,12 @@ class DeviceHistory {
   const Pickle& pickle_;
   const int64_t number_;
   const std::span<const Value> events_;
-  std::unordered_map<std::string, Stack> stacks_;  // by the numbers of their frames
+  TextTable stacks_;  // by their frames
+  std::vector<std::span<const Value>> frames_of_stack_;
+  std::vector<TraceNames> names_of_stack_;
   size_t stack_bytes_ = 0;
+  std::vector<StackFrame> stack_;  // of one event
+  std::string stack_text_;
   std::deque<std::string> files_;
 };
 

@@ -53,9 +53,9 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
   add(true, block, context);
   trace_.block_facts.push_back({.address = id,
                                 .block_bytes = context.block_bytes,
-                                .source = name(context.source),
-                                .module = name(context.module),
-                                .stack = name(context.stack),
+                                .source = name(context.source, context.known.source),
+                                .module = name(context.module, context.known.module),
+                                .stack = name(context.stack, context.known.stack),
                                 .category = context.category});
   ++trace_.blocks;
   live_bytes_ += bytes;
@@ -98,9 +98,9 @@ void TraceBuilder::add_part(uint64_t address, int64_t bytes, int64_t first, int6
   if (first < 0 || end <= first) throw InvalidArgument(fmt::format("a part in [{}, {})", first, end));
   trace_.parts.push_back({.block = block.block,
                           .category = context.category,
-                          .op = name(context.op),
-                          .tag = name(context.tag),
-                          .source = name(context.source),
+                          .op = name(context.op, context.known.op),
+                          .tag = name(context.tag, context.known.tag),
+                          .source = name(context.source, context.known.source),
                           .address = address,
                           .bytes = bytes,
                           .first = first,
@@ -119,11 +119,11 @@ void TraceBuilder::add(DeviceEvent event, const TraceContext& context) {
   event.position = static_cast<int64_t>(trace_.events.size());
   event.time_ns = context.time_ns;
   event.stream = stream_index(context.stream);
-  event.op = name(context.op);
-  event.tag = name(context.tag);
-  event.source = name(context.source);
-  event.module = name(context.module);
-  event.stack = name(context.stack);
+  event.op = name(context.op, context.known.op);
+  event.tag = name(context.tag, context.known.tag);
+  event.source = name(context.source, context.known.source);
+  event.module = name(context.module, context.known.module);
+  event.stack = name(context.stack, context.known.stack);
   event.category = context.category;
   trace_.device_events.push_back(event);
 }
@@ -160,23 +160,25 @@ void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& c
                            .block = block.number,
                            .bytes = block.bytes,
                            .stream = stream_index(context.stream),
-                           .op = name(context.op),
-                           .tag = name(context.tag),
+                           .op = name(context.op, context.known.op),
+                           .tag = name(context.tag, context.known.tag),
                            .time_ns = context.time_ns});
 }
 
-int32_t TraceBuilder::name(std::string_view name) {
-  if (name.empty()) return 0;
-  if (const auto known = names_.find(name); known != names_.end()) return known->second;
-  name_bytes_ += name.size() + kBytesBesideName;
+int32_t TraceBuilder::name(std::string_view text) {
+  if (text.empty()) return 0;
+  const uint32_t hash = TextTable::hash(text);
+  const auto text_of = [&](int32_t number) -> std::string_view {
+    return trace_.names[static_cast<size_t>(number) + 1];
+  };
+  if (const int32_t known = names_.find(hash, text, text_of); known != TextTable::kNone) return known + 1;
+  name_bytes_ += text.size() + kBytesBesideName;
   if (name_bytes_ > kMaxNameBytes) {
-    throw InvalidArgument(fmt::format("{} names take more than {}", names_.size() + 1,
+    throw InvalidArgument(fmt::format("{} names take more than {}", trace_.names.size(),
                                       format_bytes(static_cast<int64_t>(kMaxNameBytes))));
   }
-  const auto index = static_cast<int32_t>(trace_.names.size());
-  names_.emplace(name, index);
-  trace_.names.emplace_back(name);
-  return index;
+  trace_.names.emplace_back(text);
+  return names_.add(hash) + 1;
 }
 
 int32_t TraceBuilder::stream_index(uint64_t handle) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocators/blocks/offset_table.h"
+#include "allocators/trace/text_table.h"
 #include "allocators/trace/trace.h"
 
 namespace headroom {
@@ -21,6 +22,11 @@ struct TextHash {
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 using NameTable = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
+
+// Positions in Trace::names; 0: unknown.
+struct TraceNames {
+  int32_t op = 0, tag = 0, source = 0, module = 0, stack = 0;
+};
 
 // What a reader knows about an event besides its block.
 struct TraceContext {
@@ -33,6 +39,7 @@ struct TraceContext {
   std::string_view stack = {};  // see TraceBlock
   MemoryCategory category = MemoryCategory::kOther;
   int64_t block_bytes = 0;  // the size of the strategy's block
+  TraceNames known = {};    // of those of the texts above that are empty
 };
 
 // Functions that add throw InvalidArgument without file and line, which the reader adds.
@@ -78,6 +85,7 @@ class TraceBuilder {
   };
 
   void add(bool allocates, const Block& block, const TraceContext& context);
+  int32_t name(std::string_view text, int32_t known) { return text.empty() ? known : name(text); }
   int32_t stream_index(uint64_t handle);
 
   Trace trace_;
@@ -85,7 +93,7 @@ class TraceBuilder {
   // Freed ones stay, to distinguish a second free from a wrong id.
   std::vector<Block> blocks_;
   OffsetTable number_of_id_{1};  // positions in blocks_
-  NameTable names_;
+  TextTable names_;              // of Trace::names without the first
   size_t name_bytes_ = 0;
   std::unordered_map<uint64_t, int32_t> streams_;
 };

@@ -3,9 +3,9 @@
 
 usage: large_inputs.py HEADROOM [--events N...] [--nodes N...] [--only TEXT]
 
-Writes traces of N events (250000 1000000), a snapshot of as many with stacks, logs of as many lines and
-models of N nodes (6250 25000; a training step has about four times as many), runs each command on each,
-and prints a line for each: seconds of wall clock and of processor time, the most memory, and how much
+Writes traces of N events (250000 1000000), snapshots of as many with few stacks and with one for each,
+logs of as many lines and models of N nodes (6250 25000; a training step has about four times as many), runs
+each command on each, and prints a line for each: seconds of wall clock and of processor time, the most memory, and how much
 longer it took than with the smallest input, per event. A command that takes longer than a minute of
 processor time is ended. fill.csv allocates N blocks of up to 1 MiB and then frees them in random order
 (2 N events); waves.csv does so four times with N / 8 blocks, of which every tenth stays; mix.csv has N
@@ -126,6 +126,29 @@ def write_snapshot(path, events):
         pickle.dump(snapshot, file, protocol=4)
 
 
+def write_own_stacks(path, events):
+    """Nine tenths allocate, each on a line of its own: no two stacks are the same."""
+    call = {"filename": "/torch/nn/modules/module.py", "line": 1700, "name": "_call_impl"}
+    main = {"filename": "/src/train.py", "line": 40, "name": "main"}
+    trace, live, choose = [], [], random.Random(3)
+    address, clock = 0x7F0000000000, 1700000000000000
+    while len(trace) < events:
+        clock += 1
+        if len(trace) % 10 or not live:
+            size, line = choose.randint(1, 1 << 12) * 512, len(trace)
+            frame = {"filename": f"/src/file{line % 311}.py", "line": line // 311, "name": "forward"}
+            trace.append({"action": "alloc", "addr": address, "size": size, "stream": choose.randrange(16),
+                          "time_us": clock, "frames": [frame, call, main]})  # fmt: skip
+            live.append((address, size))
+            address += size
+        else:
+            freed, size = live.pop()
+            trace.append({"action": "free_completed", "addr": freed, "size": size, "stream": 0,
+                          "time_us": clock, "frames": []})  # fmt: skip
+    with open(path, "wb") as file:
+        pickle.dump({"segments": [], "device_traces": [trace], "allocator_settings": {}}, file, protocol=4)
+
+
 def write_log(path, lines):
     with open(path, "w") as file:
         for i in range(lines - 4):
@@ -192,6 +215,7 @@ def write_inputs(folder, size, is_model):
         return write_model(folder / "net.onnx", size)
     write_traces(folder, size)
     write_snapshot(folder / "snapshot.pickle", size)
+    write_own_stacks(folder / "stacks.pickle", size)
     write_log(folder / "train.log", size)
 
 
@@ -217,6 +241,11 @@ def trace_commands(filled_gib):
     yield "fit mix.csv --least-memory"
     yield "compare mix.csv --strategy caching --runs 1"
     yield "replay snapshot.pickle --strategy caching"
+    yield "replay stacks.pickle --strategy caching"
+    yield "report stacks.pickle --html page.html"
+    yield "predict stacks.pickle --device h200"
+    yield "diff stacks.pickle stacks.pickle"
+    yield "compare stacks.pickle --strategy caching --runs 1"
     yield "explain train.log"
 
 
