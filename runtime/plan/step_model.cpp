@@ -22,15 +22,24 @@ bool can_run_again(const Op& op) {
          !std::holds_alternative<CopyToDevice>(op);
 }
 
+// Of a copy: it reads or makes one value, which no list names.
+constexpr int kNoValue = -1, kNotOptional = 0;
+
 }  // namespace
+
+std::span<const int> StepModel::keep(const std::vector<int>& list) {
+  auto* const kept = static_cast<int*>(lists_->allocate(list.size() * sizeof(int), alignof(int)));
+  std::copy(list.begin(), list.end(), kept);
+  return {kept, list.size()};
+}
 
 StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
                      std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
                      const HostLink& host)
     : graph_(graph),
       host_(host),
-      store_{.inputs = {-1}},
-      load_{.outputs = {-1}, .in_place = {-1}, .is_optional = {false}},
+      store_{.inputs = {&kNoValue, 1}},
+      load_{.outputs = {&kNoValue, 1}, .in_place = {&kNoValue, 1}, .is_optional = {&kNotOptional, 1}},
       first_instance_of_(graph.values().size(), -1) {
   const size_t values = graph.values().size();
   roots_.resize(values);
@@ -44,7 +53,8 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     spec_of_.push_back(static_cast<int>(found - specs.begin()));
     if (found == specs.end()) specs.push_back(spec);
   }
-  const auto add = [&](NodeInfo node) {
+  std::vector<std::vector<int>> uses(values), used_at;  // by root, by position
+  const auto add = [&](const NodeInfo& node) {
     const auto position = static_cast<int>(nodes_.size());
     if (node.is_reshape) {
       root_of_[static_cast<size_t>(node.outputs[0])] = root_of_[static_cast<size_t>(node.inputs[0])];
@@ -61,10 +71,10 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
       const int root = root_of_[static_cast<size_t>(input)];
       if (node.is_reshape || std::find(used.begin(), used.end(), root) != used.end()) continue;
       used.push_back(root);
-      roots_[static_cast<size_t>(root)].uses.push_back(position);
+      uses[static_cast<size_t>(root)].push_back(position);
     }
-    used_at_.push_back(std::move(used));
-    nodes_.push_back(std::move(node));
+    used_at.push_back(std::move(used));
+    nodes_.push_back(node);
   };
   std::vector<bool> is_copied_in(values);
   const auto copy_in = [&](int id) {
@@ -75,39 +85,47 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   };
   for (const int id : needed.pure) {
     const Node& node = graph.node(id);
-    NodeInfo info{
-        .id = id, .us = node_us[static_cast<size_t>(id)], .inputs = node.inputs, .outputs = node.outputs};
+    NodeInfo info{.id = id,
+                  .us = node_us[static_cast<size_t>(id)],
+                  .inputs = keep(node.inputs),
+                  .outputs = keep(node.outputs)};
     info.workspace = round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment);
     info.is_reshape = std::holds_alternative<Reshape>(node.op);
     info.can_repeat = can_run_again(node.op);
     std::vector<TensorSpec> inputs;
     for (const int input : node.inputs) inputs.push_back(graph.value(input).spec);
+    std::vector<int> in_place, is_optional;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const TensorSpec& output = graph.value(node.outputs[i]).spec;
       const int position = in_place_input(node.op, inputs, output, i);
       const bool fits = position >= 0 && inputs[static_cast<size_t>(position)].bytes() == output.bytes();
-      info.in_place.push_back(fits ? position : -1);
-      info.is_optional.push_back(is_optional_output(node.op, i));
+      in_place.push_back(fits ? position : -1);
+      is_optional.push_back(is_optional_output(node.op, i) ? 1 : 0);
     }
+    info.in_place = keep(in_place);
+    info.is_optional = keep(is_optional);
     std::for_each(node.inputs.begin(), node.inputs.end(), copy_in);
-    add(std::move(info));
+    add(info);
   }
   // The end: what is copied out, then what updates read. Neither can be left out or moved.
   NodeInfo end{.can_repeat = false};
-  for (const Value& fetch : targets.fetches) end.inputs.push_back(fetch.id);
+  std::vector<int> read_at_end;
+  for (const Value& fetch : targets.fetches) read_at_end.push_back(fetch.id);
   for (const int id : needed.updates) {
     const Node& node = graph.node(id);
     const auto is_read = [&](int input) {
       const auto at = static_cast<size_t>(root_of_[static_cast<size_t>(input)]);
       return graph.value(input).kind == ValueKind::kInput || roots_[at].maker >= 0;
     };
-    std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(end.inputs), is_read);
+    std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(read_at_end), is_read);
     end.workspace =
         std::max(end.workspace, round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment));
   }
-  std::for_each(end.inputs.begin(), end.inputs.end(), copy_in);
-  add(std::move(end));
-  find_results_given_again();
+  std::for_each(read_at_end.begin(), read_at_end.end(), copy_in);
+  end.inputs = keep(read_at_end);
+  add(end);
+  find_results_given_again(uses);
+  for (size_t id = 0; id < values; ++id) roots_[id].uses = keep(uses[id]);
 
   for (size_t id = 0; id < values; ++id) {
     Root& root = roots_[id];
@@ -128,9 +146,9 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     const NodeInfo& node = nodes_[i];
     if (node.is_reshape) continue;
     int64_t bytes = input_bytes_ + node.workspace;
-    for (const int root : used_at_[i]) bytes += bytes_of_root(root);
+    for (const int root : used_at[i]) bytes += bytes_of_root(root);
     for (size_t o = 0; o < node.outputs.size(); ++o) {
-      if (node.in_place[o] < 0 && !node.is_optional[o]) bytes += bytes_of_root(node.outputs[o]);
+      if (node.in_place[o] < 0 && node.is_optional[o] == 0) bytes += bytes_of_root(node.outputs[o]);
     }
     least_bytes_ = std::max(least_bytes_, bytes);
   }
@@ -138,27 +156,28 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   for (const int again : again_of_) {
     if (again < 0) continue;
     for (const int use : roots_[static_cast<size_t>(again)].uses) {
-      used_at_[static_cast<size_t>(use)].push_back(again);
+      used_at[static_cast<size_t>(use)].push_back(again);
     }
   }
+  for (const std::vector<int>& roots : used_at) used_at_.push_back(keep(roots));
 }
 
 // A result that a node gives again stays for the readers that follow that node without a gap.
-void StepModel::find_results_given_again() {
+void StepModel::find_results_given_again(std::vector<std::vector<int>>& uses) {
   again_of_.assign(roots_.size(), -1);
   again_us_.assign(roots_.size(), 0);
   const std::vector<int> given = find_given_again(graph_);
   for (size_t id = 0; id < given.size(); ++id) {
     const int again = given[id];
     if (again < 0 || roots_[id].maker < 0 || node_of_[static_cast<size_t>(again)] < 0) continue;
-    Root& root = roots_[static_cast<size_t>(again)];
+    const Root& root = roots_[static_cast<size_t>(again)];
     const auto is_reader = [&](int position) {
-      const std::vector<int>& uses = roots_[id].uses;
       return position + 1 < static_cast<int>(nodes_.size()) &&
-             std::binary_search(uses.begin(), uses.end(), position);
+             std::binary_search(uses[id].begin(), uses[id].end(), position);
     };
-    for (int position = root.maker + 1; is_reader(position); ++position) root.uses.push_back(position);
-    if (root.uses.empty()) continue;
+    std::vector<int>& uses_again = uses[static_cast<size_t>(again)];
+    for (int position = root.maker + 1; is_reader(position); ++position) uses_again.push_back(position);
+    if (uses_again.empty()) continue;
     again_of_[id] = again;
     // To compute it, x is read and the result is written; here it is written alone.
     again_us_[static_cast<size_t>(again)] = nodes_[static_cast<size_t>(roots_[id].maker)].us / 2;
@@ -166,7 +185,7 @@ void StepModel::find_results_given_again() {
 }
 
 int StepModel::gap_at(int root, int time) const {
-  const std::vector<int>& uses = roots_[static_cast<size_t>(root)].uses;
+  const std::span<const int> uses = roots_[static_cast<size_t>(root)].uses;
   const auto next = std::lower_bound(uses.begin(), uses.end(), time);
   return next == uses.begin() ? -1 : static_cast<int>(next - uses.begin()) - 1;
 }
@@ -328,7 +347,7 @@ StepModel::Outcome StepModel::measure() {
         const auto instance = static_cast<size_t>(entry.first_output) + o;
         const int reads = reads_of_[instance], value = value_of(entry, o);
         const int64_t bytes = bytes_of_root(value);
-        if (bytes == 0 || (reads == 0 && node.is_optional[o])) continue;
+        if (bytes == 0 || (reads == 0 && node.is_optional[o] != 0)) continue;
         int taken = -1;
         if (node.in_place[o] >= 0) {
           const int source = storage_of(inputs[static_cast<size_t>(node.in_place[o])]);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <vector>
@@ -95,16 +97,16 @@ class StepModel {
     double us = 0;
     int64_t workspace = 0;
     bool is_reshape = false, can_repeat = true;
-    std::vector<int> inputs = {}, outputs = {};  // value ids
-    std::vector<int> in_place = {};              // by output: the input whose bytes it may take over, or -1
-    std::vector<bool> is_optional = {};          // by output
+    std::span<const int> inputs = {}, outputs = {};  // value ids
+    std::span<const int> in_place = {};     // by output: the input whose bytes it may take over, or -1
+    std::span<const int> is_optional = {};  // by output, 0 or 1
   };
   // A value with memory of its own, and its uses.
   struct Root {
     int64_t bytes = 0;
-    int maker = -1;         // position in nodes_; -1 for inputs and variables
-    std::vector<int> uses;  // positions that read it or a reshape of it
-    int first_gap = -1;     // gap i lies behind uses[i]
+    int maker = -1;             // position in nodes_; -1 for inputs and variables
+    int first_gap = -1;         // gap i lies behind uses[i]
+    std::span<const int> uses;  // positions that read it or a reshape of it
   };
   struct Instance {
     int value = -1, storage = -1;  // storage: the instance whose memory it is
@@ -147,10 +149,14 @@ class StepModel {
   int gap_at(int root, int time) const;
   double gap_us(int gap) const;
   double repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const;
-  void find_results_given_again();
+  void find_results_given_again(std::vector<std::vector<int>>& uses);
+  std::span<const int> keep(const std::vector<int>& list);
 
   const Graph& graph_;
   const HostLink host_;
+  // Of all lists of nodes and roots, side by side: an evaluation goes through all of them.
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> lists_ =
+      std::make_unique<std::pmr::monotonic_buffer_resource>();
   const NodeInfo store_, load_;   // in place of a node, for the copies
   std::vector<double> begin_us_;  // by position in nodes_, without levers
   std::vector<NodeInfo> nodes_;   // in order; the last one is the end, which reads what leaves the step
@@ -163,7 +169,7 @@ class StepModel {
   std::vector<int> again_of_;
   std::vector<double> again_us_;
   std::vector<int> root_of_gap_;
-  std::vector<std::vector<int>> used_at_;  // by position: the roots that it reads, each once
+  std::vector<std::span<const int>> used_at_;  // by position: the roots that it reads, each once
   Choices keep_all_;
   int64_t input_bytes_ = 0, least_bytes_ = 0, work_ = 0;
   size_t max_entries_ = 0;

@@ -11,7 +11,7 @@ namespace headroom {
 double StepModel::repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const {
   constexpr size_t kMostNodes = 24;
   if (const int again = again_of_[static_cast<size_t>(root)]; again >= 0) {
-    const std::vector<int>& uses = roots_[static_cast<size_t>(again)].uses;
+    const std::span<const int> uses = roots_[static_cast<size_t>(again)].uses;
     if (time >= uses.front() && time <= uses.back()) return again_us_[static_cast<size_t>(again)];
   }
   const NodeInfo& maker = nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)];
