@@ -11,7 +11,8 @@
 namespace headroom {
 namespace {
 
-// An event takes 40 bytes and its block's facts 32, so a gzip bomb stops at 4 GiB.
+// An event takes 40 bytes and its block's facts 32, so any file stops at 4 GiB; TraceInput stops a small one
+// before.
 constexpr size_t kMaxEvents = size_t{1} << 26;
 constexpr size_t kMaxDeviceEvents = size_t{1} << 24;
 constexpr size_t kMaxParts = size_t{1} << 22;

@@ -71,6 +71,9 @@ bool TraceInput::next_line(std::string_view* line) {
     begin_ += length + (ended ? 1 : 0);
     at_ += static_cast<int64_t>(length) + (ended ? 1 : 0);
     if (line->ends_with('\r')) line->remove_suffix(1);
+    if (line_ > kFreeLines && (line_ - kFreeLines) / kLinesPerStoredByte > stored_bytes()) {
+      fail_at_line("far more lines than a trace of its size; if it is one, gunzip it first");
+    }
     return true;
   }
 }

@@ -17,6 +17,10 @@ class TraceInput {
  public:
   // Longer lines are refused, so that a file without line ends takes no memory.
   static constexpr int64_t kMaxLineBytes = int64_t{1} << 16;
+  // What a file may have of lines, which take some hundred bytes of memory each: any some, and above that
+  // what its stored bytes justify. A trace of a million events has them anyhow; gzip leaves one with times or
+  // new numbers in its lines a byte and more for each.
+  static constexpr int64_t kFreeLines = int64_t{1} << 21, kLinesPerStoredByte = 2;
 
   // `follow` hears how much of the file is read.
   explicit TraceInput(const std::string& path, FollowReading follow = {});
@@ -26,7 +30,7 @@ class TraceInput {
   std::string_view peek(int64_t bytes);
 
   // The next line without its line end, valid until the next call; false at the end of the file. Throws
-  // InvalidArgument for one that is too long.
+  // InvalidArgument for one that is too long, and where gzip made far more lines small than a trace has.
   bool next_line(std::string_view* line);
   // Whether that line had a line end; the last one of a file that was cut off has none.
   bool line_ended() const { return line_ended_; }

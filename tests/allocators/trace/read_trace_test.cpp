@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocators/trace/categorize.h"
+#include "allocators/trace/trace_input.h"
 #include "allocators/trace/trace_writer.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
@@ -62,6 +65,29 @@ TEST(ReadTrace, SaysHowMuchOfTheFileIsRead) {
   EXPECT_GT(shares.front(), 0);
   EXPECT_LT(shares.front(), 1);
   EXPECT_EQ(shares.back(), 1);
+}
+
+// The lines that are read before the file is refused for their number; -1 if it is not.
+int64_t lines_before_refusal(std::string_view content) {
+  const ScratchFolder folder;
+  TraceInput input(folder.write("trace", content));
+  int64_t lines = 0;
+  try {
+    for (std::string_view line; input.next_line(&line);) ++lines;
+  } catch (const InvalidArgument& error) {
+    EXPECT_TRUE(std::string_view(error.what()).ends_with("gunzip it first")) << error.what();
+    return lines;
+  }
+  return -1;
+}
+
+TEST(ReadTrace, WhatGzipMadeSmallHasFewLines) {
+  const std::string content(4 * TraceInput::kFreeLines, '\n');
+  EXPECT_EQ(lines_before_refusal(content), -1);
+  const std::string stored = gzipped(content, 1);
+  const int64_t lines = lines_before_refusal(stored);
+  EXPECT_GE(lines, TraceInput::kFreeLines);
+  EXPECT_LE(lines, TraceInput::kFreeLines + TraceInput::kLinesPerStoredByte * (std::ssize(stored) + 1));
 }
 
 TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {
