@@ -1,21 +1,32 @@
 """The errors of a trace: one line that names the user's line and what to do."""
 
+import contextlib
 import os
+import re
 import traceback
 
 from .recorder import is_user_file
+
+# The user's line and the text of the last refusal of a value, which C code that looks for a whole number drops. Not the
+# error: it would keep the tensors of all functions that it came through.
+_latest = ("", "")
 
 
 class TraceError(Exception):
     """The program cannot be traced, or is not a program."""
 
 
-def user_line():
-    """The innermost line of the user's own code that runs now: "train.py:31"."""
-    for frame in reversed(traceback.extract_stack()):
+def line_in(frames):
+    """The innermost line of the user's own code in a stack: "train.py:31"."""
+    for frame in reversed(frames):
         if is_user_file(frame.filename):
             return f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return ""
+
+
+def user_line():
+    """The innermost line of the user's own code that runs now."""
+    return line_in(traceback.extract_stack())
 
 
 def refusal(what):
@@ -24,9 +35,9 @@ def refusal(what):
     return TraceError(f"{line}: {what}" if line else what)
 
 
-def _library_line():
+def _library_line(frames):
     """The line of a library that the user's line led to: "torchvision/ops/boxes.py:85"."""
-    for frame in reversed(traceback.extract_stack()):
+    for frame in reversed(frames):
         if is_user_file(frame.filename):
             return ""
         for folder in ("site-packages", "dist-packages"):
@@ -37,16 +48,38 @@ def _library_line():
     return ""
 
 
-def data_dependent(what):
-    """A TraceError for a step that depends on values which a trace does not have."""
-    line, inner = user_line(), _library_line()
+def data_dependent(what, frames=None):
+    """A TraceError for a step that depends on values which a trace does not have, at the user's line in
+    `frames`, or the one that runs now."""
+    global _latest
+    frames = frames or traceback.extract_stack()
+    line, inner = line_in(frames), _library_line(frames)
     where = f"{line}: " if line else ""
     if inner:
         where += f"{inner}: "
     # item() gives a value that may be printed and summed up, and that nothing may depend on.
     instead = "take item() of a value that is only printed, " if what == "float()" else ""
-    return TraceError(
+    text = (
         f"{where}{what} needs the value of a tensor, and a trace computes no values; {instead}"
         "make the shape or the branch independent of the data, for example with a fixed maximum and a mask "
         "(torch.where), or leave the line out of the traced step"
     )
+    _latest = (line, text)
+    return TraceError(text)
+
+
+@contextlib.contextmanager
+def refused_values():
+    """Raises the refusal of a value in place of what C code says that dropped it: that it was given no whole number."""
+    global _latest
+    _latest = ("", "")
+    try:
+        yield
+    except (TypeError, RuntimeError, ValueError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line, text = _latest
+        if isinstance(error, TypeError) and line and line == line_in(frames):
+            raise TraceError(text) from error
+        if re.search(r"\bUnknownNumber\b|\bNaN to integer|without overflow", str(error)):
+            raise data_dependent("item()", frames) from error
+        raise

@@ -23,6 +23,9 @@ def _native_layer_norm(tracer, func, args, kwargs):
 def _native_batch_norm(tracer, func, args, kwargs):
     """cuDNN's and PyTorch's kernels keep mean and 1/deviation as float32."""
     tensor, training = args[0], args[5]
+    if training:  # its schema does not say that it writes the running statistics
+        for statistic in args[3:5]:
+            tracer.values.forget(statistic)
     out = torch.empty_like(tensor)
     channels = tensor.size(1) if training else 0
     kind = torch.float32 if tensor.dtype in _LOW else tensor.dtype

@@ -10,7 +10,7 @@ import torch
 from . import attention, autocast, recurrent, standin
 from .changes import ChangedProgram, Changes
 from .costs import Costs
-from .errors import TraceError
+from .errors import TraceError, refused_values
 from .gpus import find_gpu
 from .trace_file import write_trace
 from .tracer import Tracer, unshared_counts
@@ -102,8 +102,10 @@ class LoadedProgram:
         standin.install(tracer, stack)
         self.changed = ChangedProgram(tracer, stack)
         stack.enter_context(tracer)
-        self._make_step = load()
+        with refused_values():
+            self._make_step = load()
 
+    @refused_values()
     def run(self, batch, steps, changes=None, speed=None, on_step=None):
         """Builds the program and does its steps, with changes (changes.py) and the times of ops on a GPU of that
         speed (costs.py)."""

@@ -6,7 +6,6 @@ too: they decide whether a layer is left out and in which order data comes, and 
 are unknown.
 """
 
-import math
 import weakref
 
 import torch
@@ -20,6 +19,7 @@ from torch.utils._pytree import tree_map
 
 from .errors import TraceError, data_dependent
 from .results import tensors_in
+from .unknown import holds_unknown
 
 _MAX_ELEMENTS = 1 << 16
 
@@ -82,6 +82,8 @@ class KnownValues:
     def run(self, tracer, func, args, kwargs, inputs):
         """Runs an op on fake tensors, and on known values too if all of its inputs have one."""
         known = self._inputs(func, inputs)
+        if known and (holds_unknown(args) or holds_unknown(kwargs)):
+            known = None
         try:
             result = tracer.results.run(func, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -95,6 +97,10 @@ class KnownValues:
                 f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
                 "results without running it; register them with torch.library.register_fake"
             ) from error
+        except Exception as error:
+            if holds_unknown(args) or holds_unknown(kwargs):  # for a size, as of torch.arange
+                raise data_dependent("item()") from error
+            raise
         if known is None:
             self.forget_written(func, args, kwargs)
             return result
@@ -158,7 +164,7 @@ class KnownValues:
         for argument, value in zip(func._schema.arguments, args):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for tensor in tensors_in(value):
-                    self._forget(tensor)
+                    self.forget(tensor)
         for argument in func._schema.arguments:
             if (
                 argument.name in kwargs
@@ -166,9 +172,10 @@ class KnownValues:
                 and argument.alias_info.is_write
             ):
                 for tensor in tensors_in(kwargs[argument.name]):
-                    self._forget(tensor)
+                    self.forget(tensor)
 
-    def _forget(self, tensor):
+    def forget(self, tensor):
+        """The values of a tensor, and of its views, are known no more."""
         if isinstance(tensor, FakeTensor):
             real = getattr(tensor, "_headroom_value", None)
             if real is not None:
@@ -191,48 +198,3 @@ def _is_random(func):
 
 def _public_name(func):
     return func.overloadpacket.__name__
-
-
-class Unknown(float):
-    """The value of a tensor that a trace does not know: it can be printed and summed up, and nothing may
-    depend on it. It is a finite number to functions in C that look for others, as math.isfinite."""
-
-    def __new__(cls, what):
-        self = float.__new__(cls, 1)
-        self.what = what
-        return self
-
-    def _same(self, *_):
-        return self
-
-    def _refuse(self, *_):
-        raise data_dependent(self.what)
-
-    def __repr__(self):
-        return "nan"
-
-    def __format__(self, form):
-        return format(math.nan, form)
-
-    __str__ = __repr__
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
-        _same
-    )
-    __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __neg__ = __pos__ = (
-        __abs__
-    ) = _same
-    __round__ = _same
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __index__ = (
-        __trunc__
-    ) = _refuse
-    __floor__ = __ceil__ = is_integer = _refuse
-    __hash__ = float.__hash__
-
-
-def unknown_among(known, values):
-    """For max and min: the first of the values that a trace does not know, or None. `known` gives the real
-    tensor behind a fake one."""
-    for value in values:
-        if isinstance(value, Unknown) or (isinstance(value, FakeTensor) and known(value) is None):
-            return value
-    return None

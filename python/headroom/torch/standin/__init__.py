@@ -9,7 +9,7 @@ import logging
 import torch
 
 from ..errors import refusal
-from . import cuda, distributed, tensors, training
+from . import cuda, distributed, maths, tensors, training
 from .patch import patch
 
 
@@ -18,6 +18,7 @@ def install(tracer, stack):
     tensors.install(tracer, stack)
     training.install(tracer, stack)
     distributed.install(stack)
+    maths.install(stack)
     _refuse_compile(stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.
     patch(stack, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

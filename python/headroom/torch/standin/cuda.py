@@ -5,7 +5,7 @@ import types
 import torch
 
 from ..errors import refusal
-from ..values import Unknown
+from ..unknown import UnknownNumber
 from .patch import patch_all
 
 # What torch.accelerator has under the names of torch.cuda.
@@ -45,7 +45,7 @@ class _Nothing:
         return True
 
     def elapsed_time(self, other):
-        return Unknown("the time of an event")
+        return UnknownNumber("the time of an event")
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import TraceError, data_dependent
-from ..values import Unknown, unknown_among
+from ..unknown import UnknownNumber, unknown_among, without_unknown
 from .patch import patch, patch_all
 
 _CPU = torch.device("cpu")
@@ -108,7 +108,10 @@ def _install_moves(tracer, stack):
             if isinstance(data, FakeTensor):
                 result = data.to(kwargs.get("dtype") or data.dtype)
             else:
+                data, is_unknown = without_unknown(data)
                 result = original(data, *args, **kwargs)
+                if is_unknown:
+                    tracer.values.forget(result)
             if device is not None and torch.device(device).type == "cuda":
                 result = move(result, tracer.gpu.device, None, False, False, None)
             return result.requires_grad_() if requires_grad else result
@@ -131,7 +134,7 @@ def _install_values(tracer, stack):
             raise RuntimeError(
                 f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar"
             )
-        return Unknown("item()")
+        return UnknownNumber("item()")
 
     def read(name, what):
         def method(tensor, *args, **kwargs):
@@ -143,7 +146,14 @@ def _install_values(tracer, stack):
 
         return method
 
+    data = torch.Tensor.data
+
+    def set_data(tensor, other):
+        data.__set__(tensor, other)
+        tensor._headroom_value = getattr(other, "_headroom_value", None)
+
     patch(stack, FakeTensor, "item", item)
+    patch(stack, FakeTensor, "data", property(data.__get__, set_data))
     contains = read("__contains__", "a test for an element")
 
     def has_element(tensor, element):

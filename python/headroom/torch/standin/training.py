@@ -7,7 +7,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils
 
 from ..recurrent import flatten_parameters
-from ..values import Unknown
+from ..unknown import UnknownNumber
 from .patch import patch
 
 
@@ -111,7 +111,7 @@ def _take_every_scaled_step(stack):
         stack,
         grad_scaler.GradScaler,
         "get_scale",
-        lambda scaler: Unknown("the scale of a GradScaler"),
+        lambda scaler: UnknownNumber("the scale of a GradScaler"),
     )
 
 
