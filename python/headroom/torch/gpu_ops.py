@@ -4,6 +4,8 @@ import functools
 
 import torch
 
+from .errors import data_dependent
+
 _aten = torch.ops.aten
 _LOW = (torch.float16, torch.bfloat16)
 
@@ -41,7 +43,30 @@ def _histc(tracer, func, args, kwargs):
     return torch.empty((bins,), dtype=tensor.dtype)
 
 
+def _ctc_loss(tracer, func, args, kwargs):
+    """A table of all steps and of the longest target with blanks between its symbols (ctc_loss_gpu_template). Where the
+    lengths are unknown, the longest target fills its row."""
+    log_probs, targets, lengths = args[0], args[1], tracer.values.of(args[3])
+    steps, batch = log_probs.size(0), log_probs.size(1)
+    if lengths is not None:
+        with torch.utils._python_dispatch._disable_current_modes():
+            longest = int(lengths.max())
+    elif targets.dim() == 2:
+        longest = targets.size(1)
+    else:
+        raise data_dependent("ctc_loss() of targets in one row")
+    return log_probs.new_empty((batch,)), log_probs.new_empty((batch, steps, 2 * longest + 1))
+
+
+def _ctc_loss_backward(tracer, func, args, kwargs):
+    """Another such table, and the gradient."""
+    with tracer.held("aten::_ctc_loss_backward", [args[6].untyped_storage().nbytes()]):
+        return torch.empty_like(args[1])
+
+
 REPLACED = {
+    _aten._ctc_loss.Tensor: _ctc_loss,
+    _aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
     _aten.histc.default: _histc,
     _aten.native_layer_norm.default: _native_layer_norm,
     _aten.native_batch_norm.default: _native_batch_norm,

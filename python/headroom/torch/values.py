@@ -17,11 +17,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_map
 
-from .errors import TraceError, data_dependent
+from . import finite
+from .errors import called_function, data_dependent, refusal
 from .results import tensors_in
 from .unknown import holds_unknown
 
 _MAX_ELEMENTS = 1 << 16
+_MAX_WHOLE = 1 << 20  # of whole numbers and booleans, as masks have
 
 _aten = torch.ops.aten
 _FACTORIES = {
@@ -93,7 +95,7 @@ class KnownValues:
                 real = self._compute(func, args, kwargs)
             return tree_map(lambda value: self._fake(tracer, value), real)
         except UnsupportedOperatorException as error:
-            raise TraceError(
+            raise refusal(
                 f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
                 "results without running it; register them with torch.library.register_fake"
             ) from error
@@ -103,14 +105,15 @@ class KnownValues:
             raise
         if known is None:
             self.forget_written(func, args, kwargs)
+            finite.follow(func, inputs, result)
             return result
         if func._schema.is_mutable and not func._schema.returns:  # a list of steps of an optimizer
             with torch.utils._python_dispatch._disable_current_modes():
                 self._compute(func, args, kwargs)
             return result
         outputs = tensors_in(result)
-        most = _MAX_INDICES if func in _INDICES else 1 if _is_random(func) else _MAX_ELEMENTS
-        if not outputs or any(out.numel() > most for out in outputs):
+        most = _MAX_INDICES if func in _INDICES else 1 if _is_random(func) else None
+        if not outputs or any(out.numel() > (most or _most(out)) for out in outputs):
             self.forget_written(func, args, kwargs)
             return result
         with torch.utils._python_dispatch._disable_current_modes():
@@ -128,13 +131,13 @@ class KnownValues:
     def are_known(self, tensors):
         """Whether all of them are small and have known values; there must be one."""
         return bool(tensors) and all(
-            tensor.numel() <= _MAX_ELEMENTS and self.of(tensor) is not None for tensor in tensors
+            tensor.numel() <= _most(tensor) and self.of(tensor) is not None for tensor in tensors
         )
 
     def _inputs(self, func, inputs):
         """True if every input is known, None otherwise."""
         if func in _LIKE:
-            return True if all(t.numel() <= _MAX_ELEMENTS for t in inputs) else None
+            return True if all(t.numel() <= _most(t) for t in inputs) else None
         if not inputs:
             return True if func in _FACTORIES or _is_random(func) else None
         if func in _DRAWS_INTO:
@@ -192,9 +195,17 @@ class KnownValues:
         return fake
 
 
+def _most(tensor):
+    """The most elements of which a trace knows values of its type."""
+    return _MAX_ELEMENTS if tensor.is_floating_point() else _MAX_WHOLE
+
+
 def _is_random(func):
     return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _public_name(func):
-    return func.overloadpacket.__name__
+    """What a program calls an op; one that reads a number runs within another."""
+    if func is _aten._local_scalar_dense.default:
+        return called_function() or "item()"
+    return func.overloadpacket.__name__.lstrip("_")

@@ -6,8 +6,10 @@ import sys
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .. import finite
 from ..errors import TraceError, data_dependent
 from ..unknown import UnknownNumber, unknown_among, without_unknown
+from . import transformers
 from .patch import patch, patch_all
 
 _CPU = torch.device("cpu")
@@ -134,7 +136,8 @@ def _install_values(tracer, stack):
             raise RuntimeError(
                 f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar"
             )
-        return UnknownNumber("item()")
+        answer = finite.answer_of(tensor)
+        return UnknownNumber("item()") if answer is None else answer
 
     def read(name, what):
         def method(tensor, *args, **kwargs):
@@ -156,17 +159,27 @@ def _install_values(tracer, stack):
     patch(stack, FakeTensor, "data", property(data.__get__, set_data))
     contains = read("__contains__", "a test for an element")
 
-    def has_element(tensor, element):
-        # Transformers looks for padding only to warn about it.
-        caller = sys._getframe(1).f_code.co_name
-        if caller == "warn_if_padding_and_no_attention_mask" and known(tensor) is None:
-            return False
-        return contains(tensor, element)
+    def is_true(tensor):
+        value = known(tensor)
+        if value is None and tensor.numel() == 1:
+            answer = finite.answer_of(tensor)
+            answer = transformers.answer(sys._getframe(1)) if answer is None else answer
+            if answer is not None:
+                return answer
+        return condition(tensor)
 
+    def has_element(tensor, element):
+        answer = transformers.answer(sys._getframe(1)) if known(tensor) is None else None
+        return contains(tensor, element) if answer is None else answer
+
+    condition = read("__bool__", "a condition on a tensor")
+    patch(stack, FakeTensor, "__bool__", is_true)
     patch(stack, FakeTensor, "__contains__", has_element)
+    tests = finite.tests(known)
+    for owner in (torch, FakeTensor):
+        patch_all(stack, owner, tests)
     for name, what in {
         "tolist": "tolist()",
-        "__bool__": "a condition on a tensor",
         "__int__": "int()",
         "__index__": "an index that is a tensor",
         "__float__": "float()",

@@ -19,6 +19,7 @@ def install(tracer, stack):
     _take_every_scaled_step(stack)
     _load_data_in_this_process(stack)
     _fill_weights_at_once(stack)
+    _take_lengths_as_tensors(stack)
     patch(stack, torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
 
 
@@ -123,6 +124,21 @@ def _fill_weights_at_once(stack):
             return tensor.normal_(mean, std)
 
     patch(stack, torch.nn.init, "_no_grad_trunc_normal_", fill)
+
+
+def _take_lengths_as_tensors(stack):
+    """The CTC loss copies lengths that are numbers into tensors behind PyTorch's back, where fake ones have no memory."""
+    original = torch.ctc_loss
+
+    def ctc_loss(log_probs, targets, *lengths_and_rest, **kwargs):
+        def as_tensor(value):
+            return torch.tensor(value) if isinstance(value, (list, tuple)) else value
+
+        rest = [as_tensor(value) for value in lengths_and_rest]
+        kwargs = {name: as_tensor(value) for name, value in kwargs.items()}
+        return original(log_probs, targets, *rest, **kwargs)
+
+    patch(stack, torch, "ctc_loss", ctc_loss)
 
 
 def _load_data_in_this_process(stack):

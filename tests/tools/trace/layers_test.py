@@ -1,0 +1,210 @@
+"""Layers that look at values, or that make tensors of their own kinds. See python_test.sh"""
+
+import copy
+import importlib.util
+import math
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from headroom.torch import trace
+from small_training import refusal, training
+
+
+def peak(make_step, batch=8):
+    return trace(make_step, batch=batch, steps=2).peak_bytes
+
+
+class LazyModules(unittest.TestCase):
+    def test_take_what_those_with_shapes_take(self):
+        def program(layers, dry=False, moved=True, copies=False):
+            def make_step(batch):
+                net = nn.Sequential(*layers())
+                if dry:
+                    net(torch.randn(2, 3, 32, 32))
+                net = net.cuda() if moved else net
+                net = copy.deepcopy(net) if copies else net
+                x = torch.randn(batch, 3, 32, 32, device="cuda")
+                optimizer = torch.optim.AdamW(net.parameters())
+
+                def step():
+                    optimizer.zero_grad()
+                    net(x).sum().backward()
+                    optimizer.step()
+
+                return step
+
+            return make_step
+
+        def with_shapes(device=None):
+            norm, last = nn.BatchNorm2d(16, device=device), nn.Linear(14400, 10, device=device)
+            return nn.Conv2d(3, 16, 3, device=device), norm, nn.Flatten(), last
+
+        def lazy(device=None):
+            norm, last = nn.LazyBatchNorm2d(device=device), nn.LazyLinear(10, device=device)
+            return nn.LazyConv2d(16, 3, device=device), norm, nn.Flatten(), last
+
+        expected = peak(program(with_shapes))
+        self.assertEqual(peak(program(lazy)), expected)
+        self.assertEqual(peak(program(lazy, dry=True)), expected)
+        self.assertLess(abs(peak(program(lazy, copies=True)) - expected), 16)  # a number is kept
+        self.assertEqual(peak(program(lambda: lazy("cuda"), moved=False)), expected)
+
+
+class Masks(unittest.TestCase):
+    @unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers")
+    def test_of_data_are_kept_by_transformers_and_those_of_ones_left_out(self):
+        from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+
+        configs = (
+            (BertModel, BertConfig(num_hidden_layers=1, hidden_size=64, num_attention_heads=2)),
+            (GPT2Model, GPT2Config(n_layer=1, n_embd=64, n_head=2)),
+        )
+
+        def masks(kind, config, mask_of):
+            """Blocks with an element for each pair of tokens."""
+
+            def make_step(batch):
+                net = kind(config).cuda()
+                tokens = torch.randint(1, 1000, (batch, 512), device="cuda")
+                return lambda: net(tokens, attention_mask=mask_of(tokens))[0].sum().backward()
+
+            blocks = trace(make_step, batch=256, steps=1).blocks
+            return [b.op for b in blocks if b.size == 256 * 512 * 512]
+
+        for kind, config in configs:
+            self.assertTrue(masks(kind, config, lambda x: x != 0))
+            self.assertFalse(masks(kind, config, torch.ones_like))
+            self.assertFalse(masks(kind, config, lambda x: None))
+
+    def test_of_padding_make_no_nested_tensors_of_an_encoder(self):
+        def make_step(batch):
+            layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
+            net = nn.TransformerEncoder(layer, 2).cuda().eval()
+            x = torch.randn(batch, 128, 64, device="cuda")
+            padding = torch.zeros(batch, 128, dtype=torch.bool, device="cuda")
+
+            @torch.no_grad()
+            def step():
+                assert net(x, src_key_padding_mask=padding).shape == x.shape
+
+            return step
+
+        self.assertGreater(peak(make_step), 0)
+
+
+class CtcLoss(unittest.TestCase):
+    def blocks_of(self, lengths, targets=None):
+        steps, batch, longest = 50, 8, 10
+
+        def make_step():
+            x = torch.randn(steps, batch, 20, device="cuda", requires_grad=True)
+            made = targets or (lambda: torch.randint(1, 20, (batch, longest), device="cuda"))
+
+            def step():
+                F.ctc_loss(x.log_softmax(2), made(), (steps,) * batch, lengths(batch)).backward()
+
+            return step
+
+        size = batch * steps * (2 * longest + 1) * 4
+        return [b.op for b in trace(make_step, steps=1).blocks if b.size == size]
+
+    def test_keeps_a_table_of_its_steps_and_longest_target(self):
+        for lengths in (
+            lambda batch: (10,) * batch,
+            lambda batch: torch.full((batch,), 10),
+            lambda batch: torch.randint(5, 10, (batch,), device="cuda"),
+        ):
+            self.assertEqual(len(self.blocks_of(lengths)), 2)
+        self.assertEqual(len(self.blocks_of(lambda batch: (9,) * batch)), 0)
+
+    def test_is_refused_where_nothing_tells_the_longest_target(self):
+        with self.assertRaisesRegex(Exception, r"^layers_test\.py:\d+: .*ctc_loss\(\) of targets"):
+            self.blocks_of(
+                lambda batch: torch.randint(5, 10, (batch,), device="cuda"),
+                lambda: torch.randint(1, 20, (80,), device="cuda"),
+            )
+
+
+class Refusals(unittest.TestCase):
+    def assert_refused(self, body, text):
+        self.assertRegex(refusal(lambda net, x: body(x)), rf"^layers_test\.py:\d+: {text}")
+
+    def test_name_the_function_that_the_program_calls(self):
+        length = "needs the value of a tensor"
+        for body, text in (
+            (lambda x: F.one_hot(x.argmax(1)), rf"one_hot\(\) {length}"),
+            (lambda x: torch.arange(x.argmax()), rf"arange\(\) {length}"),
+            (lambda x: torch.nested.nested_tensor([x[0], x[1]]), "nested tensors cannot be traced"),
+            (
+                lambda x: torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged),
+                "nested tensors cannot be traced",
+            ),
+        ):
+            self.assert_refused(body, text)
+
+    def test_say_that_a_library_compiles_what_the_program_does_not(self):
+        flex = importlib.import_module("torch.nn.attention.flex_attention")
+
+        def body(x):
+            q = x.view(1, 8, 16, 16)
+            return flex.flex_attention(q, q, q).sum()
+
+        self.assert_refused(
+            body, r"flex_attention\(\), which calls torch.compile, cannot be traced"
+        )
+
+
+class ConditionsOnFiniteness(unittest.TestCase):
+    def assert_traced(self, body):
+        self.assertGreater(trace(training(body), batch=8, steps=1).peak_bytes, 0)
+
+    def test_are_those_of_a_training_that_goes_on(self):
+        def body(net, x):
+            y = net(x)
+            loss = y.mean()
+            for bad in (
+                torch.isnan(loss),
+                torch.isnan(y).any(),
+                y.isinf().any().item(),
+                (torch.isnan(y) | torch.isinf(y)).any().cpu(),
+                torch.logical_or(y.isnan(), y.isinf()).any(dim=1).any(),
+                ~torch.isfinite(y).all(),
+                not torch.isfinite(loss),
+                torch.stack([y.isnan().any(), x.isnan().any()]).any(),
+            ):
+                self.assertFalse(bad)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
+            return loss
+
+        self.assert_traced(body)
+
+    def test_make_no_data_known_and_forget_what_is_written(self):
+        def written(y):
+            bad = torch.isnan(y)
+            bad[0] = True
+            return bad.any()
+
+        def joined(y):
+            bad = torch.isnan(y).any()
+            bad |= (y > 0).any()
+            return bad
+
+        for condition in (written, joined):
+            text = refusal(lambda net, x: net(x).mean() if condition(net(x)) else 0)
+            self.assertRegex(text, r"^layers_test\.py:\d+: a condition on a tensor")
+        text = refusal(lambda net, x: x[~torch.isnan(net(x))].mean())
+        self.assertRegex(text, r"^layers_test\.py:\d+: index needs the value")
+
+    def test_of_known_values_are_what_they_are(self):
+        def body(net, x):
+            self.assertTrue(torch.isinf(torch.full((2,), math.inf)).all())
+            return net(x).mean()
+
+        self.assert_traced(body)
+
+
+if __name__ == "__main__":
+    unittest.main()
