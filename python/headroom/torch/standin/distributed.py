@@ -5,6 +5,7 @@ import os
 
 import torch
 
+from ..errors import refusal
 from .patch import patch, patch_all
 
 _MIB = 1 << 20
@@ -62,23 +63,121 @@ def _put_gradients(group, bucket):
         parameter.register_post_accumulate_grad_hook(use_view)
 
 
+class _Work:
+    """A collective that is done: what it sums up over ranks takes no memory here."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def wait(self, *_, **__):
+        return True
+
+    is_completed = wait
+
+
+_COLLECTIVES = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "monitored_barrier",
+    "new_group",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+)
+
+# What torchrun gives a process.
+_ENVIRONMENT = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+
+
+def _refuse_shards(*_, **__):
+    raise refusal(
+        "FullyShardedDataParallel, fully_shard and device meshes cannot be traced: how they spread weights over "
+        "ranks is not modelled; trace the model without them (an upper bound of what a rank takes)"
+    )
+
+
+class _Group:
+    """The group of all ranks, of which this process is one, once the program has started it."""
+
+    def __init__(self):
+        self.is_started = False
+        self.environment = dict(_ENVIRONMENT)
+
+    def start(self, *_, world_size=-1, rank=-1, **__):
+        self.is_started = True
+        for name, value in (("WORLD_SIZE", world_size), ("RANK", rank)):
+            if value >= 0:
+                self.environment[name] = str(value)
+
+    def end(self, *_):
+        self.is_started = False
+
+
 def install(stack):
+    # For those who have its name from before, too.
+    made = staticmethod(lambda _, *args, **kwargs: OneRank(*args, **kwargs))
+    patch(stack, torch.nn.parallel.DistributedDataParallel, "__new__", made)
     patch(stack, torch.nn.parallel, "DistributedDataParallel", OneRank)
     patch(stack, torch.nn.parallel.distributed, "DistributedDataParallel", OneRank)
     if not torch.distributed.is_available():
         return
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    patch_all(
-        stack,
-        torch.distributed,
-        {
-            "init_process_group": lambda *_, **__: None,
-            "destroy_process_group": lambda *_: None,
-            "is_initialized": lambda: True,
-            "get_rank": lambda *_: 0,
-            "get_world_size": lambda *_: ranks,
-            "barrier": lambda *_, **__: None,
-            "all_reduce": lambda *_, **__: None,
-            "broadcast": lambda *_, **__: None,
-        },
-    )
+    from torch.distributed import device_mesh, fsdp
+
+    group = _Group()
+    _give_environment(stack, group)
+    values = {
+        **dict.fromkeys(_COLLECTIVES, _Work),
+        "init_process_group": group.start,
+        "destroy_process_group": group.end,
+        "is_initialized": lambda: group.is_started,
+        "get_backend": lambda *_: "nccl",
+        "get_rank": lambda *_: int(os.environ["RANK"]),
+        "get_world_size": lambda *_: int(os.environ["WORLD_SIZE"]),
+        "_get_default_group": _refuse_shards,
+        "init_device_mesh": _refuse_shards,
+    }
+    for owner in (torch.distributed, torch.distributed.distributed_c10d, device_mesh):
+        patch_all(stack, owner, values)
+    patch(stack, fsdp.FullyShardedDataParallel, "__init__", _refuse_shards)
+
+
+def _give_environment(stack, group):
+    """A program that demands a variable of torchrun gets it. One that asks whether it is there, to choose between one
+    GPU and several, is told so once it has chosen several."""
+    kind = type(os.environ)
+    original = kind.__getitem__
+
+    def find(environment, name):
+        try:
+            return original(environment, name)
+        except KeyError:
+            if environment is os.environ and name in group.environment:
+                return group.environment[name]
+            raise
+
+    def get(environment, name, default=None):
+        try:
+            return (find if group.is_started else original)(environment, name)
+        except KeyError:
+            return default
+
+    def contains(environment, name):
+        return get(environment, name, contains) is not contains
+
+    for name, function in {"__getitem__": find, "get": get, "__contains__": contains}.items():
+        patch(stack, kind, name, function)
