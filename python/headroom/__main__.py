@@ -45,6 +45,8 @@ def main(words=None):
     arguments = _parse(words)
     if arguments.batch is not None and arguments.batch < 1:
         return _fail(_BAD_INPUT, f"--batch: {arguments.batch} is below 1")
+    if not arguments.output:
+        return _fail(_BAD_INPUT, "--output: the name of the file is empty")
     if importlib.util.find_spec("torch") is None:
         is_pipx = f"{os.sep}pipx{os.sep}" in sys.prefix
         install = "pipx inject headroom" if is_pipx else f"{sys.executable} -m pip install"
@@ -76,7 +78,10 @@ def main(words=None):
         )
     except (TraceError, ValueError) as error:
         return _fail(_BAD_INPUT, error)
-    trace.save(arguments.output)
+    try:
+        trace.save(arguments.output)
+    except OSError as error:
+        return _fail(_OTHER, f"{arguments.output}: cannot write it: {error.strerror}")
     if not arguments.quiet:
         print(
             f"{arguments.program}: {len(trace.blocks)} allocations in {arguments.steps} steps, at most "

@@ -147,6 +147,7 @@ bool give_name(int descriptor, const std::string& name) {
 }  // namespace
 
 void require_writable(const std::string& path) {
+  if (path.empty()) throw InvalidArgument("the name of the file to write is empty");
   if (is_special(path)) {
     const Descriptor file(path, O_WRONLY | O_NONBLOCK, "write");
     return;

@@ -19,7 +19,7 @@ from .child import ChildError, in_child
 from .costs import Speed
 from .errors import TraceError
 from .gpus import find_gpu
-from .program import errors_of, function_of, trace_program
+from .program import function_of, running, trace_program
 from .session import LoadedProgram, Trace, settings_of
 from .tracer import find_unshared_counts_in_child
 
@@ -84,7 +84,7 @@ class Server:
         gpu = find_gpu(self.gpu_name)
         find_unshared_counts_in_child()
         threads = threading.active_count()
-        with contextlib.ExitStack() as stack, errors_of(self.program):
+        with contextlib.ExitStack() as stack, running(self.program):
             self.loaded = LoadedProgram(
                 lambda: function_of(self.program), gpu, host_is_gpu, stack
             )
@@ -102,7 +102,7 @@ class Server:
         """In a copy of the process; None where the program has nothing on the GPU that it could be told of."""
         try:
             loaded, batch = self.loaded, request.get("batch")
-            with errors_of(self.program):
+            with running(self.program):
                 loaded.run(batch, self.steps, **_changes_of(request))
             self.stack.close()
             if not loaded.tracer.recorder.count and not loaded.tracer.host_is_gpu:

@@ -28,7 +28,7 @@ def _load(path, function):
     try:
         spec.loader.exec_module(module)
     except SystemExit as error:
-        raise TraceError(
+        raise _without_arguments(error) or TraceError(
             f"{path} ended Python ({error.code}) while it was loaded; guard its main program with "
             'if __name__ == "__main__"'
         ) from error
@@ -37,6 +37,8 @@ def _load(path, function):
         found = [name for name, value in vars(module).items() if _may_build(value, name, module)]
         found.sort(key=lambda name: _likeness(name, vars(module)[name]))
         others = f"; it has {', '.join(found[:_MOST_NAMES])}" if found else ""
+        if len(found) > _MOST_NAMES:
+            others += f" and {len(found) - _MOST_NAMES} more"
         raise TraceError(f"{path} has no function '{function}'{others}")
     if not callable(made):
         raise TraceError(f"{function} in {path} is not a function")
@@ -70,6 +72,18 @@ def _place_of(error):
     return ""
 
 
+def _without_arguments(error):
+    """What argparse missed, as an error of the user's line; None for an exit of somebody else."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        is_argparse = frame.f_globals.get("__name__") == "argparse"
+        if is_argparse and frame.f_code.co_name == "error" and "message" in frame.f_locals:
+            return TraceError(
+                f"{_place_of(error)}{frame.f_locals['message']}; a traced program gets no arguments: give them "
+                'defaults, or parse them under if __name__ == "__main__"'
+            )
+    return None
+
+
 def _path_and_function(program):
     path, separator, function = program.rpartition(":")
     if not separator or not path.endswith(".py") or not function.isidentifier():
@@ -87,21 +101,25 @@ def function_of(program):
 
 
 @contextlib.contextmanager
-def errors_of(program):
-    """Raises a TraceError with one line, and the program's own line, for what it raises in the body."""
-    _, function = _path_and_function(program)
+def running(program):
+    """Runs the program in the body, without arguments. Raises a TraceError with one line, and the program's own line,
+    for what it raises there."""
+    path, function = _path_and_function(program)
+    arguments, sys.argv = sys.argv, [path]
     try:
         yield
     except (TraceError, KeyboardInterrupt):
         raise
     except SystemExit as error:
-        raise TraceError(
+        raise _without_arguments(error) or TraceError(
             f"{_place_of(error)}{function} or its step ended Python ({error.code}); leave the exit out of "
             "what is traced"
         ) from error
     except Exception as error:
         text = str(error).split("\n")[0]
         raise TraceError(f"{_place_of(error)}{type(error).__name__}: {text}") from error
+    finally:
+        sys.argv = arguments
 
 
 def trace_program(
@@ -109,7 +127,7 @@ def trace_program(
 ):
     """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
     find_gpu(device)  # its error is not the program's
-    with errors_of(program):
+    with running(program):
         return trace_loaded(
             lambda: function_of(program), batch, steps, device, program, changes, speed, on_step
         )

@@ -72,9 +72,9 @@ def _make_step(make_step, batch):
             f"{make_step.__name__} takes no batch size; leave --batch out, or give it a parameter"
         )
     if not callable(step):
+        returned = "None" if step is None else type(step).__name__
         raise TraceError(
-            f"{make_step.__name__} must return a function that does one training step, "
-            f"not a {type(step).__name__}"
+            f"{make_step.__name__} must return a function that does one training step, not {returned}"
         )
     if isinstance(step, torch.nn.Module):
         raise TraceError(

@@ -25,8 +25,9 @@ TEST(RequireWritable, LeavesTheFileAsItIsAndNothingBesideIt) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
-TEST(RequireWritable, RefusesFoldersAndFilesInMissingFolders) {
+TEST(RequireWritable, RefusesFoldersAndFilesInMissingFoldersAndNoName) {
   const ScratchFolder folder;
+  EXPECT_THROW(require_writable(""), InvalidArgument);
   EXPECT_THROW(require_writable(folder.path()), InvalidArgument);
   EXPECT_THROW(require_writable(folder / "missing/file"), InvalidArgument);
 }

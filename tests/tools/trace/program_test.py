@@ -1,10 +1,14 @@
 """What a program that cannot be traced is told. See python_test.sh"""
 
+import contextlib
+import io
 import os
+import sys
 import tempfile
 import textwrap
 import unittest
 
+from headroom.__main__ import main
 from headroom.torch.errors import TraceError
 from headroom.torch.program import trace_program
 
@@ -65,6 +69,67 @@ class ProgramTest(unittest.TestCase):
             self.error_of(text, "make_stop"),
             "train.py has no function 'make_stop'; it has make_step, make_large, tokenizer",
         )
+        many = "".join(f"def make_{number}(batch): pass\n" for number in range(25))
+        self.assertEqual(
+            self.error_of(many, "make_stop"),
+            "train.py has no function 'make_stop'; it has make_0, make_1, make_2, make_3, make_4 and 20 more",
+        )
+
+    def test_a_program_has_no_arguments_but_its_own_name(self):
+        arguments = list(sys.argv)
+        text = """
+            import argparse, sys
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--rate", type=float, default=0.1)
+            loaded = parser.parse_args(), list(sys.argv)
+            def make_step():
+                raise ValueError(f"{loaded[0].rate} {loaded[1] == sys.argv} {sys.argv}")
+        """
+        self.assertEqual(self.error_of(text), "train.py:7: ValueError: 0.1 True ['train.py']")
+        self.assertEqual(sys.argv, arguments)
+
+    def test_arguments_that_a_program_requires_are_told_from_other_exits(self):
+        advice = (
+            "a traced program gets no arguments: give them defaults, or parse them under if __name__ == "
+            '"__main__"'
+        )
+        parse = """
+            import argparse
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--data", required=True)
+            {}parser.parse_args()
+        """
+        for place, line in (("", 5), ("def make_step(): ", 5)):
+            with contextlib.redirect_stderr(io.StringIO()):
+                error = self.error_of(parse.format(place))
+            required = "the following arguments are required: --data"
+            self.assertEqual(error, f"train.py:{line}: {required}; {advice}")
+
+    def test_what_is_no_step_is_named(self):
+        for returned, name in (("None", "None"), ("5", "int"), ("[]", "list")):
+            self.assertEqual(
+                self.error_of(f"def make_step(): return {returned}\n"),
+                f"make_step must return a function that does one training step, not {name}",
+            )
+
+
+class MainTest(unittest.TestCase):
+    def test_a_file_that_cannot_be_written_is_one_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "train.py")
+            with open(path, "w") as file:
+                file.write("import torch\ndef make_step(): return lambda: torch.ones(4)\n")
+            for output, text in (
+                ("", "--output: the name of the file is empty"),
+                (
+                    os.path.join(folder, "no", "run.trace"),
+                    "cannot write it: No such file or directory",
+                ),
+            ):
+                with contextlib.redirect_stderr(io.StringIO()) as stderr:
+                    code = main(["trace", f"{path}:make_step", "-o", output, "--quiet"])
+                self.assertIn(code, (1, 2))
+                self.assertRegex(stderr.getvalue(), rf"^headroom trace: [^\n]*{text}\n$")
 
 
 if __name__ == "__main__":
