@@ -129,6 +129,45 @@ TEST_F(CompareCommand, ATraceTakesWhatItsPredictionSays) {
   EXPECT_EQ(found, strategies().size() - 1) << "all that need no limit";
 }
 
+// A recording is played once by all three, up to the limit that it shows, beside the context of its program.
+TEST_F(CompareCommand, ARecordedFailureTakesWhatPredictAndReplaySay) {
+  const std::string recording =
+      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/leak-python.pickle.gz --json";
+  const auto rows_of = [&](const std::string& command, const char* key) {
+    const std::string line = std::string(HEADROOM_COMMAND " ") + command + recording;
+    return nlohmann::json::parse(run_shell(folder_, line).out)[key];
+  };
+  const nlohmann::json compared = rows_of("compare --runs 1 ", "rows");
+  const nlohmann::json replayed = rows_of("replay ", "results");
+  const nlohmann::json predicted = rows_of("predict ", "strategies");
+  size_t found = 0;
+  for (const nlohmann::json& prediction : predicted) {
+    const auto is_same = [&](const nlohmann::json& row) { return row["strategy"] == prediction["strategy"]; };
+    const auto row = std::find_if(compared.begin(), compared.end(), is_same);
+    const auto replay = std::find_if(replayed.begin(), replayed.end(), is_same);
+    if (row == compared.end() || replay == replayed.end()) continue;
+    ++found;
+    EXPECT_EQ((*row)["outcome"] == "ok", prediction["fits"]) << *row;
+    EXPECT_EQ((*replay)["fits"], prediction["fits"]) << *replay;
+    EXPECT_EQ((*row)["overhead_bytes"], (527 + 76) << 20) << *row;
+    if (!prediction["fits"]) continue;
+    EXPECT_EQ((*replay)["peak_reserved_bytes"], prediction["peak_reserved_bytes"]) << *replay;
+    EXPECT_EQ((*row)["peak_reserved_bytes"], prediction["peak_reserved_bytes"]) << *row;
+  }
+  EXPECT_GE(found, 8u);
+}
+
+TEST_F(CompareCommand, ARecordingIsPlayedAgainWhereStepsSaySo) {
+  const std::string grown = folder_.write("g.csv", "op,id,bytes\na,0,3145728\na,1,4194304\nf,0,0\n");
+  const auto driver_calls = [&](const std::string& steps) {
+    const Outcome outcome = compare(grown + " --device h200 --strategy direct --runs 1 --json" + steps);
+    return nlohmann::json::parse(outcome.out)["rows"][0]["driver_seconds"].get<double>();
+  };
+  const double once = driver_calls("");
+  EXPECT_EQ(driver_calls(" --steps 1"), once);
+  EXPECT_GT(driver_calls(" --steps 10"), 5 * once);
+}
+
 TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
       {"--net unett", "did you mean 'unet'"},

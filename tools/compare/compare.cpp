@@ -36,7 +36,7 @@
 namespace headroom::compare {
 namespace {
 
-constexpr int64_t kSteps = 10;
+constexpr int64_t kSteps = 10;  // of nets
 constexpr std::string_view kTraceOption = "--trace";
 
 struct Options {
@@ -44,6 +44,7 @@ struct Options {
   std::vector<std::string> nets, traces, inputs, strategies, settings;
   int64_t runs = 3;
   bool counts_libraries = true;  // of the programs that the traces are of, as predict does
+  int64_t passes = 1;            // over a recording, which has all steps of its program
   std::string csv, html;
   bool json = false;
 };
@@ -135,7 +136,12 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
       for (const std::string& settings : options.settings) {
         ComparedRow row{workload, strategy, settings, base};
         row.words.insert(row.words.end(), {"--strategy", strategy, std::string(option), value});
-        if (option == kTraceOption && options.counts_libraries) row.words.emplace_back("--libraries-first");
+        if (option == kTraceOption) {
+          if (options.counts_libraries) row.words.emplace_back("--libraries-first");
+          // --steps of a program is what was traced of it.
+          const int64_t passes = is_program(workload) ? 1 : options.passes;
+          row.words.insert(row.words.end(), {"--steps", std::to_string(passes)});
+        }
         for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
         row.is_lower_bound = check(row.words);
         rows.push_back(std::move(row));
@@ -255,6 +261,7 @@ int run_compare(int argc, char** argv) {
   TracedPrograms programs;
   const bool is_torch = take_inputs(set, options, programs);
   const bool has_model = options.workload.model.is_given();
+  if (set.is_given("steps") && options.workload.step.steps > 0) options.passes = options.workload.step.steps;
   if (has_model && !options.nets.empty()) throw InvalidArgument("--model and --net exclude each other");
   if (options.nets.empty() && options.traces.empty() && !has_model) options.nets = {kMnist};
   if (options.strategies.empty()) {

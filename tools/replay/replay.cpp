@@ -49,7 +49,7 @@ struct ReplayOptions {
 struct ReplayRow {
   const Trace* trace;
   std::string strategy;
-  int64_t capacity_bytes;
+  ReplayRoom room;
   ReplayResult result = {};
   std::optional<int64_t> minimum_bytes = {};
   std::optional<OutOfMemoryReport> report = {};
@@ -74,11 +74,11 @@ std::string outcome(const ReplayRow& row) {
 }
 
 // "7 of 9 fit into 4.00 GiB; not: caching, arena; refused: packed".
-std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, int64_t capacity_bytes) {
+std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, const ReplayRoom& room) {
   size_t count = 0;
   std::vector<std::string_view> not_fitting, refused;
   for (const ReplayRow& row : rows) {
-    if (row.trace != &trace || row.capacity_bytes != capacity_bytes) continue;
+    if (row.trace != &trace || row.room.capacity_bytes() != room.capacity_bytes()) continue;
     ++count;
     if (!row.refusal.empty()) {
       refused.push_back(row.strategy);
@@ -89,8 +89,9 @@ std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, int6
   const auto list = [](std::string_view what, const std::vector<std::string_view>& names) {
     return names.empty() ? "" : fmt::format("; {}: {}", what, fmt::join(names, ", "));
   };
-  return fmt::format("{} of {} fit into {}", count - not_fitting.size() - refused.size(), count,
-                     format_bytes(capacity_bytes)) +
+  return fmt::format("{} of {} fit into {}{}", count - not_fitting.size() - refused.size(), count,
+                     format_bytes(room.capacity_bytes()),
+                     room.limit_bytes ? ", the limit of the recorded program" : "") +
          list("not", not_fitting) + list("refused", refused);
 }
 
@@ -122,14 +123,14 @@ TableCell outcome_cell(const ReplayRow& row) {
   return {outcome(row), row.result.fits() ? Colour::kGreen : Colour::kRed};
 }
 
-void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
-                 const std::vector<int64_t>& capacities, bool minimum, const Terminal& terminal) {
+void print_table(const Trace& trace, const std::vector<ReplayRow>& rows, const std::vector<ReplayRoom>& rooms,
+                 bool minimum, const Terminal& terminal) {
   const auto print_line = [&](const std::string& line) { fmt::print("{}\n", terminal.wrapped(line)); };
   print_line(fmt::format("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}",
                          printable(trace.name), trace.format, trace.events.size(), trace.blocks,
                          trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
                          format_bytes(trace.peak_bytes)));
-  for (const int64_t capacity : capacities) print_line(summary(trace, rows, capacity));
+  for (const ReplayRoom& room : rooms) print_line(summary(trace, rows, room));
   if (minimum) print_line(least_capacity(trace, rows));
   Table table({{"strategy"},
                {.title = "capacity", .is_number = true, .drop = 2},
@@ -152,7 +153,7 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
       return !minimum ? std::string() : row.minimum_bytes ? text : std::string("-");
     };
     const double reserved_ratio = ratio(now.reserved.peak, now.requested.peak);
-    table.add({row.strategy, format_mib(row.capacity_bytes), outcome_cell(row),
+    table.add({row.strategy, format_mib(row.room.capacity_bytes()), outcome_cell(row),
                shown(format_mib(now.reserved.peak)), shown(format_mib(now.allocated.peak)),
                shown(format_mib(now.requested.peak)), shown(fmt::format("{:.3f}", reserved_ratio)),
                shown(fmt::format("{:.3f}", row.result.fragmentation)),
@@ -179,7 +180,7 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   };
   json["trace"] = row.trace->name;
   json["strategy"] = row.strategy;
-  json["capacity_bytes"] = row.capacity_bytes;
+  json["capacity_bytes"] = row.room.capacity_bytes();
   json["fits"] = row.refusal.empty() && row.result.fits();
   json["refusal"] = row.refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.refusal);
   json["failed_event"] = number_or_null(row.result.failed_event);
@@ -199,7 +200,9 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
 // Why a replay failed that alone was asked for: of a table of them the table says enough.
 void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   RunSetup present{.device = profile, .options = {.strategy = row.strategy}};
-  present.device.total_bytes = row.capacity_bytes;
+  present.device.total_bytes = row.room.device_bytes;
+  const StrategySettings own = parse_strategy(row.strategy);
+  if (!own.limit_bytes && !own.memory_fraction) present.options.limit_bytes = row.room.limit_bytes;
   const Play play = [&row](const RunSetup& setup, bool explains) {
     return play_trace(*row.trace, setup, explains);
   };
@@ -259,7 +262,7 @@ bool prepares(const StrategySettings& settings) {
 }
 
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
-                                  const std::vector<int64_t>& capacities, const DeviceProfile& profile,
+                                  const std::vector<ReplayRoom>& rooms, const DeviceProfile& profile,
                                   const ReplayOptions& options) {
   std::vector<StrategySettings> parsed;
   for (const std::string& name : names) parsed.push_back(parse_strategy(name));
@@ -271,11 +274,11 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
   for (const Trace& trace : traces) {
     events += static_cast<double>(trace.events.size());
     for (const std::string& name : names) {
-      for (const int64_t capacity : capacities) rows.push_back({&trace, name, capacity});
+      for (const ReplayRoom& room : rooms) rows.push_back({&trace, name, room});
     }
   }
   const auto passes = static_cast<double>(options.passes);
-  const double replays = static_cast<double>(capacities.size()) + (options.minimum ? kSearch : 0);
+  const double replays = static_cast<double>(rooms.size()) + (options.minimum ? kSearch : 0);
   Progress progress(events * passes * static_cast<double>(names.size()) * replays, "events");
   // One strategy on one trace.
   const auto replay_rows = [&](std::span<ReplayRow> same, StrategySettings settings) {
@@ -289,9 +292,10 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
       return progress.advance(events_of_pass * replays);
     }
     for (ReplayRow& row : same) {
-      progress.start(fmt::format("{} in {}", row.strategy, format_bytes(row.capacity_bytes)));
+      progress.start(fmt::format("{} in {}", row.strategy, format_bytes(row.room.capacity_bytes())));
       try {
-        row.result = replay_at(trace, settings, profile, row.capacity_bytes, options.passes);
+        row.result =
+            replay_at(trace, row.room.limited(settings), profile, row.room.device_bytes, options.passes);
       } catch (const InvalidArgument& error) {
         row.refusal = error.what();
       }
@@ -304,7 +308,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
     for (ReplayRow& row : same) row.minimum_bytes = least;
   };
   // Those that prepare begin first: they take longest.
-  std::vector<size_t> order(rows.size() / capacities.size());
+  std::vector<size_t> order(rows.size() / rooms.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_partition(order.begin(), order.end(),
                         [&](size_t i) { return prepares(parsed[i % parsed.size()]); });
@@ -312,8 +316,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
   const bool has_plugin = std::any_of(parsed.begin(), parsed.end(),
                                       [](const StrategySettings& one) { return !one.plugin_path.empty(); });
   side_by_side(order.size(), has_plugin ? 1 : kThreads, [&](size_t i) {
-    const std::span<ReplayRow> same =
-        std::span(rows).subspan(order[i] * capacities.size(), capacities.size());
+    const std::span<ReplayRow> same = std::span(rows).subspan(order[i] * rooms.size(), rooms.size());
     replay_rows(same, parsed[order[i] % parsed.size()]);
   });
   const auto is_refused = [](const ReplayRow& row) { return !row.refusal.empty(); };
@@ -360,15 +363,15 @@ int run_replay(int argc, char** argv) {
   }
   const DeviceProfile profile = profile_of(machine);
   for (const Trace& trace : traces) print_traced_device_note(set, trace, machine);
-  std::vector<int64_t> capacities;
+  std::vector<ReplayRoom> rooms;
   for (const std::string& text : options.capacities) {
-    capacities.push_back(parse_bytes(text, "--capacity"));
-    if (capacities.back() < profile.granularity_bytes) {
+    rooms.push_back({parse_bytes(text, "--capacity")});
+    if (rooms.back().device_bytes < profile.granularity_bytes) {
       throw InvalidArgument(fmt::format("--capacity {}: less than one page of {}", text,
                                         format_bytes(profile.granularity_bytes)));
     }
   }
-  if (capacities.empty()) {
+  if (rooms.empty()) {
     const int64_t capacity = capacity_of(profile);
     if (capacity < profile.granularity_bytes) {
       throw InvalidArgument(
@@ -377,20 +380,20 @@ int run_replay(int argc, char** argv) {
                       format_bytes(profile.total_bytes), format_bytes(profile.others_bytes),
                       format_bytes(profile.context_bytes)));
     }
-    capacities.push_back(std::min(capacity, machine.limit_bytes.value_or(capacity)));
+    rooms.push_back({capacity, machine.limit_bytes});
   }
   std::vector<std::string> names = options.strategies;
   if (names.empty()) {
     for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
   }
   if (!options.snapshot_event.empty()) {
-    if (capacities.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
-    print_snapshots(traces, names, profile, capacities.front(), options.snapshot_event, options.json,
+    if (rooms.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
+    print_snapshots(traces, names, profile, rooms.front(), options.snapshot_event, options.json,
                     set.terminal());
     return kExitDone;
   }
   if (!options.record.empty()) {
-    if (traces.size() * names.size() * capacities.size() != 1 || options.minimum) {
+    if (traces.size() * names.size() * rooms.size() != 1 || options.minimum) {
       throw InvalidArgument(
           "--record records one run: pass one trace, one --strategy, one --capacity, no --minimum");
     }
@@ -399,7 +402,7 @@ int run_replay(int argc, char** argv) {
           fmt::format("--record {}: would overwrite the trace that is played", options.record));
     }
   }
-  std::vector<ReplayRow> rows = replay_all(traces, names, capacities, profile, options);
+  std::vector<ReplayRow> rows = replay_all(traces, names, rooms, profile, options);
   if (rows.size() == 1 && rows[0].result.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
   if (options.json) {
     nlohmann::ordered_json json;
@@ -408,7 +411,7 @@ int run_replay(int argc, char** argv) {
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kExitDone;
   }
-  for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum, set.terminal());
+  for (const Trace& trace : traces) print_table(trace, rows, rooms, options.minimum, set.terminal());
   if (rows.size() == 1 && rows[0].report) {
     fmt::print("at event {}: {}\n", *rows[0].result.failed_event, to_text(*rows[0].report));
   }

@@ -162,6 +162,15 @@ nlohmann::ordered_json to_json(const SnapshotSegment& segment) {
 
 }  // namespace
 
+int64_t ReplayRoom::capacity_bytes() const {
+  return std::min(device_bytes, limit_bytes.value_or(device_bytes));
+}
+
+StrategySettings ReplayRoom::limited(StrategySettings settings) const {
+  if (!settings.limit_bytes && !settings.memory_fraction) settings.limit_bytes = limit_bytes;
+  return settings;
+}
+
 int64_t snapshot_event(const std::string& text, const Trace& trace) {
   const auto events = static_cast<int64_t>(trace.events.size());
   if (text == "peak") return trace.peak_event + 1;
@@ -176,15 +185,16 @@ int64_t snapshot_event(const std::string& text, const Trace& trace) {
 }
 
 void print_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
-                     const DeviceProfile& profile, int64_t capacity_bytes, const std::string& event,
+                     const DeviceProfile& profile, const ReplayRoom& room, const std::string& event,
                      bool json, const Terminal& terminal) {
   for (const Trace& trace : traces) snapshot_event(event, trace);  // nothing is printed when one is refused
   nlohmann::ordered_json all;
   all["snapshots"] = nlohmann::ordered_json::array();
   for (const Trace& trace : traces) {
     for (const std::string& strategy : strategies) {
-      const ReplaySnapshot at = snapshot_at(trace, prepared_for(trace, parse_strategy(strategy)), profile,
-                                            capacity_bytes, snapshot_event(event, trace));
+      const ReplaySnapshot at =
+          snapshot_at(trace, room.limited(prepared_for(trace, parse_strategy(strategy))), profile,
+                      room.device_bytes, snapshot_event(event, trace));
       if (!json) {
         fmt::print("{} with {}, {}\n", printable(trace.name), strategy, verdict(at));
         if (!at.snapshot.segments.empty()) {
@@ -196,7 +206,7 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
       }
       nlohmann::ordered_json row{{"trace", trace.name},
                                  {"strategy", strategy},
-                                 {"capacity_bytes", capacity_bytes},
+                                 {"capacity_bytes", room.capacity_bytes()},
                                  {"event", at.event},
                                  {"out_of_memory", at.out_of_memory}};
       row["statistics"] = to_json(at.snapshot.statistics);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -12,13 +13,23 @@
 
 namespace headroom {
 
+// What a strategy may take: of a device that nobody else uses, up to a limit that the recorded program had.
+struct ReplayRoom {
+  int64_t device_bytes = 0;
+  std::optional<int64_t> limit_bytes = {};
+
+  int64_t capacity_bytes() const;
+  // The settings with that limit, unless they have one of their own.
+  StrategySettings limited(StrategySettings settings) const;
+};
+
 // The event that `text` names: a number from 1 on, "peak" (where most is live) or "end". Throws
 // InvalidArgument for anything else, and for an event behind the trace's last.
 int64_t snapshot_event(const std::string& text, const Trace& trace);
 
-// Each strategy's state after that event of each trace, in one capacity; as JSON with exact bytes.
+// Each strategy's state after that event of each trace, in one room; as JSON with exact bytes.
 void print_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
-                     const DeviceProfile& profile, int64_t capacity_bytes, const std::string& event,
+                     const DeviceProfile& profile, const ReplayRoom& room, const std::string& event,
                      bool json, const Terminal& terminal);
 
 }  // namespace headroom

@@ -86,7 +86,8 @@ std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemor
     WorkloadOptions compared = options;
     compared.runtime.strategy = RuntimeOptions{}.strategy;  // all of them
     compared.runtime.record.clear();
-    if (compared.step.steps == kStepsOfRun) compared.step.steps = 0;  // compare's default
+    if (compared.step.steps == (path.empty() ? kStepsOfRun : 1))
+      compared.step.steps = 0;  // compare's default
     return command_line("headroom compare" + trace, to_words(compared, OptionSet::Words::kChanged));
   }
   if (change->kind == ChangeKind::kDevice) return fmt::format("headroom devices  # for {}", change->what);
@@ -117,7 +118,8 @@ int run_run(int argc, char** argv) {
   bool json = false;
   OptionSet set("headroom run", "Trains a net for some steps, or plays a trace, and says what that took.");
   add_workload_options(set, options);
-  set.add_text("trace", "Play the trace in this file --steps times instead of training a net", &path);
+  set.add_text("trace",
+               "Play the trace in this file instead of training a net, once unless --steps says more", &path);
   set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);
   set.set_examples(
       "  headroom run --net unet --batch 16                      on a simulated 2 GB laptop\n"
@@ -127,7 +129,9 @@ int run_run(int argc, char** argv) {
   pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  if (options.step.steps == 0) options.step.steps = kStepsOfRun;
+  // A recording has all steps of its program.
+  const int64_t usual_steps = path.empty() ? kStepsOfRun : 1;
+  if (!set.is_given("steps") || options.step.steps == 0) options.step.steps = usual_steps;
 
   Measurement result;
   std::optional<OutOfMemoryReport> report;

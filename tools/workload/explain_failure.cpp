@@ -41,11 +41,12 @@ std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const Workl
                                                  const Measurement& measured) {
   if (!measured.memory) return std::nullopt;
   const int64_t passes = std::min<int64_t>(options.step.steps, 2);
+  RunSetup present = setup_of_failure(options.runtime, *measured.memory);
+  if (simulated_profile(options.runtime)) present.device.stack_bytes = 0;  // as measure() has it
   OutOfMemoryReport report =
-      explain_out_of_memory(*measured.memory, setup_of_failure(options.runtime, *measured.memory),
-                            [&](const RunSetup& setup, bool explains) {
-                              return play_trace_on_device(trace, setup, passes, explains);
-                            });
+      explain_out_of_memory(*measured.memory, present, [&](const RunSetup& setup, bool explains) {
+        return play_trace_on_device(trace, setup, passes, explains);
+      });
   report.message = fmt::format("{}: {}", measured.error, report.message);
   return report;
 }

@@ -189,7 +189,9 @@ Measurement measure(const WorkloadOptions& options) {
   return result;
 }
 
-Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps) {
+Measurement measure(const Trace& trace, const RuntimeOptions& asked, int64_t steps) {
+  RuntimeOptions options = asked;
+  if (const auto profile = simulated_profile(options)) options.context_bytes = profile->context_bytes;
   // Nobody touches the bytes, so none need to lie behind a simulated device's addresses.
   const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
   StrategySettings strategy = prepared_for(
@@ -197,7 +199,8 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   Measurement result;
   ReplayResult verdict;
   Progress progress(0, "");
-  progress.start(fmt::format("playing {} events {} times", trace.events.size(), steps));
+  progress.start(fmt::format("playing {} events{}", trace.events.size(),
+                             steps == 1 ? "" : fmt::format(" {} times", steps)));
   static_cast<Ending&>(result) = attempt([&] {
     if (options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(*device);
     verdict = replay(trace, strategy, *device, steps);

@@ -34,7 +34,8 @@ struct Measurement : RunResult {
 Measurement measure(const WorkloadOptions& options);
 
 // Plays the trace `steps` times with the strategy of the options, on their device. It calls no library: with
-// libraries_first they take their memory all the same.
+// libraries_first they take their memory all the same. On a simulated GPU the context is that of the traced
+// program, with the stacks that a process of this runtime gives back (see DeviceProfile::stack_bytes).
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
 
 // As one line of JSON, and back without devices, replicas and facts. The latter throws InvalidArgument for
