@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -88,6 +89,23 @@ TEST(TraceCommand, WhatIsNoProgramIsRefused) {
        {"train.py", "run.trace", "train.py:", "train.py:1st", "'train.py:make step'", ""}) {
     const Outcome outcome = trace_with(folder, "exit 0", text);
     EXPECT_EQ(outcome.code, 2) << text;
+  }
+}
+
+TEST(TraceCommand, AllThatReadACutOffTraceSaySoOnce) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("cut.trace",
+                                        "headroom-trace 4\nn,aten::mm\na,1000,4096,0,0,1,1,0,0,4,0,0\n"
+                                        "a,2000,4096,0,0,1,1,0,0,4,0,0\nf,1000,0,1\na,30");
+  for (const char* command :
+       {"predict ", "fit --least-memory ", "compare --runs 1 ", "compare --runs 1 --trace ", "replay ",
+        "run --trace ", "solve --memory 4GiB ", "report ", "diff cut.trace ", "assert --max-peak 1GiB "}) {
+    const std::string line = std::string("cd ") + folder / "" + " && " HEADROOM_COMMAND " " + command;
+    const Outcome outcome = run_shell(folder, line + path);
+    const std::string note = path + ": the last line is incomplete";
+    const size_t at = outcome.errors.find("note: " + note);
+    EXPECT_NE(at, std::string::npos) << command << outcome.errors;
+    EXPECT_EQ(outcome.errors.find(note, at + note.size()), std::string::npos) << command << outcome.errors;
   }
 }
 

@@ -27,6 +27,7 @@
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
 #include "tools/trace/program.h"
+#include "tools/trace/recording.h"
 #include "tools/workload/child.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
@@ -43,8 +44,8 @@ struct Options {
   WorkloadOptions workload;
   std::vector<std::string> nets, traces, inputs, strategies, settings;
   int64_t runs = 3;
-  bool counts_libraries = true;  // of the programs that the traces are of, as predict does
   int64_t passes = 1;            // over a recording, which has all steps of its program
+  bool counts_libraries = true;  // of the programs that the traces are of, as predict does
   std::string csv, html;
   bool json = false;
 };
@@ -160,7 +161,10 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
         options.workload.model.path);
   }
   for (const std::string& trace : options.traces) {
-    const std::vector<Trace> of_devices = read_traces(path_of(trace));
+    const bool is_read =
+        std::find(options.inputs.begin(), options.inputs.end(), trace) != options.inputs.end();
+    const std::vector<Trace> of_devices =
+        is_read ? read_traces(path_of(trace)) : read_with_notes(path_of(trace));
     if (of_devices.size() != 1) {
       throw InvalidArgument(
           fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, of_devices.size()));
@@ -257,11 +261,11 @@ int run_compare(int argc, char** argv) {
   if (!options.workload.runtime.record.empty()) {
     throw InvalidArgument("--record: all runs would write to the same file; use headroom run to record one");
   }
+  if (set.is_given("steps") && options.workload.step.steps > 0) options.passes = options.workload.step.steps;
   if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
   TracedPrograms programs;
   const bool is_torch = take_inputs(set, options, programs);
   const bool has_model = options.workload.model.is_given();
-  if (set.is_given("steps") && options.workload.step.steps > 0) options.passes = options.workload.step.steps;
   if (has_model && !options.nets.empty()) throw InvalidArgument("--model and --net exclude each other");
   if (options.nets.empty() && options.traces.empty() && !has_model) options.nets = {kMnist};
   if (options.strategies.empty()) {

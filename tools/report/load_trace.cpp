@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/trace/program.h"
+#include "tools/trace/recording.h"
 
 namespace headroom::report {
 namespace {
@@ -92,7 +93,7 @@ class Unfolding {
 
 Trace load_trace(const std::string& path, const TracingOptions& traced, FollowReading follow) {
   if (is_program(path)) return unfold(trace_program(program_request(path, traced)));
-  std::vector<Trace> traces = read_traces(path, std::move(follow), Moments::kTake);
+  std::vector<Trace> traces = read_with_notes(path, std::move(follow), Moments::kTake);
   return unfold(std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;
   })));

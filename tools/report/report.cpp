@@ -127,8 +127,6 @@ std::string summary(const History& history) {
   }
   if (!trace.parts.empty())
     text += "\nnote: the tensors of a packed plan are shown for one step, at the allocation of its arena";
-  if (trace.cut_off)
-    text += "\nnote: the last line is incomplete and was ignored; the program may have been killed";
   return text;
 }
 

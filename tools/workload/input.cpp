@@ -8,12 +8,12 @@
 #include <string_view>
 #include <utility>
 
-#include "allocators/trace/read_trace.h"
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
 #include "tools/trace/program.h"
+#include "tools/trace/recording.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/trace_prediction.h"
@@ -32,7 +32,7 @@ ProgramRequest program_request(const std::string& text, const WorkloadOptions& o
 }
 
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow) {
-  std::vector<Trace> traces = read_traces(path, std::move(follow));
+  std::vector<Trace> traces = read_with_notes(path, std::move(follow));
   for (Trace& trace : traces) trace = with_failed_request(std::move(trace));
   return traces;
 }
