@@ -330,8 +330,12 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     for (const std::string& text : texts[i]) options_[i].set(text, options_[i].origin);
   }
   apply_overrides();
-  if (print_config) out << describe();
-  return !print_config;
+  if (print_config) {
+    out << describe();
+    return false;
+  }
+  for (const std::function<void()>& check : checks_) check();
+  return true;
 }
 
 void OptionSet::read_file_entries(const std::string& path) {

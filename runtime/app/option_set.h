@@ -67,6 +67,9 @@ class OptionSet {
   // with a note. Any other text is ignored, with a note.
   void add_override(std::string name, std::string variable);
 
+  // Called with all targets set; throws InvalidArgument for values that do not go together.
+  void add_check(std::function<void()> check) { checks_.push_back(std::move(check)); }
+
   // Lines at the end of the help: commands to try.
   void set_examples(std::string examples) { examples_ = std::move(examples); }
 
@@ -136,6 +139,7 @@ class OptionSet {
     std::string name, variable;
   };
   std::vector<Override> overrides_;
+  std::vector<std::function<void()>> checks_;
   std::vector<std::string> notes_;
 };
 

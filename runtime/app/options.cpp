@@ -9,6 +9,7 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
@@ -64,6 +65,16 @@ bool is_known_by_total(const RuntimeOptions& options) {
 }
 
 }  // namespace
+void require_more_than_context(const RuntimeOptions& options) {
+  if (!options.device_memory_bytes) return;
+  const std::optional<DeviceProfile> profile = simulated_profile(options);
+  if (!profile || profile->total_bytes > profile->context_bytes) return;
+  throw InvalidArgument(
+      fmt::format("device-memory of {}: the context alone takes {}{}", format_bytes(profile->total_bytes),
+                  format_bytes(profile->context_bytes),
+                  profile->total_bytes < kMiB ? "; a number without a unit is bytes: write 24GiB" : ""));
+}
+
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names = {"cpu", std::string(kSimulated)};
@@ -139,6 +150,7 @@ void add_device_options(OptionSet& set, RuntimeOptions& options) {
 }
 
 void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
+  set.add_check([&options] { require_more_than_context(options); });
   add_device_options(set, options);
   set.begin_group("Memory");
   if (strategies != nullptr) {
@@ -222,17 +234,23 @@ PlacementSettings RuntimeOptions::placement_settings() const {
 }
 
 RuntimeOptions with_named_profile(RuntimeOptions options) {
-  if (options.device == kSimulated) {
-    options.device = fmt::format("{}:{}", kSimulated, simulated_profile(options)->name);
+  if (options.device != kSimulated) return options;
+  const DeviceProfile profile = *simulated_profile(options);
+  if (profile.others_bytes != find_profile(profile.name).others_bytes) {
+    options.others_bytes = profile.others_bytes;
   }
   return options;
 }
 
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
   const std::optional<SimulatedName> name = parse_simulated(options.device);
+  options.device = fmt::format("{}:{}", kSimulated, profile.name);
   if (!name) return std::nullopt;
-  DeviceProfile profile = is_known_by_total(options) ? nearest_profile(*options.device_memory_bytes)
-                                                     : find_profile(name->profile);
+  DeviceProfile profile = find_profile(name->profile);
+  if (is_known_by_total(options)) {
+    profile = nearest_profile(*options.device_memory_bytes);
+    profile.others_bytes = 0;
+  }
   profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
   profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
   if (options.context_bytes) {

@@ -110,9 +110,9 @@ std::vector<std::string> device_names();
 std::optional<int> cuda_ordinal(std::string_view device);
 // The program's name of the device of the options: "/GPU:2" for "sim:four-2080ti:2".
 DeviceName default_device(const RuntimeOptions& options);
-// The profile of the simulated GPU that the options name, with their changes; for "sim" with another total
-// that of the nearest card, see nearest_profile. Nothing for any other device. Throws InvalidArgument for an
-// unknown profile.
+// The profile of the simulated GPU that the options name, with their changes; for "sim" with a total that of
+// the nearest card, see nearest_profile, of which nobody else holds anything. Nothing for any other device.
+// Throws InvalidArgument for an unknown profile.
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
 // The options with "sim" replaced by the name of its profile, which then stays the same if the total changes.
 RuntimeOptions with_named_profile(RuntimeOptions options);

@@ -12,7 +12,7 @@
 namespace headroom {
 namespace {
 
-constexpr const char* kTight = " --device-memory 800MiB --context 260MiB ";
+constexpr const char* kTight = " --device laptop-2gb --device-memory 800MiB --context 260MiB ";
 
 Outcome headroom(const std::string& arguments) {
   const ScratchFolder folder;
@@ -74,10 +74,11 @@ TEST(FitCommand, ReportsEachDeviceOfReplicasAndOfAPlacedNet) {
 }
 
 TEST(FitCommand, ExitsWithThreeIfNothingFits) {
-  const Outcome outcome = headroom("fit --net unet --device-memory 700MiB");
+  const Outcome outcome = headroom("fit --net unet --device laptop-2gb --device-memory 700MiB");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.out.find("nothing fits"), 0u) << outcome.out;
-  EXPECT_EQ(headroom("fit --net unet --device-memory 400MiB --margin 10GiB --json").code, 3);
+  EXPECT_EQ(headroom("fit --net unet --device laptop-2gb --device-memory 400MiB --margin 10GiB --json").code,
+            3);
 }
 
 TEST(FitCommand, ABudgetThatKeepsNoBatchNamesTheLeastAndExitsWithThree) {

@@ -270,10 +270,13 @@ const DeviceProfile& nearest_profile(int64_t total_bytes) {
     return std::abs(std::log(static_cast<double>(std::max<int64_t>(total_bytes, 1)) /
                              static_cast<double>(profile.total_bytes)));
   };
-  const DeviceProfile* nearest = &profiles().front();
+  const DeviceProfile& machine = profiles().front();
+  if (machine.total_bytes == total_bytes) return machine;
+  const DeviceProfile* nearest = nullptr;
   for (const DeviceProfile& profile : profiles()) {
     const bool is_free_card = profile.gpus == 1 && profile.others_bytes == 0;
-    if (is_free_card && distance(profile) < distance(*nearest)) nearest = &profile;
+    if (!is_free_card) continue;
+    if (nearest == nullptr || distance(profile) < distance(*nearest)) nearest = &profile;
   }
   return *nearest;
 }

@@ -81,8 +81,8 @@ double link_gb_per_s(const DeviceProfile& profile);
 // The profile of that name. Throws InvalidArgument listing the known ones, with the nearest as a suggestion.
 const DeviceProfile& find_profile(std::string_view name);
 
-// A profile for a device of which only the total is known: that of the single card, in use by nobody, whose
-// total is nearest by ratio, or of the default machine if that is nearer. The total is not changed.
+// A profile for a device of which only the total is known: that of the default machine if the total is its,
+// else of the single card, in use by nobody, whose total is nearest by ratio. The total is not changed.
 const DeviceProfile& nearest_profile(int64_t total_bytes);
 
 }  // namespace headroom

@@ -251,12 +251,30 @@ TEST(SimulatedProfile, OfATotalAloneHasTheContextOfTheNearestCardAndNoOtherProce
   EXPECT_EQ(card.total_bytes, 24 * kGiB);
   EXPECT_EQ(card.context_bytes, find_profile("rtx-3090").context_bytes);
   EXPECT_EQ(card.others_bytes, 0);
-  EXPECT_EQ(simulated_profile({.device = "sim", .device_memory_bytes = kGiB})->name, "laptop-2gb");
+  for (const int64_t total : {kGiB, 3 * kGiB, 4 * kGiB}) {
+    const DeviceProfile small = *simulated_profile({.device = "sim", .device_memory_bytes = total});
+    EXPECT_EQ(small.name, "rtx-2060") << total;
+    EXPECT_EQ(small.others_bytes, 0) << total;
+  }
+  const RuntimeOptions laptop = {.device = "sim", .device_memory_bytes = 2002 * kMiB};
+  for (const RuntimeOptions& options : {laptop, with_named_profile(laptop)}) {
+    EXPECT_EQ(simulated_profile(options)->name, "laptop-2gb");
+    EXPECT_EQ(simulated_profile(options)->others_bytes, 0);
+  }
   EXPECT_EQ(simulated_profile({.device = "sim:h200", .device_memory_bytes = 24 * kGiB})->name, "h200");
   // Once named, it stays when the total changes.
   RuntimeOptions named = with_named_profile({.device = "sim", .device_memory_bytes = 24 * kGiB});
   named.device_memory_bytes = kGiB;
   EXPECT_EQ(simulated_profile(named)->context_bytes, card.context_bytes);
+}
+
+TEST_F(OptionsTest, ADeviceThatTheContextTakesIsRefusedInOneLine) {
+  EXPECT_EQ(refusal({"--device-memory", "24", "--device", "sim"}),
+            "device-memory of 24 B: the context alone takes 100.00 MiB; a number without a unit is bytes: "
+            "write 24GiB");
+  EXPECT_EQ(refusal({"--device-memory", "100MiB", "--device", "sim"}),
+            "device-memory of 100.00 MiB: the context alone takes 100.00 MiB");
+  EXPECT_TRUE(parse({"--device-memory", "100MiB", "--device", "sim", "--context", "50MiB"}));
 }
 
 TEST(MakeDevice, RefusesAnUnknownDeviceAndProfileChangesOnTheCpu) {

@@ -41,7 +41,7 @@ constexpr int64_t kNetBatch = 256;  // 4 MiB
 
 RuntimeOptions options(const std::string& strategy, int64_t device_bytes = 1002 * kMiB,
                        int64_t others_bytes = 0) {
-  return {.device = "sim",
+  return {.device = "sim:laptop-2gb",
           .strategy = strategy,
           .device_memory_bytes = device_bytes,
           .others_bytes = others_bytes,

@@ -16,6 +16,7 @@ WorkloadOptions tight() {
   options.net = "unet";
   options.step.batch = 2;
   options.step.steps = 2;
+  options.runtime.device = "sim:laptop-2gb";
   options.runtime.device_memory_bytes = 800 * kMiB;
   options.runtime.context_bytes = 260 * kMiB;
   return options;

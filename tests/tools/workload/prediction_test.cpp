@@ -20,6 +20,7 @@ WorkloadOptions small(const std::string& net) {
   options.net = net;
   options.step.batch = net == kMnist ? 64 : 1;
   options.step.steps = 2;
+  options.runtime.device = "sim:laptop-2gb";
   return options;
 }
 
