@@ -100,6 +100,12 @@ TEST(PredictCommand, ARecordedFailureIsPredictedAsOneOnItsDeviceAndNotOnALargerO
     EXPECT_EQ(recorded["device"], "sim:h200") << name;
     EXPECT_LT(recorded["recorded_limit"]["at_least_bytes"], 4.01 * (1 << 30)) << name;
     EXPECT_GT(recorded["recorded_limit"]["below_bytes"], 3.99 * (1 << 30)) << name;
+    // What another strategy held when it failed is not what it takes.
+    const nlohmann::json& rows = recorded["strategies"];
+    EXPECT_GT(rows[0]["total_bytes"], 0) << name;
+    for (size_t i = 1; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i]["total_bytes"].is_null(), rows[i]["fits"] == false) << name << rows[i];
+    }
     const nlohmann::json elsewhere = prediction_of(snapshot, "--device rtx-3090");
     EXPECT_EQ(elsewhere["fits"], true) << name;
     EXPECT_EQ(elsewhere["recorded_limit"], nullptr) << name;
@@ -110,6 +116,7 @@ TEST(PredictCommand, ARecordedFailureIsPredictedAsOneOnItsDeviceAndNotOnALargerO
                     "GiB and below 4.90 GiB"),
       std::string::npos)
       << text.out;
+  EXPECT_EQ(text.out.find(": \n"), std::string::npos) << "a place that nobody knows";
   EXPECT_EQ(text.errors, "");
   EXPECT_NE(predict(folder + "healthy-gpt2-python.pickle.gz").errors.find("does not name its device"),
             std::string::npos);

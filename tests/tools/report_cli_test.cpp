@@ -57,6 +57,16 @@ TEST_F(ReportCommand, StartsWithTheVerdictAndEndsWithTheNextCommand) {
   EXPECT_NE(outcome.out.rfind("\nnext: headroom report "), std::string::npos) << outcome.out;
 }
 
+TEST_F(ReportCommand, ARowOfSeveralTensorsNamesTheLargest) {
+  const std::string path = folder_.write("weights.trace",
+                                         "headroom-trace 4\nn,aten::_to_copy\nn,e.bias\nn,train.py:7\n"
+                                         "n,e.weight\nn,h.bias\nn,fc\n"
+                                         "a,1000,512,0,0,1,1,2,3,1,0,0\na,2000,4096,0,0,1,1,4,3,1,0,0\n"
+                                         "a,3000,512,0,0,1,1,5,3,1,0,0\na,4000,512,0,0,1,1,0,3,4,6,0\n");
+  const Outcome outcome = run("report " + path);
+  EXPECT_NE(outcome.out.find(" e.weight and others (3 blocks) "), std::string::npos) << outcome.out;
+}
+
 TEST_F(ReportCommand, JsonHasExactBytes) {
   const nlohmann::json report = json("report " + trace_);
   EXPECT_EQ(report["peak_bytes"], 3 * kMiB);

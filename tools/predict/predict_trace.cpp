@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -81,16 +82,23 @@ std::string margin_text(const TracePrediction& prediction) {
                          : "lacks " + format_bytes(-*prediction.margin_bytes);
 }
 
+// The first of them, the others together, and what has no name: they add up to the same.
+std::vector<MemoryShare> shortened(const std::vector<MemoryShare>& shares, size_t most) {
+  const bool has_rest = !shares.empty() && (shares.back().name == kNoModule || shares.back().name == kNoLine);
+  const size_t named = shares.size() - (has_rest ? 1 : 0);
+  if (named <= most) return shares;
+  std::vector<MemoryShare> result(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(most));
+  MemoryShare& more = result.emplace_back(MemoryShare{fmt::format("{} more", named - most)});
+  for (size_t i = most; i < named; ++i) more.bytes += shares[i].bytes;
+  if (has_rest) result.push_back(shares.back());
+  return result;
+}
+
 void print_shares(const char* what, const std::vector<MemoryShare>& shares, const Terminal& terminal) {
   if (shares.empty()) return;
   Table table({{.title = what, .wraps = true}, {.title = "MiB", .is_number = true}});
-  for (size_t i = 0; i < std::min(kShares, shares.size()); ++i) {
-    table.add({printable(shares[i].name), format_mib(shares[i].bytes)});
-  }
-  if (shares.size() > kShares) {
-    int64_t rest = 0;
-    for (size_t i = kShares; i < shares.size(); ++i) rest += shares[i].bytes;
-    table.add({fmt::format("{} more", shares.size() - kShares), format_mib(rest)});
+  for (const MemoryShare& share : shortened(shares, kShares)) {
+    table.add({printable(share.name), format_mib(share.bytes)});
   }
   fmt::print("\n{}", table.text(terminal));
 }
@@ -157,9 +165,9 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
   if (limit) fmt::print("{}\n", terminal.wrapped(limit_text(*limit, setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(chosen.reason));
   if (chosen.failed_event && *chosen.failed_event > 0) {
-    fmt::print("{}\n", terminal.wrapped(fmt::format(
-                           "at event {} of {}: {}", *chosen.failed_event, trace.events.size(),
-                           event_text(trace, trace.events[static_cast<size_t>(*chosen.failed_event - 1)]))));
+    const std::string what = place_text(trace, *chosen.failed_event - 1);
+    fmt::print("{}\n", terminal.wrapped(fmt::format("at event {} of {}{}", *chosen.failed_event,
+                                                    trace.events.size(), what.empty() ? "" : ": " + what)));
   }
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");
@@ -176,9 +184,14 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
                {.title = "process", .is_number = true},
                {.title = "reserved", .is_number = true, .drop = 1},
                {.title = "allocated", .is_number = true, .drop = 2}});
-  for (const auto& [strategy, prediction] : rows) {
-    table.add({strategy, verdict_of(prediction), format_mib(prediction.total_bytes),
-               format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes)});
+  for (const TraceRow& row : rows) {
+    const TracePrediction& prediction = row.prediction;
+    // What one took when it failed is not what it takes.
+    const auto mib = [&](int64_t bytes) {
+      return prediction.total_bytes > 0 ? format_mib(bytes) : std::string("-");
+    };
+    table.add({row.strategy, verdict_of(prediction), mib(prediction.total_bytes),
+               mib(prediction.reserved_bytes), mib(prediction.allocated_bytes)});
   }
   fmt::print("\nin MiB\n{}", table.text(terminal));
   std::vector<std::string> names;
@@ -191,8 +204,8 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
 
 nlohmann::ordered_json json_of(const std::vector<MemoryShare>& shares) {
   auto json = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < std::min(kSharesInJson, shares.size()); ++i) {
-    json.push_back({{"name", shares[i].name}, {"bytes", shares[i].bytes}});
+  for (const MemoryShare& share : shortened(shares, kSharesInJson)) {
+    json.push_back({{"name", share.name}, {"bytes", share.bytes}});
   }
   return json;
 }
@@ -204,11 +217,14 @@ nlohmann::ordered_json json_of(const TraceRow& row) {
   json["fits"] = prediction.fits;
   json["margin_bytes"] =
       prediction.margin_bytes ? nlohmann::ordered_json(*prediction.margin_bytes) : nlohmann::ordered_json();
-  json["total_bytes"] = prediction.total_bytes;
-  json["peak_reserved_bytes"] = prediction.reserved_bytes;
+  const auto or_null = [&](int64_t bytes) {
+    return prediction.total_bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
+  };
+  json["total_bytes"] = or_null(prediction.total_bytes);
+  json["peak_reserved_bytes"] = or_null(prediction.reserved_bytes);
   json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
-  json["peak_allocated_bytes"] = prediction.allocated_bytes;
-  json["peak_requested_bytes"] = prediction.requested_bytes;
+  json["peak_allocated_bytes"] = or_null(prediction.allocated_bytes);
+  json["peak_requested_bytes"] = or_null(prediction.requested_bytes);
   json["reason"] = prediction.reason;
   json["failed_event"] =
       prediction.failed_event ? nlohmann::ordered_json(*prediction.failed_event) : nlohmann::ordered_json();

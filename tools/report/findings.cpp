@@ -224,8 +224,9 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
       .cause = Cause::kGrowingBatch,
       .bytes = std::max<int64_t>(0, now - before),
       .title = "The batch grew",
-      .sentence = fmt::format("the batch {} since step {}: activations grew from {} to {}", times(inputs),
-                              evidence.steps[least->step].number, short_size(before), short_size(now)),
+      .sentence = fmt::format("the batch {} since step {}: activations grew from {} to {}{}", times(inputs),
+                              evidence.steps[least->step].number, short_size(before), short_size(now),
+                              evidence.failure != nullptr ? ", with the refused request" : ""),
       .advice = "keep the batch at its size before, or accumulate gradients over several of them"};
 }
 

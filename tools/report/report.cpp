@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "allocators/trace/categorize.h"
@@ -48,6 +49,7 @@ using Json = nlohmann::ordered_json;
 // Blocks at the peak with the same line, module and category; without modules, of the same tensor and op.
 struct ReportRow {
   std::string op, tensor, source, module;
+  std::string largest_tensor;  // that of the largest block, where they differ
   MemoryCategory category = MemoryCategory::kOther;
   CategoryRule rule = CategoryRule::kNone;
   int64_t bytes = 0, blocks = 0;
@@ -58,7 +60,10 @@ struct ReportRow {
     return recorded ? "as recorded" : kCategoryRuleTexts[static_cast<size_t>(rule)];
   }
   // What the row is called in one column.
-  std::string_view what() const { return !tensor.empty() ? tensor : !module.empty() ? module : op; }
+  std::string what() const {
+    if (!tensor.empty() || !module.empty()) return !tensor.empty() ? tensor : module;
+    return largest_tensor.empty() ? op : largest_tensor + " and others";
+  }
 };
 
 std::vector<ReportRow> rows_at_peak(const History& history) {
@@ -81,7 +86,9 @@ std::vector<ReportRow> rows_at_peak(const History& history) {
              .blocks = 1};
     } else {
       if (row.op != history.op(block)) row.op.clear();
-      if (row.tensor != history.tensor(block)) row.tensor.clear();
+      if (!row.tensor.empty() && row.tensor != history.tensor(block)) {
+        row.largest_tensor = std::exchange(row.tensor, {});
+      }
     }
     row.bytes += allocation.bytes;
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocators/replay/capacity_search.h"
@@ -22,16 +23,24 @@ struct MemoryShare {
   int64_t bytes = 0;
 };
 
+inline constexpr std::string_view kNoModule = "no module", kNoLine = "no line";
+
 // The live set of a trace when it is largest.
 struct LiveSet {
   std::array<int64_t, kMemoryCategoryNames.size()> by_category{};
-  std::vector<MemoryShare> by_module, by_line;  // the largest first; what has no name is left out
+  // The largest first. What the trace names no module, or no line, for comes last, as kNoModule or kNoLine:
+  // the shares add up to all that is live. Empty where it names none at all. Weights, gradients and optimizer
+  // state count for the module that has their parameter, as "layers.0.linear" of "layers.0.linear.weight".
+  std::vector<MemoryShare> by_module, by_line;
   std::string where;  // the allocation that made it the largest: what, its module and line
 };
 LiveSet largest_live_set(const Trace& trace);
 
 // The parts of an allocation of a trace that are known: "aten::convolution in layer1.conv2 at train.py:31".
 std::string event_text(const Trace& trace, const TraceEvent& event);
+// The same of the event at that position; where the trace does not know its line, also the step, its phase
+// and the last line before: "step 26, backward, after train.py:31".
+std::string place_text(const Trace& trace, int64_t position);
 
 struct TracePrediction {
   bool fits = false;
@@ -39,7 +48,7 @@ struct TracePrediction {
   // Nothing when it was not searched for, or when it fits on no device.
   std::optional<int64_t> margin_bytes;
   // The process at its peak, as the driver sees it, and its parts; when it does not fit, on the smallest
-  // device on which it does.
+  // device on which it does, or 0 where that was not searched for.
   int64_t total_bytes = 0, context_bytes = 0, library_bytes = 0;
   int64_t reserved_bytes = 0, allocated_bytes = 0, requested_bytes = 0;
   std::string reason;                   // why it does not fit, one line

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "allocators/trace/trace_builder.h"
@@ -69,10 +71,44 @@ TEST(TracePrediction, PartsAddUpToTheProcess) {
   const LiveSet live = largest_live_set(trace);
   EXPECT_EQ(live.by_category[static_cast<size_t>(MemoryCategory::kActivations)], 8 * 25 * kMiB);
   EXPECT_EQ(live.by_category[static_cast<size_t>(MemoryCategory::kWeights)], 30 * kMiB);
-  ASSERT_EQ(live.by_module.size(), 8u);
+  ASSERT_EQ(live.by_module.size(), 9u);
+  EXPECT_EQ(live.by_module.back().name, kNoModule);
   EXPECT_EQ(live.by_line.front().name, "model.py:12");
   EXPECT_EQ(live.by_line.front().bytes, 8 * 25 * kMiB);
   EXPECT_EQ(live.where, "aten::addmm in layers.3.relu at model.py:12");
+}
+
+// What a parameter has beside it counts for the parameter's module, and the shares add up to all.
+TEST(TracePrediction, AModuleHasItsWeightsGradientsAndOptimizerState) {
+  TraceBuilder builder("train.py:make_step", "Headroom trace");
+  uint64_t next = 1;
+  const auto allocate = [&](int64_t mib, const char* tag, const char* module, MemoryCategory category) {
+    builder.allocate(next++, mib * kMiB,
+                     {.op = "aten::x", .tag = tag, .module = module, .category = category});
+  };
+  allocate(16, "e.weight", "", MemoryCategory::kWeights);
+  allocate(4, "b.0.q.weight", "", MemoryCategory::kWeights);
+  allocate(1, "scale", "", MemoryCategory::kWeights);
+  allocate(5, "", "e", MemoryCategory::kActivations);
+  allocate(7, "e.weight", "", MemoryCategory::kActivations);
+  allocate(8, "cuBLAS workspace", "b.0.q", MemoryCategory::kLibrary);
+  allocate(16, "e.weight", "", MemoryCategory::kGradients);
+  allocate(16, "e.weight exp_avg", "", MemoryCategory::kOptimizerState);
+  allocate(4, "b.0.q.weight exp_avg", "", MemoryCategory::kOptimizerState);
+  allocate(2, "some.buffer", "", MemoryCategory::kOptimizerState);
+  const Trace trace = builder.take();
+  const LiveSet live = largest_live_set(trace);
+  const std::vector<std::pair<std::string_view, int64_t>> expected = {
+      {"e", 16 + 5 + 16 + 16}, {"b.0.q", 4 + 4}, {kNoModule, 1 + 7 + 8 + 2}};
+  ASSERT_EQ(live.by_module.size(), expected.size());
+  int64_t sum = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(live.by_module[i].name, expected[i].first);
+    EXPECT_EQ(live.by_module[i].bytes, expected[i].second * kMiB) << expected[i].first;
+    sum += live.by_module[i].bytes;
+  }
+  EXPECT_EQ(sum, trace.peak_bytes);
+  EXPECT_TRUE(live.by_line.empty()) << "the trace names no line";
 }
 
 TEST(TracePrediction, TheMarginIsTheEdgeToThePage) {
@@ -101,9 +137,24 @@ TEST(TracePrediction, WhatDoesNotFitNamesTheRequestWithoutRoom) {
   EXPECT_LT(*prediction.margin_bytes, 0);
 }
 
+TEST(TracePrediction, ARequestWithoutALineIsPlacedByItsStepAndTheLineBefore) {
+  TraceBuilder builder("x.pickle", "PyTorch memory snapshot");
+  builder.allocate(1, kMiB);
+  builder.mark(1, StepPhase::kForward, 0);
+  builder.allocate(2, kMiB, {.op = "aten::mm", .source = "train.py:31", .module = "fc"});
+  builder.mark(1, StepPhase::kBackward, 0);
+  builder.allocate(3, kMiB);
+  builder.allocate(4, kMiB, {.op = "aten::mul"});
+  const Trace trace = builder.take();
+  EXPECT_EQ(place_text(trace, 0), "");
+  EXPECT_EQ(place_text(trace, 1), "aten::mm in fc at train.py:31");
+  EXPECT_EQ(place_text(trace, 2), "step 1, backward, after train.py:31");
+  EXPECT_EQ(place_text(trace, 3), "aten::mul, step 1, backward, after train.py:31");
+}
+
 TEST(TracePrediction, ContextThatLeavesNothingIsSaid) {
   const Trace trace = training(1, 1);
-  const TracePrediction prediction = TracePredictor(trace, card(100 * kMiB)).predict();
+  const TracePrediction prediction = TracePredictor(trace, card(240 * kMiB)).predict();
   EXPECT_FALSE(prediction.fits);
   EXPECT_EQ(prediction.reason, "context, libraries and other processes leave no memory");
 }
