@@ -26,10 +26,16 @@ class Categories {
     find_gradient_sizes();
     for (size_t block = 0; block < lives_.size(); ++block) {
       TraceBlock& facts = trace_.block_facts[block];
-      if (facts.category != kOther || facts.is_part) continue;
-      const Decision decision = decide(block);
+      if (facts.is_part || (facts.category != kOther && !is_kept_workspace(block))) continue;
+      const Decision decision =
+          facts.category == kOther ? decide(block) : Decision{kActivations, Rule::kOutlivesStep};
       facts.category = decision.category;
       facts.rule = decision.rule;
+    }
+    for (DeviceEvent& event : trace_.device_events) {
+      if (event.kind != DeviceEvent::Kind::kOutOfMemory || event.category != kOther) continue;
+      event.category = category_of_refused(event);
+      if (event.category != kOther) event.rule = Rule::kRefused;
     }
   }
 
@@ -83,6 +89,7 @@ class Categories {
     const size_t all = trace_.events.size();
     lives_.resize(static_cast<size_t>(trace_.blocks));
     freed_before_next_.resize(lives_.size());
+    is_freed_.resize(lives_.size());
     size_t allocated_last = lives_.size();
     for (size_t i = 0; i < all; ++i) {
       const TraceEvent& event = trace_.events[i];
@@ -92,6 +99,7 @@ class Categories {
         allocated_last = block;
       } else {
         if (i < stop_) lives_[block].end = i;
+        is_freed_[block] = true;
         freed_before_next_[block] = block == allocated_last;
       }
     }
@@ -113,8 +121,8 @@ class Categories {
     }
   }
 
-  const StackTraits& traits(size_t block) {
-    const int32_t stack = trace_.block_facts[block].stack;
+  const StackTraits& traits(size_t block) { return traits_of_stack(trace_.block_facts[block].stack); }
+  const StackTraits& traits_of_stack(int32_t stack) {
     const auto [at, added] = traits_.try_emplace(stack);
     if (added) at->second = traits_of(trace_.names[static_cast<size_t>(stack)]);
     return at->second;
@@ -146,6 +154,37 @@ class Categories {
     }
     return decide_forward(block);
   }
+
+  // A tracer says so of what no backward pass reads, but what outlives its step is kept by its graph.
+  bool is_kept_workspace(size_t block) const {
+    const Life& life = lives_[block];
+    const Moment from = moments_[life.begin];
+    return trace_.block_facts[block].category == kWorkspace && from.phase == StepPhase::kForward &&
+           from.step > 0 && outlives_step(life) && !(is_freed_[block] && from.step == last_step());
+  }
+
+  // A request that found no room has no life: what asked for it is all that is known.
+  MemoryCategory category_of_refused(const DeviceEvent& request) {
+    if (request.stack != 0) {
+      const MemoryCategory by_stack = category_of_stack(traits_of_stack(request.stack));
+      if (by_stack != kOther) return by_stack;
+    }
+    const auto position = static_cast<size_t>(request.position);
+    switch (moments_[position].phase) {
+      case StepPhase::kForward:
+        return follows_module({position, trace_.events.size()}) ? kActivations : kOther;
+      case StepPhase::kBackward:
+        return kGradients;
+      case StepPhase::kOptimizer:
+        return kOptimizerState;
+      case StepPhase::kSetup:
+      case StepPhase::kOther:
+        break;
+    }
+    return kOther;
+  }
+
+  int32_t last_step() const { return moments_[stop_ > 0 ? stop_ - 1 : 0].step; }
 
   // The weights have another size, so a library keeps it. They are known if the history begins with them.
   bool is_no_gradient(const Life& life) {
@@ -226,8 +265,7 @@ class Categories {
       return {kInputs, Rule::kBeforeModules};
     }
     if (!in_module && moments_[life.begin].phase == StepPhase::kOther) return {kOther, Rule::kOutsidePhases};
-    if (stays(life) && moments_[life.begin].step == moments_[stop_ > 0 ? stop_ - 1 : 0].step)
-      return {kActivations, Rule::kLiveAtEnd};
+    if (stays(life) && moments_[life.begin].step == last_step()) return {kActivations, Rule::kLiveAtEnd};
     return {kActivations, outlives_step(life) ? Rule::kOutlivesStep : Rule::kForwardTemporary};
   }
 
@@ -247,7 +285,7 @@ class Categories {
   Trace& trace_;
   std::vector<Moment> moments_;  // by event
   std::vector<Life> lives_;      // by block
-  std::vector<bool> freed_before_next_;
+  std::vector<bool> freed_before_next_, is_freed_;
   std::unordered_set<int64_t> gradient_sizes_, setup_sizes_;
   std::unordered_map<int32_t, StackTraits> traits_;
   std::map<std::pair<int32_t, int64_t>, int64_t> alike_before_;  // stack, bytes -> blocks before the history

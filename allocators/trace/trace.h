@@ -46,9 +46,10 @@ enum class CategoryRule : uint8_t {
   kWorkspaceFunction,
   kHandleKeeps,
   kStackAlone,
+  kRefused,
 };
 
-inline constexpr std::array<std::string_view, 21> kCategoryRuleTexts = {
+inline constexpr std::array<std::string_view, 22> kCategoryRuleTexts = {
     "",
     "live before the history begins",
     "allocated before the first step and kept",
@@ -70,6 +71,7 @@ inline constexpr std::array<std::string_view, 21> kCategoryRuleTexts = {
     "allocated by a function for workspaces",
     "live before the history begins, made once in a module's forward and kept: a library's",
     "by its stack alone, as the file has no history",
+    "refused: by what asked for it",
 };
 
 // More about a block; all of it may be unknown.
@@ -107,6 +109,7 @@ struct DeviceEvent {
   };
   Kind kind = Kind::kRetry;
   MemoryCategory category = MemoryCategory::kOther;
+  CategoryRule rule = CategoryRule::kNone;
   int32_t stream = 0, op = 0, tag = 0, source = 0, module = 0, stack = 0;
   int64_t position = 0;  // how many of Trace::events came before
   int64_t time_ns = 0;

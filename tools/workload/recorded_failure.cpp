@@ -62,7 +62,8 @@ Trace until_request(const Trace& trace, int64_t event, int64_t bytes, const Devi
   played.block_facts.push_back({.source = request.source,
                                 .module = request.module,
                                 .stack = request.stack,
-                                .category = request.category});
+                                .category = request.category,
+                                .rule = request.rule});
   played.peak_bytes = played.peak_event = 0;
   int64_t live = 0;
   for (size_t i = 0; i < played.events.size(); ++i) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/categorize.h"
+#include "allocators/trace/trace_builder.h"
 #include "runtime/base/bytes.h"
 #include "tests/allocators/trace/fake_training.h"
 
@@ -118,6 +120,44 @@ TEST(Categorize, LeavesWhatTheFileSays) {
     EXPECT_EQ(block.category, MemoryCategory::kInputs);
     EXPECT_EQ(block.rule, CategoryRule::kNone);
   }
+}
+
+// As of an evaluation that keeps the graphs of its losses: no backward pass reads them.
+TEST(Categorize, ARecordedWorkspaceThatOutlivesItsStepIsAnActivation) {
+  TraceBuilder builder("run.trace", "Headroom trace");
+  uint64_t next = 1;
+  for (int step = 1; step <= 3; ++step) {
+    builder.mark(step, StepPhase::kForward, 0);
+    builder.allocate(next++, 8 * kMiB, {.category = MemoryCategory::kWorkspace});
+    builder.allocate(next, kMiB, {.category = MemoryCategory::kWorkspace});
+    builder.free(next++);
+  }
+  Trace trace = builder.take();
+  categorize(trace);
+  EXPECT_EQ(categories(trace, 8 * kMiB), std::set{MemoryCategory::kActivations});
+  EXPECT_EQ(categories(trace, kMiB), std::set{MemoryCategory::kWorkspace});
+  EXPECT_EQ(trace.block_facts.front().rule, CategoryRule::kOutlivesStep);
+}
+
+TEST(Categorize, ARefusedRequestIsWhatAskedForIt) {
+  const auto refused = [](FakeTraining& training) {
+    const Trace trace = training.take();
+    EXPECT_EQ(trace.device_events.back().rule, CategoryRule::kRefused);
+    return trace.device_events.back().category;
+  };
+  FakeTraining in_layer, behind_layers, in_optimizer;
+  for (FakeTraining* training : {&in_layer, &behind_layers}) {
+    for (int i = 0; i < 3; ++i) training->step(8 * kMiB);
+    training->user(19, 2 * kMiB);
+    training->forward(8 * kMiB);
+  }
+  in_layer.fail_in_layer(64 * kMiB);
+  behind_layers.fail(64 * kMiB, behind_layers.in_loop(22));  // the loss
+  in_optimizer.forward(8 * kMiB);
+  in_optimizer.optimizer_fails();
+  EXPECT_EQ(refused(in_layer), MemoryCategory::kActivations);
+  EXPECT_EQ(refused(behind_layers), MemoryCategory::kActivations);
+  EXPECT_EQ(refused(in_optimizer), MemoryCategory::kOptimizerState);
 }
 
 TEST(Stack, TheLineIsTheUsersEvenBelowPackages) {
