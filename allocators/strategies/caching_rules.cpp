@@ -51,7 +51,7 @@ CachingRules caching_rules(const StrategyOptions& options) {
   if (const auto bytes = options.bytes("max_split")) {
     // PyTorch's own bound: segments of 20 MiB are meant to be cut.
     if (*bytes < CachingRules{}.large_segment_bytes) {
-      throw InvalidArgument(fmt::format("max_split of {}: it must be at least {}", *bytes,
+      throw InvalidArgument(fmt::format("max_split of {}: it must be at least {}", format_bytes(*bytes),
                                         format_bytes(CachingRules{}.large_segment_bytes)));
     }
     rules.max_split_bytes = *bytes;
@@ -61,7 +61,7 @@ CachingRules caching_rules(const StrategyOptions& options) {
   rules.large_segment_bytes = options.bytes("large_segment").value_or(rules.large_segment_bytes);
   if (rules.large_segment_bytes < kMinLargeBytes || rules.large_segment_bytes % kRoundLargeBytes != 0) {
     throw InvalidArgument(fmt::format("large_segment of {}: it must be a multiple of {} and at least {}",
-                                      rules.large_segment_bytes, format_bytes(kRoundLargeBytes),
+                                      format_bytes(rules.large_segment_bytes), format_bytes(kRoundLargeBytes),
                                       format_bytes(kMinLargeBytes)));
   }
   rules.gc_share = options.share("gc").value_or(rules.gc_share);

@@ -76,11 +76,13 @@ std::optional<int64_t> StrategyOptions::count(std::string_view key, int64_t low,
   return number;
 }
 
-double parse_share(std::string_view text, std::string_view what) {
+double parse_share(std::string_view text, std::string_view what, bool may_be_all) {
   double share = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
-  if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1)) {
-    throw InvalidArgument(fmt::format("{} is '{}': it must be a number above 0 and at most 1", what, text));
+  if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1) ||
+      (share == 1 && !may_be_all)) {
+    throw InvalidArgument(fmt::format("{} is '{}': it must be a number above 0 and {} 1", what, text,
+                                      may_be_all ? "at most" : "below"));
   }
   return share;
 }

@@ -43,7 +43,7 @@ class StrategyOptions {
   std::vector<std::pair<std::string, std::string>> given_;
 };
 
-// A share in (0, 1] from text such as "0.8". Throws InvalidArgument with `what` it is.
-double parse_share(std::string_view text, std::string_view what);
+// A share in (0, 1], or (0, 1), from text such as "0.8". Throws InvalidArgument with `what` it is.
+double parse_share(std::string_view text, std::string_view what, bool may_be_all = true);
 
 }  // namespace headroom

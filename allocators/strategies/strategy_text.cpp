@@ -127,6 +127,16 @@ std::pair<std::string_view, std::optional<std::string_view>> split_option(std::s
   return {text, {}};
 }
 
+// What stands in PYTORCH_CUDA_ALLOC_CONF is no strategy by itself.
+void require_no_torch_setting(std::string_view name, std::string_view text) {
+  for (const TorchSetting& setting : torch_settings()) {
+    if (setting.key != name) continue;
+    throw InvalidArgument(
+        fmt::format("strategy: {} is a setting of PyTorch's allocator; did you mean '{},{}'?", name,
+                    kTorchStrategy, text));
+  }
+}
+
 // NAME[=VALUE][:KEY=VALUE,...]
 StrategySettings parse_base(std::string_view text) {
   const auto [head, options] = split(text, ':');
@@ -138,6 +148,7 @@ StrategySettings parse_base(std::string_view text) {
     settings.name = name;
     settings.plugin_path = value;
   } else {
+    require_no_torch_setting(name, text);
     settings.name = find_strategy(name).name;
     if (!value.empty()) settings.limit_bytes = parse_bytes(value, settings.name);
   }

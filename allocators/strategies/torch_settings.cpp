@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allocators/strategies/caching_rules.h"
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
 
@@ -18,14 +19,14 @@ namespace {
 
 constexpr std::string_view kNative = "native", kAsync = "cudaMallocAsync";
 
-// The value of a whole number of MiB as a size.
-std::string mebibytes(std::string_view text, std::string_view key) {
+// The value of a whole number of MiB, `least` or more, as a size.
+std::string mebibytes(std::string_view text, std::string_view key, int64_t least = 1) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   constexpr int64_t kMost = int64_t{1} << 30;
-  if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > kMost) {
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > kMost) {
     throw InvalidArgument(
-        fmt::format("{} is '{}': it must be a whole number of MiB from 1 to {}", key, text, kMost));
+        fmt::format("{} is '{}': it must be a whole number of MiB from {} to {}", key, text, least, kMost));
   }
   return fmt::format("{}MiB", number);
 }
@@ -51,7 +52,9 @@ constexpr TorchSetting kSettings[] = {
      }},
     {"max_split_size_mb", "MIB",
      [](std::string_view value, StrategySettings& settings) {
-       settings.options.add("max_split", mebibytes(value, "max_split_size_mb"));
+       // PyTorch's own bound, see caching_rules().
+       constexpr int64_t kLeast = CachingRules{}.large_segment_bytes / kMiB;
+       settings.options.add("max_split", mebibytes(value, "max_split_size_mb", kLeast));
      }},
     {"max_non_split_rounding_mb", "MIB",
      [](std::string_view value, StrategySettings& settings) {
@@ -70,9 +73,7 @@ constexpr TorchSetting kSettings[] = {
      }},
     {"garbage_collection_threshold", "SHARE",
      [](std::string_view value, StrategySettings& settings) {
-       if (parse_share(value, "garbage_collection_threshold") >= 1)
-         throw InvalidArgument(
-             fmt::format("garbage_collection_threshold is '{}': it must be below 1", value));
+       parse_share(value, "garbage_collection_threshold", false);
        settings.options.add("gc", value);
      }},
     {"per_process_memory_fraction", "SHARE",

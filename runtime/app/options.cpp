@@ -11,6 +11,7 @@
 #include "allocators/strategies/torch_settings.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -64,7 +65,6 @@ bool is_known_by_total(const RuntimeOptions& options) {
   return options.device == kSimulated && options.device_memory_bytes;
 }
 
-}  // namespace
 void require_more_than_context(const RuntimeOptions& options) {
   if (!options.device_memory_bytes) return;
   const std::optional<DeviceProfile> profile = simulated_profile(options);
@@ -75,6 +75,7 @@ void require_more_than_context(const RuntimeOptions& options) {
                   profile->total_bytes < kMiB ? "; a number without a unit is bytes: write 24GiB" : ""));
 }
 
+}  // namespace
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names = {"cpu", std::string(kSimulated)};
@@ -132,7 +133,11 @@ StrategySettings RuntimeOptions::strategy_settings() const {
 void add_device_options(OptionSet& set, RuntimeOptions& options) {
   set.begin_group("Device");
   set.add_choice("device", "Where to compute", &options.device, device_names(), [](const std::string& name) {
-    return cuda_ordinal(name).has_value() || is_gpu_of_profile(name);
+    if (cuda_ordinal(name) || is_gpu_of_profile(name)) return true;
+    if (const std::string cards = card_suggestion(name); !cards.empty()) {
+      throw InvalidArgument(fmt::format("--device: unknown value '{}'{}", printable(name, 200), cards));
+    }
+    return false;
   });
   set.add_bytes("device-memory", "Total memory of the GPU; on a real GPU a ballast takes the rest",
                 &options.device_memory_bytes);
@@ -145,12 +150,12 @@ void add_device_options(OptionSet& set, RuntimeOptions& options) {
                &options.visible_devices);
   set.add_text("virtual-devices", "Split a GPU into devices with these limits, such as 0:1024MiB,1024MiB",
                &options.virtual_devices);
+  set.add_check([&options] { require_more_than_context(options); });
   set.add_integer("gpus", "GPUs of the simulated machine; 0: as in its profile", &options.gpus, 0, kMaxGpus);
   set.begin_group();
 }
 
 void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
-  set.add_check([&options] { require_more_than_context(options); });
   add_device_options(set, options);
   set.begin_group("Memory");
   if (strategies != nullptr) {
@@ -239,12 +244,12 @@ RuntimeOptions with_named_profile(RuntimeOptions options) {
   if (profile.others_bytes != find_profile(profile.name).others_bytes) {
     options.others_bytes = profile.others_bytes;
   }
+  options.device = fmt::format("{}:{}", kSimulated, profile.name);
   return options;
 }
 
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
   const std::optional<SimulatedName> name = parse_simulated(options.device);
-  options.device = fmt::format("{}:{}", kSimulated, profile.name);
   if (!name) return std::nullopt;
   DeviceProfile profile = find_profile(name->profile);
   if (is_known_by_total(options)) {

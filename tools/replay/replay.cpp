@@ -58,8 +58,8 @@ struct ReplayRow {
 
 DeviceProfile profile_of(const RuntimeOptions& options) {
   if (std::optional<DeviceProfile> profile = simulated_profile(options)) return *std::move(profile);
-  throw InvalidArgument(
-      fmt::format("--device {}: a replay runs on a simulated GPU, such as rtx-3090", options.device));
+  throw InvalidArgument(fmt::format("--device {}: a replay runs on a simulated GPU, such as rtx-3090{}",
+                                    options.device, card_suggestion(options.device)));
 }
 
 double ratio(int64_t bytes, int64_t of_bytes) {

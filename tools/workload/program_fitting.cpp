@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/text.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/recorded_setup.h"
 
@@ -82,7 +83,10 @@ class Search {
     trial.lacks_margin = whole.fits;
     trial.reason = whole.reason;
     if (whole.failed_event.value_or(0) > 0) {
-      trial.failed_at = event_text(trace, trace.events[static_cast<size_t>(*whole.failed_event - 1)]);
+      // The reason names op and line.
+      const TraceEvent& failed = trace.events[static_cast<size_t>(*whole.failed_event - 1)];
+      const int32_t module = trace.block_facts[static_cast<size_t>(failed.block)].module;
+      trial.failed_in = printable(trace.names[static_cast<size_t>(module)]);
     }
   }
 
@@ -98,7 +102,7 @@ class Search {
 std::string reason_of(const TracedBatch& trial, int64_t margin_bytes) {
   if (trial.lacks_margin) return lacks_margin_text(fmt::format("batch {}", trial.batch), margin_bytes);
   return fmt::format("batch {}: {}{}", trial.batch, trial.reason,
-                     trial.failed_at.empty() ? "" : ", " + trial.failed_at);
+                     trial.failed_in.empty() ? "" : ", in " + trial.failed_in);
 }
 
 }  // namespace

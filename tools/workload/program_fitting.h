@@ -20,7 +20,7 @@ struct TracedBatch {
   TracePrediction prediction;  // on the device less the margin
   bool lacks_margin = false;   // it runs on the device, but leaves less than the margin
   std::string reason;          // why it does not fit, without the margin where that is not the reason
-  std::string failed_at;       // the allocation without room
+  std::string failed_in;       // the module of the allocation without room
   int64_t growing_bytes = 0;   // the most of activations and inputs that is live
 };
 

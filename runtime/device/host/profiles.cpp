@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "runtime/base/bytes.h"
@@ -263,6 +266,32 @@ const DeviceProfile& find_profile(std::string_view name) {
   }
   throw InvalidArgument(
       fmt::format("unknown device profile '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+std::string card_suggestion(std::string_view text) {
+  const auto plain = [](std::string_view name) {
+    std::string letters;
+    for (const char c : name) {
+      if (std::isalnum(static_cast<unsigned char>(c)) == 0) continue;
+      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return letters;
+  };
+  const std::string wanted = plain(text);
+  constexpr size_t kLeast = 2;  // "t4"
+  constexpr int kMost = 3;      // what more cards share is no name
+  std::string cards;
+  int count = 0;
+  for (const DeviceProfile& profile : profiles()) {
+    if (profile.gpus > 1 || profile.others_bytes > 0 || wanted.size() < kLeast) continue;
+    const std::string name = plain(profile.name), model = plain(profile.model);
+    const bool is_meant = name.starts_with(wanted) || name.ends_with(wanted) || model.starts_with(wanted) ||
+                          model.ends_with(wanted);
+    if (is_meant && ++count <= kMost) {
+      cards += fmt::format("{}'{}'", cards.empty() ? "" : " or ", profile.name);
+    }
+  }
+  return count == 0 || count > kMost ? "" : fmt::format("; did you mean {}?", cards);
 }
 
 const DeviceProfile& nearest_profile(int64_t total_bytes) {

@@ -81,6 +81,10 @@ double link_gb_per_s(const DeviceProfile& profile);
 // The profile of that name. Throws InvalidArgument listing the known ones, with the nearest as a suggestion.
 const DeviceProfile& find_profile(std::string_view name);
 
+// "; did you mean 'rtx-3090'?" for another spelling of a single card's name or model, such as "RTX 3090" or
+// "3090"; of several such cards it names all. Empty for any other text.
+std::string card_suggestion(std::string_view text);
+
 // A profile for a device of which only the total is known: that of the default machine if the total is its,
 // else of the single card, in use by nobody, whose total is nearest by ratio. The total is not changed.
 const DeviceProfile& nearest_profile(int64_t total_bytes);

@@ -4,6 +4,7 @@
 
 #include "allocators/strategies/caching_rules.h"
 #include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {
@@ -127,14 +128,28 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"pytorch,expandable_segments:true", "must be True or False"},
         BadText{"pytorch,expandable_segments", "expandable_segments:True|False"},
         BadText{"pytorch,max_split_size_mb:128MiB", "whole number of MiB"},
-        BadText{"pytorch,max_split_size_mb:8", "must be at least 20.00 MiB"},
+        BadText{"pytorch,max_split_size_mb:10",
+                "max_split_size_mb is '10': it must be a whole number of MiB from 20"},
+        BadText{"backend:cudaMallocAsync", "did you mean 'pytorch,backend:cudaMallocAsync'?"},
+        BadText{"expandable_segments:True", "did you mean 'pytorch,expandable_segments:True'?"},
         BadText{"pytorch,backend:cuda", "native or cudaMallocAsync"},
         BadText{"pytorch,roundup_power2_divisions:3", "power of two"},
         BadText{"pytorch,roundup_power2_divisions:0", "powers of two"},
-        BadText{"pytorch,garbage_collection_threshold:2", "at most 1"},
-        BadText{"pytorch,garbage_collection_threshold:1", "must be below 1"},
+        BadText{"pytorch,garbage_collection_threshold:1.5", "it must be a number above 0 and below 1"},
+        BadText{"pytorch,garbage_collection_threshold:1.0", "it must be a number above 0 and below 1"},
         BadText{"pytorch,large_segment_size_mb:8", "at least 10.00 MiB"},
         BadText{"pytorch:expandable_segments=True", "did you mean 'expandable_segments'?"}));
+
+TEST(CachingRules, ARefusalNamesSizesInTheirUnits) {
+  StrategyOptions options;
+  options.add("max_split", "10MiB");
+  try {
+    caching_rules(options);
+    FAIL() << "10 MiB are too little";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "max_split of 10.00 MiB: it must be at least 20.00 MiB");
+  }
+}
 
 constexpr StrategyOption kSome[] = {{"max_split", "SIZE", "none", ""}, {"gc", "SHARE", "none", ""}};
 

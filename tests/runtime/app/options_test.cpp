@@ -268,6 +268,15 @@ TEST(SimulatedProfile, OfATotalAloneHasTheContextOfTheNearestCardAndNoOtherProce
   EXPECT_EQ(simulated_profile(named)->context_bytes, card.context_bytes);
 }
 
+TEST_F(OptionsTest, ACardByAnotherSpellingIsSuggested) {
+  for (const char* name : {"3090", "RTX 3090", "rtx3090", "GeForce RTX 3090", "NVIDIA GeForce RTX 3090"}) {
+    EXPECT_NE(refusal({"--device", name}).find("did you mean 'rtx-3090'?"), std::string::npos) << name;
+  }
+  EXPECT_NE(refusal({"--device", "A100"}).find("did you mean 'a100-40gb' or 'a100-80gb'?"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--device", "gpu"}).find("known: cpu, "), std::string::npos);
+}
+
 TEST_F(OptionsTest, ADeviceThatTheContextTakesIsRefusedInOneLine) {
   EXPECT_EQ(refusal({"--device-memory", "24", "--device", "sim"}),
             "device-memory of 24 B: the context alone takes 100.00 MiB; a number without a unit is bytes: "

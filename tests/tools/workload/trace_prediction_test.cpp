@@ -327,6 +327,11 @@ TEST(ProgramFit, TheBatchFitsAndTheNextDoesNot) {
     EXPECT_TRUE(TracePredictor(training(6, found.batch), setup).fits(64 * kMiB));
     EXPECT_FALSE(TracePredictor(training(6, found.batch + 1), setup).fits(64 * kMiB));
     EXPECT_NE(found.stopped_by.find("batch " + std::to_string(found.batch + 1)), std::string::npos);
+    const size_t line = found.stopped_by.find(" at model.py:12");
+    if (line != std::string::npos) {
+      EXPECT_EQ(found.stopped_by.find("model.py:12", line + 5), std::string::npos) << found.stopped_by;
+      EXPECT_NE(found.stopped_by.find("), in layers."), std::string::npos) << found.stopped_by;
+    }
     EXPECT_LE(traced, 5);
   }
 }
