@@ -180,5 +180,69 @@ TEST(SolveCommand, AProgramThatCannotBeTracedIsOneLine) {
   EXPECT_NE(odd.errors.find("is not understood"), std::string::npos) << odd.errors;
 }
 
+// What a program of this project is solved with, where no Python is asked.
+Outcome headroom(const ScratchFolder& folder, const std::string& arguments) {
+  return run_shell(folder, HEADROOM_COMMAND " " + arguments);
+}
+
+TEST(SolveCommand, ABudgetThatTheContextAloneTookOnceIsKept) {
+  const ScratchFolder folder;
+  const std::string budget = "--net mlp --batch 8 --device h200 --memory 527MiB";
+  EXPECT_EQ(headroom(folder, "solve --points 0 " + budget).code, 0);
+  EXPECT_EQ(headroom(folder, "run --steps 1 " + budget).code, 0);
+}
+
+TEST(SolveCommand, TriesNumbersOfPartsThatDivideAnOddBatch) {
+  const ScratchFolder folder;
+  const Outcome outcome =
+      headroom(folder, "solve --net residual --batch 493 --memory 467MiB --points 0 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["parts"], 17) << "493 is 17 x 29";
+}
+
+TEST(SolveCommand, NamesTheLeastWhereTheDeviceHasLess) {
+  const ScratchFolder folder;
+  const Outcome outcome =
+      headroom(folder, "solve --net residual --batch 4099 --memory 600MiB --split-batch never --points 0");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.out.find("the least that is enough is more than the device has free: "),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("\nnext: headroom fit --net residual"), std::string::npos) << outcome.out;
+}
+
+TEST(SolveCommand, TheNextCommandRunsThePlanThatWasSolved) {
+  const ScratchFolder folder;
+  const std::string arguments = "--net mnist --batch 256 --device rtx-3060 --plan dynamic --memory 150MiB";
+  const nlohmann::json solved =
+      nlohmann::json::parse(headroom(folder, "solve --points 0 --json " + arguments).out);
+  const Outcome shown = headroom(folder, "solve --points 0 " + arguments);
+  const std::string next = "\nnext: headroom ";
+  const size_t at = shown.out.find(next);
+  ASSERT_NE(at, std::string::npos) << shown.out;
+  const std::string words =
+      shown.out.substr(at + next.size(), shown.out.find('\n', at + 1) - at - next.size());
+  const nlohmann::json ran = nlohmann::json::parse(headroom(folder, words + " --json").out);
+  EXPECT_EQ(ran["planned_process_bytes"], solved["process_bytes"]) << words;
+  EXPECT_EQ(ran["repeated_nodes"], solved["repeated_nodes"]) << words;
+}
+
+TEST(SolveCommand, ARefusedRunIsAnObjectWhereJsonIsAskedFor) {
+  const ScratchFolder folder;
+  const Outcome outcome = headroom(folder, "run --net mlp --memory 10MiB --json");
+  EXPECT_EQ(outcome.code, 3);
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["outcome"], "out_of_memory");
+  EXPECT_NE(json["error"].get<std::string>().find("the least that is enough"), std::string::npos);
+}
+
+TEST(SolveCommand, OptionsOfABudgetWithoutOneGetANote) {
+  const ScratchFolder folder;
+  const Outcome outcome = headroom(folder, "predict --net mlp --split-batch cheaper --host-memory 1GiB");
+  EXPECT_EQ(outcome.errors,
+            "note: --split-batch does nothing without --memory\n"
+            "note: --host-memory does nothing without --memory\n");
+}
+
 }  // namespace
 }  // namespace headroom

@@ -81,6 +81,7 @@ std::vector<ReportRow> rows_at_peak(const History& history) {
              .tensor = history.tensor(block),
              .source = history.source(block),
              .module = trace.names[static_cast<size_t>(facts.module)],
+             .largest_tensor = {},
              .category = facts.category,
              .rule = facts.rule,
              .blocks = 1};

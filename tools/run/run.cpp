@@ -13,7 +13,6 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
-#include "runtime/predict/memory_solution.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
@@ -95,20 +94,6 @@ std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemor
                       to_words(with_change(options, *change), OptionSet::Words::kChanged));
 }
 
-// A program that is refused for its budget is a result, too, for those who read JSON.
-Measurement measure_or_refuse(const WorkloadOptions& options, bool json) {
-  try {
-    return measure(options);
-  } catch (const MemoryTooSmall& error) {
-    if (!json) throw;
-    Measurement refused;
-    refused.outcome = RunOutcome::kOutOfMemory;
-    refused.error = error.what();
-    refused.memory = error.facts();
-    return refused;
-  }
-}
-
 }  // namespace
 
 int run_run(int argc, char** argv) {
@@ -139,7 +124,7 @@ int run_run(int argc, char** argv) {
     if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
     record_program(options.runtime, options.model.is_given() ? "model" : "net",
                    options.model.is_given() ? options.model.path : options.net, options.step.batch);
-    result = measure_or_refuse(options, json);
+    result = json ? measure_or_refuse(options) : measure(options);
     report = explain_failure(options, result);
   } else {
     require_one_device(options);

@@ -189,6 +189,18 @@ Measurement measure(const WorkloadOptions& options) {
   return result;
 }
 
+Measurement measure_or_refuse(const WorkloadOptions& options) {
+  try {
+    return measure(options);
+  } catch (const MemoryTooSmall& error) {
+    Measurement refused;
+    refused.outcome = RunOutcome::kOutOfMemory;
+    refused.error = error.what();
+    refused.memory = error.facts();
+    return refused;
+  }
+}
+
 Measurement measure(const Trace& trace, const RuntimeOptions& asked, int64_t steps) {
   RuntimeOptions options = asked;
   if (const auto profile = simulated_profile(options)) options.context_bytes = profile->context_bytes;

@@ -32,6 +32,8 @@ struct Measurement : RunResult {
 // Runs the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
 // library failures end in the result. Throws InvalidArgument for bad options.
 Measurement measure(const WorkloadOptions& options);
+// The same; a program that is refused for its budget (MemoryTooSmall) is a result, too.
+Measurement measure_or_refuse(const WorkloadOptions& options);
 
 // Plays the trace `steps` times with the strategy of the options, on their device. It calls no library: with
 // libraries_first they take their memory all the same. On a simulated GPU the context is that of the traced
