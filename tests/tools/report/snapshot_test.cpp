@@ -81,7 +81,7 @@ TEST(Snapshot, SharedSnapshotsHaveTheVerdictsOfTheirPrograms) {
       "Out of memory in step 4, forward at snap.py:7 (models.py:29): 1.54 GiB (1.53 GiB requested) for "
       "aten::mm in "
       "transformers/models/gpt2/modeling_gpt2.py:697; the batch was doubled since step 3: activations grew "
-      "from 4.73 GiB to 9.46 GiB.");
+      "from 4.73 GiB to 9.46 GiB, with the refused request.");
   ASSERT_EQ(oom.findings.size(), 1u);
   EXPECT_EQ(oom.findings[0].cause, Cause::kGrowingBatch);
   const Verdict leak = verdict_of("resnet50_leak.pickle.gz");
