@@ -34,7 +34,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
-#include "runtime/predict/solve_program.h"
+#include "runtime/predict/keep_to_memory.h"
 
 namespace headroom {
 namespace {

@@ -59,6 +59,17 @@ int64_t enough_total(std::span<const DevicePeak> devices, const RunSetup& setup,
 
 }  // namespace
 
+Program with_graph(const Program& program, std::shared_ptr<const Graph> graph) {
+  Program result = program;
+  for (Targets& targets : result.targets) {
+    for (std::vector<Value>* values : {&targets.fetches, &targets.updated}) {
+      for (Value& value : *values) value.graph = const_cast<Graph*>(graph.get());
+    }
+  }
+  result.graph = std::move(graph);
+  return result;
+}
+
 std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
   std::vector<int64_t> bytes;
   for (const Node& node : graph.nodes()) {

@@ -30,6 +30,9 @@ struct Program {
   std::function<std::shared_ptr<const Graph>(int64_t parts)> part = {};
 };
 
+// The same program of a graph whose nodes and values have the same ids.
+Program with_graph(const Program& program, std::shared_ptr<const Graph> graph);
+
 // The workspaces of the kernels of the CPU and of simulated GPUs, by node, as make_plan takes them.
 std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph);
 

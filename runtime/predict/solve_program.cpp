@@ -20,17 +20,6 @@ constexpr double kReachedFlops = 0.6, kReachedTraffic = 0.85, kLaunchUs = 2;
 // Likewise an empty copy between host and device.
 constexpr double kCopyUs = 5;
 
-Program with_graph(const Program& program, std::shared_ptr<const Graph> graph) {
-  Program result = program;
-  for (Targets& targets : result.targets) {
-    for (std::vector<Value>* values : {&targets.fetches, &targets.updated}) {
-      for (Value& value : *values) value.graph = const_cast<Graph*>(graph.get());
-    }
-  }
-  result.graph = std::move(graph);
-  return result;
-}
-
 Program with_schedule(const Program& program, const NodeSchedule& schedule) {
   return with_graph(program, rewritten(*program.graph, schedule));
 }
@@ -337,13 +326,14 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
   return refused(memory_bytes, std::move(solution), allowed);
 }
 
+NodeCostsOf ProgramSolver::known_costs() const {
+  return [this](const Graph& graph) { return &graph == program_.graph.get() ? costs_ : costs_of_(graph); };
+}
+
 int64_t ProgramSolver::least_on_larger_device() const {
   RunSetup larger = setup_;
   larger.device.total_bytes = kEnough;
-  const auto known_costs_of = [this](const Graph& graph) {
-    return &graph == program_.graph.get() ? costs_ : costs_of_(graph);
-  };
-  return ProgramSolver(program_, std::move(larger), known_costs_of, replicas_)
+  return ProgramSolver(program_, std::move(larger), known_costs(), replicas_)
       .solve_least()
       .least_memory_bytes;
 }
@@ -432,10 +422,7 @@ const ProgramSolver& ProgramSolver::without_host() const {
   if (!without_host_) {
     RunSetup setup = setup_;
     setup.options.host_memory_bytes = 0;
-    const auto known_costs_of = [this](const Graph& graph) {
-      return &graph == program_.graph.get() ? costs_ : costs_of_(graph);
-    };
-    without_host_ = std::make_unique<ProgramSolver>(program_, std::move(setup), known_costs_of, replicas_);
+    without_host_ = std::make_unique<ProgramSolver>(program_, std::move(setup), known_costs(), replicas_);
     without_host_->step_.take_over(step_);
   }
   return *without_host_;
@@ -475,40 +462,6 @@ const ProgramSolver::Least& ProgramSolver::least() const {
   solution.least_memory_bytes = limit.value_or(0);
   least_ = Least{index, std::move(solution)};
   return *least_;
-}
-
-std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options) {
-  if (!options.memory_bytes) return programs;
-  const RunSetup setup = setup_of(options);
-  const Graph* before = nullptr;
-  for (size_t rank = 0; rank < programs.size(); ++rank) {
-    const Graph* const graph = programs[rank].graph.get();
-    if (rank > 0 && graph == before) {
-      programs[rank] = programs[rank - 1];
-      continue;
-    }
-    before = graph;
-    auto solution = std::make_shared<const MemorySolution>(
-        ProgramSolver(programs[rank], setup, {}, static_cast<int>(programs.size()))
-            .solve(*options.memory_bytes));
-    std::shared_ptr<Graph> rewritten_graph = programs[rank].graph->copy();
-    apply(*solution, *rewritten_graph, programs[rank].targets);
-    programs[rank] = with_graph(programs[rank], std::move(rewritten_graph));
-    programs[rank].memory = std::move(solution);
-  }
-  return programs;
-}
-
-std::optional<MemoryTooSmall> why_not_kept(const std::vector<Program>& programs) {
-  for (const Program& program : programs) {
-    if (program.memory == nullptr || program.memory->keeps) continue;
-    return MemoryTooSmall(program.memory->memory_bytes, program.memory->least_memory_bytes);
-  }
-  return std::nullopt;
-}
-
-void require_kept(const std::vector<Program>& programs) {
-  if (const std::optional<MemoryTooSmall> refusal = why_not_kept(programs)) throw MemoryTooSmall(*refusal);
 }
 
 }  // namespace headroom

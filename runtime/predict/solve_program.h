@@ -77,6 +77,8 @@ class ProgramSolver {
     std::unique_ptr<ProgramSolver> solver;  // once it was asked for
   };
 
+  // Those of the program are not worked out again.
+  NodeCostsOf known_costs() const;
   MemorySolution find(int64_t memory_bytes, SplitBatch allowed) const;
   // Of a budget that is not kept, where `least` names the least that is.
   MemorySolution refused(int64_t memory_bytes, MemorySolution least, SplitBatch allowed) const;
@@ -135,14 +137,5 @@ class ProgramSolver {
   int64_t bytes_without_ = 0;
   double us_without_ = 0;
 };
-
-// The programs with their graphs rewritten for the memory of the options, if these name one, whether it is
-// kept or not; Program::memory says. Replicas of one graph share it.
-std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options);
-
-// Why one of the programs cannot keep to its budget, with the least that it can keep to; nothing when all do.
-std::optional<MemoryTooSmall> why_not_kept(const std::vector<Program>& programs);
-// Throws it.
-void require_kept(const std::vector<Program>& programs);
 
 }  // namespace headroom

@@ -11,6 +11,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/predict/keep_to_memory.h"
 #include "runtime/session/link_timer.h"
 #include "runtime/session/node_timer.h"
 

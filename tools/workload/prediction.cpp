@@ -12,6 +12,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/table.h"
 #include "runtime/graph/categories.h"
+#include "runtime/predict/keep_to_memory.h"
 #include "runtime/session/variables.h"
 #include "tools/workload/search.h"
 

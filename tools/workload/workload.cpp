@@ -11,7 +11,7 @@
 #include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
-#include "runtime/predict/solve_program.h"
+#include "runtime/predict/keep_to_memory.h"
 #include "tools/workload/workload_step.h"
 
 namespace headroom {

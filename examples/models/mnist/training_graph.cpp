@@ -9,7 +9,7 @@
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
-#include "runtime/predict/solve_program.h"
+#include "runtime/predict/keep_to_memory.h"
 
 namespace headroom {
 namespace {
