@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/sums.h"
+#include "kernels/normal_code.h"
 
 namespace headroom::cpu {
 namespace {
@@ -66,8 +67,70 @@ void gather_statistics(const float* x, Matrix matrix, double* sums, float* mean,
   for (int64_t c = 0; c < channels; ++c) variance[c] = static_cast<float>(sums[c] * share);
 }
 
+// The codes of x's normalised values. Leaves their factor in `inverse` (C).
+void compress(const float* x, const float* mean, const float* variance, float epsilon, Matrix matrix,
+              float* inverse, uint8_t* codes) {
+  const int64_t channels = matrix.channels;
+  for (int64_t c = 0; c < channels; ++c) inverse[c] = 1 / std::sqrt(variance[c] + epsilon);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const float* values = x + row * channels;
+    uint8_t* to = codes + row * channels;
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) to[c] = code_of_normal((values[c] - mean[c]) * inverse[c]);
+  }
+}
+
 int64_t scratch_bytes(Matrix matrix, size_t bytes_per_channel) {
   return matrix.channels * static_cast<int64_t>(bytes_per_channel);
+}
+
+// A bit for each of y, eight to a byte: 0 where it is not more than 0.
+void mark(const float* y, Matrix matrix, uint8_t* marks) {
+  for (int64_t byte = 0; byte < matrix.rows * matrix.channels / 8; ++byte) {
+    unsigned bits = 0;
+    for (int bit = 0; bit < 8; ++bit) bits |= (y[8 * byte + bit] <= 0 ? 0u : 1u) << bit;
+    marks[byte] = static_cast<uint8_t>(bits);
+  }
+}
+
+// What the rows of x are read with: x as it is, or the codes of its normalised values.
+struct Normals {
+  const float* x;
+  const uint8_t* codes;  // null: x
+  const float* mean;
+  int64_t channels;
+  float *centre, *unit, *decoded;  // C each: scratch
+
+  void start(const float* inverse) const {
+    for (int64_t c = 0; c < channels; ++c) {
+      centre[c] = codes == nullptr ? mean[c] : 0;
+      unit[c] = codes == nullptr ? inverse[c] : 1;
+    }
+  }
+  // (row - centre) unit are the normalised values.
+  const float* row(int64_t at) const {
+    if (codes == nullptr) return x + at * channels;
+    for (int64_t c = 0; c < channels; ++c) decoded[c] = normal_of_code(codes[at * channels + c]);
+    return decoded;
+  }
+};
+
+// norm(x), or relu of that, from the codes of its normalised values.
+std::unique_ptr<Kernel> make_restore(const BatchNormApply& op, Matrix matrix) {
+  return function_kernel(
+      [=](const Call& call) {
+        const int64_t channels = matrix.channels;
+        float *nothing = call.scratch<float>(), *decoded = nothing + channels;
+        std::fill_n(nothing, channels, 0.0f);
+        for (int64_t row = 0; row < matrix.rows; ++row) {
+          const int64_t at = row * channels;
+          const uint8_t* codes = call.in<uint8_t>(0) + at;
+          for (int64_t c = 0; c < channels; ++c) decoded[c] = normal_of_code(codes[c]);
+          normalise_row(decoded, nothing, call.in(1), call.in(2), nullptr, op.relu, channels,
+                        call.out() + at);
+        }
+      },
+      scratch_bytes(matrix, 2 * sizeof(float)));
 }
 
 }  // namespace
@@ -101,64 +164,75 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
   return function_kernel(
       [=](const Call& call) {
         const int64_t channels = matrix.channels;
-        const float *dy = call.in(0), *x = call.in(1), *gamma = call.in(2), *mean = call.in(3);
-        const float* variance = call.in(4);
+        const float *dy = call.in(0), *gamma = call.in(2), *variance = call.in(4);
         float *dx = call.out(0), *dgamma = call.out(1), *dbeta = call.out(2);
         double* dy_sums = call.scratch<double>();
         double* product_sums = dy_sums + channels;
         float *inverse = reinterpret_cast<float*>(product_sums + channels), *masked = inverse + channels;
-        float *scale = masked + channels, *again = scale + channels;
+        float *scale = masked + channels, *again = scale + channels, *centre = again + channels;
+        float* scale_of_result = centre + 3 * channels;  // with the bits of BatchNormApply
+        const Normals normals{op.compressed ? nullptr : call.in(1),
+                              op.compressed ? call.in<uint8_t>(1) : nullptr,
+                              call.in(3),
+                              channels,
+                              centre,
+                              centre + channels,
+                              centre + 2 * channels};
+        for (int64_t c = 0; c < channels; ++c) inverse[c] = 1 / std::sqrt(variance[c] + op.epsilon);
+        normals.start(inverse);
+        for (int64_t c = 0; c < channels; ++c) scale[c] = op.compressed ? gamma[c] : gamma[c] * inverse[c];
+        if (op.again && !op.compressed) compute_scale(gamma, variance, op.epsilon, channels, scale_of_result);
+        if (op.again && op.compressed) std::copy_n(gamma, channels, scale_of_result);
+        const float* unit = normals.unit;
         float* given = op.again ? call.out(3) : nullptr;  // null, too, if nobody reads it
         // What arrives at the norm in a row.
-        const auto arriving = [&](int64_t row) {
-          const float *dy_row = dy + row * channels, *x_row = x + row * channels;
+        const auto arriving = [&](int64_t row, const float* x_row) {
+          const float* dy_row = dy + row * channels;
           if (!op.relu) return dy_row;
           const float *y = call.in(5) + (op.residual ? row * channels : 0), *beta = call.in(5);
           const float* added = call.inputs.size() > 6 ? call.in(6) + row * channels : nullptr;
           float* to = op.residual ? call.out(3) + row * channels : masked;
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
-            const float result =
-                op.residual ? y[c] : (x_row[c] - mean[c]) * (gamma[c] * inverse[c]) + beta[c];
+            const float result = op.residual ? y[c] : (x_row[c] - centre[c]) * scale[c] + beta[c];
             to[c] = result <= 0 ? 0 : added == nullptr ? dy_row[c] : dy_row[c] + added[c];
           }
           return static_cast<const float*>(to);
         };
         std::fill_n(dy_sums, 2 * channels, 0.0);
-        for (int64_t c = 0; c < channels; ++c) inverse[c] = 1 / std::sqrt(variance[c] + op.epsilon);
         for (int64_t row = 0; row < matrix.rows; ++row) {
-          const float *dy_row = arriving(row), *x_row = x + row * channels;
+          const float *x_row = normals.row(row), *dy_row = arriving(row, x_row);
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
             dy_sums[c] += static_cast<double>(dy_row[c]);
-            product_sums[c] += static_cast<double>(dy_row[c] * ((x_row[c] - mean[c]) * inverse[c]));
+            product_sums[c] += static_cast<double>(dy_row[c] * ((x_row[c] - centre[c]) * unit[c]));
           }
         }
         for (int64_t c = 0; c < channels; ++c) {
           dbeta[c] = static_cast<float>(dy_sums[c]);
           dgamma[c] = static_cast<float>(product_sums[c]);
         }
-        if (given != nullptr) compute_scale(gamma, variance, op.epsilon, channels, scale);
         const float share = 1 / static_cast<float>(matrix.rows);
         for (int64_t row = 0; row < matrix.rows; ++row) {
+          const float* x_row = normals.row(row);
           // Of a residual it has been stored, perhaps over dy.
-          const float* dy_row = op.residual ? call.out(3) + row * channels : arriving(row);
-          const float* x_row = x + row * channels;
+          const float* dy_row = op.residual ? call.out(3) + row * channels : arriving(row, x_row);
           float* dx_row = dx + row * channels;
-          // dx may take x over, and the result dy.
-          if (given != nullptr) normalise_row(x_row, mean, scale, call.in(5), nullptr, true, channels, again);
+          // dx may take x over or dy, and the result dy.
+          if (given != nullptr)
+            normalise_row(x_row, centre, scale_of_result, call.in(5), nullptr, true, channels, again);
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
-            const float normal = (x_row[c] - mean[c]) * inverse[c];
+            const float normal = (x_row[c] - centre[c]) * unit[c];
             dx_row[c] = gamma[c] * inverse[c] * (dy_row[c] - (dbeta[c] + normal * dgamma[c]) * share);
           }
           if (given != nullptr) std::copy_n(again, channels, given + row * channels);
         }
       },
-      scratch_bytes(matrix, 2 * sizeof(double) + (op.again ? 4 : 2) * sizeof(float)));
+      scratch_bytes(matrix, 2 * sizeof(double) + 8 * sizeof(float)));
 }
 
-std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
+std::unique_ptr<Kernel> make_kernel(const BranchGrad& op, const Request& request) {
   const Matrix matrix(request.inputs[0].shape);
   return function_kernel(
       [=](const Call& call) {
@@ -166,12 +240,21 @@ std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
         auto* sums = call.scratch<double>();
         std::fill_n(sums, channels, 0.0);
         for (int64_t row = 0; row < matrix.rows; ++row) {
-          const float *dy = call.in(0) + row * channels, *y = call.in(1) + row * channels;
+          const float* dy = call.in(0) + row * channels;
           const float* added = call.inputs.size() > 2 ? call.in(2) + row * channels : nullptr;
           float* g = call.out(0) + row * channels;
+          if (op.marked) {
+            const uint8_t* marks = call.in<uint8_t>(1) + row * channels / 8;
+            for (int64_t c = 0; c < channels; ++c) {
+              const bool passes = (marks[c / 8] >> (c % 8) & 1) != 0;
+              g[c] = !passes ? 0 : added == nullptr ? dy[c] : dy[c] + added[c];
+            }
+          } else {
+            const float* y = call.in(1) + row * channels;
 #pragma omp simd
-          for (int64_t c = 0; c < channels; ++c)
-            g[c] = y[c] <= 0 ? 0 : added == nullptr ? dy[c] : dy[c] + added[c];
+            for (int64_t c = 0; c < channels; ++c)
+              g[c] = y[c] <= 0 ? 0 : added == nullptr ? dy[c] : dy[c] + added[c];
+          }
           add_to(sums, g, channels);
         }
         for (int64_t c = 0; c < channels; ++c) call.out(1)[c] = static_cast<float>(sums[c]);
@@ -181,11 +264,17 @@ std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request) {
   const Matrix matrix(request.inputs[0].shape);
+  if (op.compressed) return make_restore(op, matrix);
   return function_kernel(
       [=](const Call& call) {
+        if (op.compresses) {  // first: y may take x over
+          compress(call.in(0), call.in(3), call.in(4), op.epsilon, matrix, call.scratch<float>(),
+                   call.out<uint8_t>(1));
+        }
         const float* residual = call.inputs.size() > 5 ? call.in(5) : nullptr;
         normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), residual, op.epsilon, op.relu,
                   matrix, call.scratch<float>(), call.out());
+        if (op.marks) mark(call.out(), matrix, call.out<uint8_t>(op.marks_at()));
       },
       scratch_bytes(matrix, sizeof(float)));
 }

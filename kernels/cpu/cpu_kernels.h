@@ -79,6 +79,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BranchGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ConvNormApply& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request);
 // layer_norm.cpp

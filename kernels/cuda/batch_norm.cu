@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/channel_sums.cuh"
+#include "kernels/normal_code.h"
 
 namespace headroom::cuda {
 namespace {
@@ -63,17 +64,82 @@ struct Statistics {
   }
 };
 
-// y = (x - centre) scale + offset of L channels
+// The codes of normalised values (kernels/normal_code.h), which kernels read in the place of x.
+struct Codes {
+  const uint8_t* data = nullptr;
+};
 template <int L>
-struct Normal {
-  OfChannels<L> centre, scale, offset;
-  __device__ Normal(const Statistics& statistics, const Reals& beta, int64_t first)
-      : centre(of_channels<L>(statistics.mean, first)),
-        scale(statistics.template inverses<L>(first)),
-        offset(of_channels<L>(beta, first)) {
-    const OfChannels<L> gamma = of_channels<L>(statistics.gamma, first);
+__device__ Lanes<uint8_t, L> fetch_packed(const Codes& from, int64_t i) {
+  return load<L>(from.data + i);
+}
+// The codes of two values, in the lower halves of a word's halves.
+__device__ uint32_t codes_of_two(float a, float b) {
+  const __half2 most = __float2half2_rn(kMostNormal * kNormalScale);
+  const __half2 pair = __hmax2(__hmin2(__floats2half2_rn(a * kNormalScale, b * kNormalScale), most), -most);
+  const uint32_t bits = reinterpret_cast<const uint32_t&>(pair);
+  constexpr uint32_t kHalf = 1 << (kBitsBehindCode - 1), kHalves = kHalf << 16 | kHalf;
+  return (((bits & 0x7fff7fff) + kHalves) >> kBitsBehindCode & 0x007f007f) | (bits >> 8 & 0x00800080);
+}
+__device__ float2 two_of_codes(uint32_t codes) {
+  const uint32_t bits = (codes & 0x007f007f) << kBitsBehindCode | (codes & 0x00800080) << 8;
+  return __half22float2(reinterpret_cast<const __half2&>(bits));
+}
+
+// The codes of L values of a row.
+template <int L>
+__device__ void store_codes(uint8_t* to, const Lanes<float, L>& normals) {
+  if constexpr (L == 1) {
+    *to = static_cast<uint8_t>(codes_of_two(normals.values[0], 0));
+  } else {
+    Lanes<uint32_t, L / 4> words;
 #pragma unroll
-    for (int lane = 0; lane < L; ++lane) scale[lane] *= gamma[lane];
+    for (int k = 0; k < L / 4; ++k) {
+      const float* four = normals.values + 4 * k;
+      words.values[k] = __byte_perm(codes_of_two(four[0], four[1]), codes_of_two(four[2], four[3]), 0x6420);
+    }
+    store(reinterpret_cast<uint32_t*>(to), words);
+  }
+}
+// What was fetched, as a Normal takes it.
+template <typename Fetched>
+__device__ auto values_of(const Fetched& fetched) {
+  return widened(fetched);
+}
+template <int L>
+__device__ Lanes<float, L> values_of(const Lanes<uint8_t, L>& codes) {
+  Lanes<float, L> normals;
+  if constexpr (L == 1) {
+    normals.values[0] = two_of_codes(codes.values[0]).x;
+  } else {
+    const auto* words = reinterpret_cast<const uint32_t*>(codes.values);
+#pragma unroll
+    for (int k = 0; k < L; k += 2) {
+      const float2 two = two_of_codes(__byte_perm(words[k / 4], 0, k % 4 == 0 ? 0x4140 : 0x4342));
+      normals.values[k] = two.x;
+      normals.values[k + 1] = two.y;
+    }
+  }
+  return normals;
+}
+
+// y = (x - centre) scale + offset and x' = (x - centre) unit of L channels. Codes are x' but for a factor.
+template <int L, typename X>
+struct Normal {
+  OfChannels<L> centre{}, unit, scale, offset;
+  __device__ Normal(const Statistics& statistics, const Reals& beta, int64_t first)
+      : scale(of_channels<L>(statistics.gamma, first)), offset(of_channels<L>(beta, first)) {
+    if constexpr (std::is_same_v<X, Codes>) {
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) {
+        unit[lane] = 1 / kNormalScale;
+        scale[lane] *= unit[lane];
+      }
+    } else {
+      centre = of_channels<L>(statistics.mean, first);
+      unit = statistics.template inverses<L>(first);
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) scale[lane] *= unit[lane];
+    }
   }
   __device__ float operator()(int lane, float x) const {
     return (x - centre[lane]) * scale[lane] + offset[lane];
@@ -85,8 +151,8 @@ __device__ float rectified(float value) {
   return value < 0 ? 0 : value;
 }
 // y, the same bits wherever it is computed.
-template <int L>
-__device__ float result_of(const Normal<L>& normal, int lane, float x, float residual, bool relu) {
+template <int L, typename X>
+__device__ float result_of(const Normal<L, X>& normal, int lane, float x, float residual, bool relu) {
   const float value = normal(lane, x) + residual;
   return relu ? rectified(value) : value;
 }
@@ -94,18 +160,49 @@ __device__ float masked(float gradient, float y) {
   return y <= 0 ? 0 : gradient;
 }
 
-template <int L, bool kAdds>
+// What a norm gives beside its result; null where nobody wants it.
+struct Beside {
+  uint8_t* codes = nullptr;  // of x'
+  uint8_t* marks = nullptr;  // a bit for each result
+};
+
+// Which of eight neighbouring channels one has more than 0, by the threads of a row that have them.
+template <int L>
+__device__ void store_marks(uint8_t* marks, int64_t at, const Lanes<float, L>& y) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane) bits |= (y.values[lane] <= 0 ? 0u : 1u) << lane;
+  constexpr int kSharers = 8 / L;
+  const int sharer = static_cast<int>(threadIdx.x) % kSharers;
+  if constexpr (kSharers > 1) {
+    const uint32_t group = ((1u << kSharers) - 1) << (static_cast<int>(threadIdx.x) % 32 - sharer);
+    bits <<= sharer * L;
+    for (int apart = 1; apart < kSharers; apart *= 2) bits |= __shfl_xor_sync(group, bits, apart);
+  }
+  if (sharer == 0) marks[at / 8] = static_cast<uint8_t>(bits);
+}
+// The bits of L neighbours.
+template <int L>
+__device__ uint32_t marks_at(const uint8_t* marks, int64_t at) {
+  return static_cast<uint32_t>(marks[at / 8]) >> at % 8;
+}
+
+// With kBeside also what stands there.
+template <int L, bool kAdds, bool kBeside, typename X>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
-    normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta, bool relu, Reals x,
-              Reals residual, RealsOut y) {
+    normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta, bool relu, X x,
+              Reals residual, RealsOut y, Beside beside) {
   struct Operands {
-    Packed<L> x, residual;
+    decltype(fetch_packed<L>(X(), int64_t{})) x;
+    Packed<L> residual;
   };
   const Share share = turns_of(layout);
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
-  const Normal<L> normal(statistics, beta, first);
-  for_each_row_back(
+  const Normal<L, X> normal(statistics, beta, first);
+  // As many bytes on their way, whatever is read.
+  constexpr int kRowsAtOnce = std::is_same_v<X, Codes> ? 8 : 4;
+  for_each_row_back<kRowsAtOnce>(
       share, layout.terms - 1,
       [&](int64_t row) {
         const int64_t at = row * channels + first;
@@ -114,14 +211,22 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
         return operands;
       },
       [&](int64_t row, const Operands& operands) {
-        Lanes<float, L> value = widened(operands.x);
+        Lanes<float, L> value = values_of(operands.x);
         const Lanes<float, L> other = widened(operands.residual);
+        if (kBeside && beside.codes != nullptr) {
+          Lanes<float, L> normals;
+#pragma unroll
+          for (int lane = 0; lane < L; ++lane)
+            normals.values[lane] = (value.values[lane] - normal.centre[lane]) * normal.unit[lane];
+          store_codes(beside.codes + (row * channels + first), normals);
+        }
 #pragma unroll
         for (int lane = 0; lane < L; ++lane) {
           float& v = value.values[lane];
           v = result_of(normal, lane, v, kAdds ? other.values[lane] : 0, relu);
         }
         store(y + (row * channels + first), value);
+        if (kBeside && beside.marks != nullptr) store_marks(beside.marks, row * channels + first, value);
       });
 }
 
@@ -131,11 +236,14 @@ enum class Mask : uint8_t { kNone, kAgain, kResult, kBranches };
 
 // Sums of g and of g x', where x' = (x - mean) / sqrt(variance + epsilon) and g is what arrives: dy, or,
 // behind relu, dy where relu gave more than 0. With y it is stored, too, for the other branch.
-template <Mask kMask>
+// x are codes of x' where X says so.
+template <Mask kMask, typename X>
 struct GradientSums {
+  using Operand = X;
   int64_t channels;
   Statistics statistics;
-  Reals dy, x;
+  Reals dy;
+  X x;
   Reals mask, other;  // beta or y; what is added to dy
   RealsOut stored;
   static constexpr int kRowsAtOnce = kMask == Mask::kBranches ? 2 : 4;  // as many registers
@@ -143,14 +251,15 @@ struct GradientSums {
 
   template <int L>
   struct Row {
-    Packed<L> dy, x, y, other;
+    Packed<L> dy;
+    decltype(fetch_packed<L>(X(), int64_t{})) x;
+    Packed<L> y, other;
   };
   template <int L>
   struct Group {
     const GradientSums& in;
     int64_t first_channel;
-    OfChannels<L> inverse;
-    Normal<L> normal;
+    Normal<L, X> normal;
 
     __device__ Row<L> fetch(int64_t row) const {
       const int64_t at = row * in.channels + first_channel;
@@ -173,11 +282,11 @@ struct GradientSums {
     }
     __device__ void add(int64_t row, const Row<L>& fetched, OfChannels<L>& first,
                         OfChannels<L>& second) const {
-      const Lanes<float, L> x = widened(fetched.x), gradient = arriving(fetched, x);
+      const Lanes<float, L> x = values_of(fetched.x), gradient = arriving(fetched, x);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
         first[lane] += gradient.values[lane];
-        second[lane] += gradient.values[lane] * ((x.values[lane] - normal.centre[lane]) * inverse[lane]);
+        second[lane] += gradient.values[lane] * ((x.values[lane] - normal.centre[lane]) * normal.unit[lane]);
       }
       if constexpr (kHasResult) store(in.stored + (row * in.channels + first_channel), gradient);
     }
@@ -185,21 +294,26 @@ struct GradientSums {
   template <int L>
   __device__ Group<L> of_group(int64_t first) const {
     const Reals beta = kMask == Mask::kAgain ? mask : statistics.mean;
-    return {*this, first, statistics.template inverses<L>(first), Normal<L>(statistics, beta, first)};
+    return {*this, first, Normal<L, X>(statistics, beta, first)};
   }
 };
 
-// Sums of what arrives where y is more than 0, which is stored, too.
-template <bool kAdds>
+// Sums of what arrives where y is more than 0, which is stored, too. Y: Reals, or the marks of y.
+template <bool kAdds, typename Y>
 struct BranchSums {
+  static constexpr bool kMarked = !std::is_same_v<Y, Reals>;
   int64_t channels;
-  Reals dy, y, other;
+  Reals dy;
+  Y y;
+  Reals other;
   RealsOut stored;
   static constexpr int kRowsAtOnce = 4;
 
   template <int L>
   struct Row {
-    Packed<L> dy, y, other;
+    Packed<L> dy;
+    std::conditional_t<kMarked, uint32_t, Packed<L>> y;
+    Packed<L> other;
   };
   template <int L>
   struct Group {
@@ -207,18 +321,29 @@ struct BranchSums {
     int64_t first_channel;
     __device__ Row<L> fetch(int64_t row) const {
       const int64_t at = row * in.channels + first_channel;
-      Row<L> fetched{fetch_packed<L>(in.dy, at), fetch_packed<L>(in.y, at), {}};
+      Row<L> fetched{fetch_packed<L>(in.dy, at), {}, {}};
+      if constexpr (kMarked) {
+        fetched.y = marks_at<L>(in.y, at);
+      } else {
+        fetched.y = fetch_packed<L>(in.y, at);
+      }
       if constexpr (kAdds) fetched.other = fetch_packed<L>(in.other, at);
       return fetched;
     }
     __device__ void add(int64_t row, const Row<L>& fetched, OfChannels<L>& first, OfChannels<L>&) const {
       Lanes<float, L> gradient = widened(fetched.dy);
-      const Lanes<float, L> y = widened(fetched.y), other = widened(fetched.other);
+      const Lanes<float, L> other = widened(fetched.other);
+      Lanes<float, L> y{};
+      if constexpr (!kMarked) y = widened(fetched.y);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
         float& g = gradient.values[lane];
         if constexpr (kAdds) g += other.values[lane];
-        g = masked(g, y.values[lane]);
+        if constexpr (kMarked) {
+          g = (fetched.y >> lane & 1) != 0 ? g : 0;
+        } else {
+          g = masked(g, y.values[lane]);
+        }
         first[lane] += g;
       }
       store(in.stored + (row * in.channels + first_channel), gradient);
@@ -233,25 +358,31 @@ struct BranchSums {
 //   dbeta = sum g,  dgamma = sum g x',  dx = gamma / sqrt(variance + epsilon) (g - (dbeta + x' dgamma) /
 //   rows)
 // With kGivesResult y, too, which may take dy over.
-template <int L, Mask kMask, bool kGivesResult>
+template <int L, Mask kMask, bool kGivesResult, typename X>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
-    normalise_gradient(ReductionLayout layout, GradientSums<kMask> in, Reals dgamma, Reals dbeta, RealsOut dx,
-                       RealsOut y) {
+    normalise_gradient(ReductionLayout layout, GradientSums<kMask, X> in, Reals dgamma, Reals dbeta,
+                       RealsOut dx, RealsOut y) {
   const Share share = turns_of(layout);
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
   const auto group = in.template of_group<L>(first);
   const float per_row = 1 / static_cast<float>(layout.terms);
   OfChannels<L> slope = of_channels<L>(dgamma, first), shift = of_channels<L>(dbeta, first);
+  OfChannels<L> factor = group.normal.scale;  // gamma / sqrt(variance + epsilon)
+  if constexpr (std::is_same_v<X, Codes>) {
+    const OfChannels<L> inverse = in.statistics.template inverses<L>(first);
+#pragma unroll
+    for (int lane = 0; lane < L; ++lane) factor[lane] *= inverse[lane] * kNormalScale;
+  }
 #pragma unroll
   for (int lane = 0; lane < L; ++lane) {
-    slope[lane] *= group.inverse[lane] * per_row;
+    slope[lane] *= group.normal.unit[lane] * per_row;
     shift[lane] *= per_row;
   }
   for_each_row_back(
       share, layout.terms - 1, [&](int64_t row) { return group.fetch(row); },
       [&](int64_t row, const auto& fetched) {
-        const Lanes<float, L> x = widened(fetched.x);
+        const Lanes<float, L> x = values_of(fetched.x);
         Lanes<float, L> gradient = group.arriving(fetched, x);
         if constexpr (kGivesResult) {
           Lanes<float, L> result;
@@ -264,48 +395,65 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
         for (int lane = 0; lane < L; ++lane) {
           float& g = gradient.values[lane];
           const float centred = x.values[lane] - group.normal.centre[lane];
-          g = group.normal.scale[lane] * (g - (shift[lane] + centred * slope[lane]));
+          g = factor[lane] * (g - (shift[lane] + centred * slope[lane]));
         }
         store(dx + (row * in.channels + first), gradient);
       });
 }
 
 // A gradient's launches, for one way to see where relu gave more than 0.
-template <Mask kMask, int L>
-void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilon) {
+template <Mask kMask, int L, typename X>
+void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilon, X x) {
   auto* partial = call.scratch<ChannelSums>();
   const Statistics statistics{epsilon, operand(call, 2), operand(call, 3), operand(call, 4)};
-  constexpr bool kHasResult = GradientSums<kMask>::kHasResult;
-  GradientSums<kMask> in{layout.channels(), statistics, operand(call, 0), operand(call, 1), {}, {}, {}};
+  constexpr bool kHasResult = GradientSums<kMask, X>::kHasResult;
+  GradientSums<kMask, X> in{layout.channels(), statistics, operand(call, 0), x, {}, {}, {}};
   if constexpr (kMask != Mask::kNone) in.mask = operand(call, 5);
   if constexpr (kMask == Mask::kBranches) in.other = operand(call, 6);
   if constexpr (kHasResult) in.stored = result(call, 3);
-  launch(sum_channels<L, GradientSums<kMask>>, layout.groups.grid(), kThreads, call.stream, in, layout.groups,
-         partial);
+  launch(sum_channels<L, GradientSums<kMask, X>>, layout.groups.grid(), kThreads, call.stream, in,
+         layout.groups, partial);
   launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial, result(call, 1),
          result(call, 2));
   // What was stored is masked already.
   constexpr Mask kLeft = kHasResult ? Mask::kNone : kMask;
-  const GradientSums<kLeft> left{
+  const GradientSums<kLeft, X> left{
       in.channels, statistics, kHasResult ? Reals(in.stored) : in.dy, in.x, in.mask, {}, {}};
   // The norm's result, if somebody reads it.
   RealsOut again{};
   if (kMask == Mask::kAgain && call.outputs.size() > 3) again = result(call, 3);
-  auto* kernel = normalise_gradient<L, kLeft, false>;
+  auto* kernel = normalise_gradient<L, kLeft, false, X>;
   if constexpr (kMask == Mask::kAgain) {
-    if (again.data != nullptr) kernel = normalise_gradient<L, kLeft, true>;
+    if (again.data != nullptr) kernel = normalise_gradient<L, kLeft, true, X>;
   }
   launch(kernel, layout.groups.grid(), kThreads, call.stream, layout.groups, left, result(call, 1),
          result(call, 2), result(call), again);
 }
 
-// y of a layout whose statistics are known.
+// A gradient's launches, for x or codes.
+template <int L, typename X>
+void launch_gradient(const Call& call, const ChannelLayout& layout, const BatchNormGrad& op, X x) {
+  if (op.residual && call.inputs.size() > 6) {
+    launch_gradient<Mask::kBranches, L>(call, layout, op.epsilon, x);
+  } else if (op.residual) {
+    launch_gradient<Mask::kResult, L>(call, layout, op.epsilon, x);
+  } else if (op.relu) {
+    launch_gradient<Mask::kAgain, L>(call, layout, op.epsilon, x);
+  } else {
+    launch_gradient<Mask::kNone, L>(call, layout, op.epsilon, x);
+  }
+}
+
+// y of a layout whose statistics are known, and codes, if they are wanted.
 template <int L>
 void launch_normalise(const Call& call, const ChannelLayout& layout, const Statistics& statistics, bool relu,
-                      const Reals& residual) {
-  const auto kernel = residual.data != nullptr ? normalise<L, true> : normalise<L, false>;
+                      const Reals& residual, const Beside& beside = {}) {
+  const bool adds = residual.data != nullptr;
+  auto* kernel = adds ? normalise<L, true, false, Reals> : normalise<L, false, false, Reals>;
+  if (beside.codes != nullptr || beside.marks != nullptr)
+    kernel = adds ? normalise<L, true, true, Reals> : normalise<L, false, true, Reals>;
   launch(kernel, layout.groups.grid(), kThreads, call.stream, layout.groups, layout.channels(), statistics,
-         operand(call, 2), relu, operand(call, 0), residual, result(call));
+         operand(call, 2), relu, operand(call, 0), residual, result(call), beside);
 }
 
 // Means and variances of x, operand 0.
@@ -356,24 +504,20 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
   return function_kernel(
       [layouts, op](const Call& call) {
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-          if (op.residual && call.inputs.size() > 6) {
-            launch_gradient<Mask::kBranches, lanes>(call, layout, op.epsilon);
-          } else if (op.residual) {
-            launch_gradient<Mask::kResult, lanes>(call, layout, op.epsilon);
-          } else if (op.relu) {
-            launch_gradient<Mask::kAgain, lanes>(call, layout, op.epsilon);
+          if (op.compressed) {
+            launch_gradient<lanes>(call, layout, op, Codes{call.in<uint8_t>(1)});
           } else {
-            launch_gradient<Mask::kNone, lanes>(call, layout, op.epsilon);
+            launch_gradient<lanes>(call, layout, op, operand(call, 1));
           }
         });
       },
       layouts.partial_bytes());
 }
 
-std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
+std::unique_ptr<Kernel> make_kernel(const BranchGrad& op, const Request& request) {
   const ChannelLayouts layouts(request, request.inputs[0].shape);
   return function_kernel(
-      [layouts](const Call& call) {
+      [layouts, op](const Call& call) {
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
           auto* partial = call.scratch<ChannelSums>();
           const auto sum = [&](const auto& branches) {
@@ -381,11 +525,18 @@ std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
                    call.stream, branches, layout.groups, partial);
           };
           const int64_t channels = layout.channels();
-          const Reals dy = operand(call, 0), y = operand(call, 1);
-          if (call.inputs.size() > 2) {
-            sum(BranchSums<true>{channels, dy, y, operand(call, 2), result(call)});
+          const auto sum_behind = [&]<typename Y>(Y y) {
+            const Reals dy = operand(call, 0);
+            if (call.inputs.size() > 2) {
+              sum(BranchSums<true, Y>{channels, dy, y, operand(call, 2), result(call)});
+            } else {
+              sum(BranchSums<false, Y>{channels, dy, y, {}, result(call)});
+            }
+          };
+          if (op.marked) {
+            sum_behind(call.in<uint8_t>(1));
           } else {
-            sum(BranchSums<false>{channels, dy, y, {}, result(call)});
+            sum_behind(operand(call, 1));
           }
           launch(finish_sums, layout.last.grid(), kThreads, call.stream, layout.last, partial,
                  result(call, 1));
@@ -398,9 +549,16 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& req
   const ChannelLayouts layouts(request, request.inputs[0].shape);
   return function_kernel([layouts, op](const Call& call) {
     layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-      launch_normalise<lanes>(call, layout,
-                              {op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)}, op.relu,
-                              residual_at(call, 5));
+      const Statistics statistics{op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)};
+      if (op.compressed) {
+        launch(normalise<lanes, false, false, Codes>, layout.groups.grid(), kThreads, call.stream,
+               layout.groups, layout.channels(), statistics, operand(call, 2), op.relu,
+               Codes{call.in<uint8_t>(0)}, Reals(), result(call), Beside{});
+      } else {
+        launch_normalise<lanes>(call, layout, statistics, op.relu, residual_at(call, 5),
+                                {op.compresses ? call.out<uint8_t>(1) : nullptr,
+                                 op.marks ? call.out<uint8_t>(op.marks_at()) : nullptr});
+      }
     });
   });
 }

@@ -86,11 +86,11 @@ __device__ OfChannels<L> of_channels(const Reals& x, int64_t first) {
   return result;
 }
 
-// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, four at once, from row `last`
+// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, some at once, from row `last`
 // back to the first: after a launch that has read them in order, the last ones are still in the cache.
-template <typename Fetch, typename Use>
+template <int kAtOnce = 4, typename Fetch, typename Use>
 __device__ void for_each_row_back(const Share& share, int64_t last, const Fetch& fetch, const Use& use) {
-  for_each_term<4>(
+  for_each_term<kAtOnce>(
       share, [last](int64_t row) { return last - row; }, fetch, use);
 }
 

@@ -89,6 +89,7 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BranchGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ConvNormApply& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request);
 // layer_norm.cu

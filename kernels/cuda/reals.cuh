@@ -234,12 +234,13 @@ __device__ auto fetch_packed(const Reals& from, int64_t i) {
 template <int L>
 using Packed = decltype(fetch_packed<L>(Reals(), int64_t{}));
 
-// How many neighbours a thread takes, 16 bytes: 8 if all tensors of that many elements are stored in 16 bits.
+// How many neighbours a thread takes, 16 bytes: 8 if all tensors of that many elements are stored in 16 bits
+// or fewer.
 inline int packed_lanes(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                         int64_t elements) {
   const auto all_half = [&](std::span<const TensorView> views) {
     return std::all_of(views.begin(), views.end(), [&](const TensorView& view) {
-      return view.elements() != elements || is_half(view.spec.dtype);
+      return view.elements() != elements || element_bytes(view.spec.dtype) <= 2;
     });
   };
   return all_half(inputs) && all_half(outputs) ? 8 : 4;

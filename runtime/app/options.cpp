@@ -175,6 +175,11 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                  "Whether --memory may run parts of the batch one after the other, which rounds differently: "
                  "only where nothing else is enough, or wherever that is faster",
                  &options.split_batch);
+  set.add_switch(
+      "compress-norms",
+      "With --memory, gradients of batch norms may read their normalised values in 8 bits, where that "
+      "saves time or nothing else is enough",
+      &options.compress_norms);
   set.add_bytes("host-memory",
                 "Most host memory, page-locked, where --memory may keep values of a step, for all replicas; "
                 "none if not "
@@ -218,7 +223,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
 
 void pack_for_memory(OptionSet& set, RuntimeOptions& options) {
   if (!options.memory_bytes) {
-    for (const char* name : {"split-batch", "host-memory"}) {
+    for (const char* name : {"split-batch", "compress-norms", "host-memory"}) {
       if (set.is_on_command_line(name)) set.add_note(fmt::format("--{} does nothing without --memory", name));
     }
     return;

@@ -54,6 +54,7 @@ struct RuntimeOptions {
   // planned for it (solve_program.h).
   std::optional<int64_t> memory_bytes = {};
   SplitBatch split_batch = SplitBatch::kNeeded;
+  bool compress_norms = false;  // gradients of batch norms may read 8 bits (compress_norms.h)
   // The most page-locked host memory for values of a step planned so; none where not given. Replicas share
   // it.
   std::optional<int64_t> host_memory_bytes = {};

@@ -20,6 +20,7 @@ constexpr std::string_view kSettings[] = {
     "chrome",
     "collective-timeout",
     "color",
+    "compress-norms",
     "context",
     "csv",
     "data",

@@ -90,7 +90,8 @@ void apply(const NodeSchedule& schedule, Graph& graph) {
     Node node = graph.node(scheduled.node);
     node.inputs = scheduled.inputs;
     node.outputs = scheduled.outputs;
-    if (ran[id] && !node.outputs.empty()) node.name = graph.value(node.outputs.front()).name;
+    if (!node.outputs.empty() && node.outputs.front() >= first_new)
+      node.name = graph.value(node.outputs.front()).name;
     ran[id] = true;
     nodes.push_back(std::move(node));
   }

@@ -16,8 +16,8 @@ enum class ScheduledKind : uint8_t {
   kLoad,   // a copy from there
 };
 
-// One run of a node, whose first run has its own outputs and a repeated one new values, or a copy, whose
-// output is a new value.
+// One run of a node, of which one has its own outputs and all others new values, or a copy, whose output is a
+// new value.
 struct ScheduledNode {
   int node = -1;                               // -1 for a copy
   std::vector<int> inputs = {}, outputs = {};  // value ids

@@ -34,8 +34,8 @@ using Op = std::variant<
     Fill,
     // statistics.h
     Reduce, ReduceMaxGrad, AllFinite, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
-    ClassifierHead, BatchNorm, BatchNormGrad, BranchGrad, ConvNormGrad, BatchNormStatistics, BatchNormApply,
-    LayerNorm, LayerNormGrad, CumulativeSum,
+    ClassifierHead, BatchNorm, BatchNormGrad, BranchGrad, ConvNormGrad, ConvNormApply, BatchNormStatistics,
+    BatchNormApply, LayerNorm, LayerNormGrad, CumulativeSum,
     // update.h
     AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, LossScaleUpdate, CounterUpdate,
     RowUpdate, AllGatherUpdate>;

@@ -25,6 +25,18 @@ Shape reduced(const OpCheck& check, const Shape& x, const std::vector<int>& axes
   return shape_of(extents);
 }
 
+// `n` operands, of which number `codes` is of u8 and the others are f32.
+void check_floats_and_codes(const OpCheck& c, size_t n, size_t codes) {
+  c.count(n);
+  for (size_t i = 0; i < n; ++i) c.dtype(i, i == codes ? DType::kU8 : DType::kF32);
+}
+
+// A bit for each element.
+Shape marks_of(const OpCheck& c, const Shape& shape) {
+  c.require(shape.last() % 8 == 0, "results are marked in eights of channels");
+  return shape.with(shape.rank() - 1, shape.last() / 8);
+}
+
 void check_labels(const OpCheck& c) {
   c.dtype(0, DType::kF32);
   c.rank(0, 2);
@@ -147,7 +159,8 @@ Outputs BatchNormGrad::infer(const OpCheck& c) const {
   c.require(relu || !residual, "a residual without relu has no gradient of its own");
   c.require(!again || (relu && !residual), "only the result of relu without a residual is given again");
   const bool adds = residual && c.size() == 7;
-  c.floats(adds ? 7 : (relu ? 6 : 5));
+  const size_t operands = adds ? 7 : (relu ? 6 : 5);
+  compressed ? check_floats_and_codes(c, operands, 1) : c.floats(operands);
   c.same_shape(1, c.shape(0));
   if (adds) c.same_shape(6, c.shape(0));
   check_channels(c, 0, {2, 3, 4});
@@ -155,7 +168,7 @@ Outputs BatchNormGrad::infer(const OpCheck& c) const {
   if (!residual) {
     check_channels(c, 0, {5});
     Outputs outputs = {c.input(0), c.input(2), c.input(2)};
-    if (again) outputs.push_back(c.input(1));
+    if (again) outputs.push_back(c.input(0));
     return outputs;
   }
   c.same_shape(5, c.shape(0));
@@ -163,9 +176,11 @@ Outputs BatchNormGrad::infer(const OpCheck& c) const {
 }
 
 Outputs BranchGrad::infer(const OpCheck& c) const {
-  c.floats(c.size() == 3 ? 3 : 2);
+  const size_t operands = c.size() == 3 ? 3 : 2;
+  marked ? check_floats_and_codes(c, operands, 1) : c.floats(operands);
   check_channels(c, 0, {});
-  for (size_t i = 1; i < c.size(); ++i) c.same_shape(i, c.shape(0));
+  if (marked) c.same_shape(1, marks_of(c, c.shape(0)));
+  for (size_t i = marked ? 2 : 1; i < c.size(); ++i) c.same_shape(i, c.shape(0));
   return {c.input(0), f32({c.shape(0).last()})};
 }
 
@@ -180,6 +195,20 @@ Outputs ConvNormGrad::infer(const OpCheck& c) const {
   return {c.input(2), c.input(3), c.input(4)};
 }
 
+Outputs ConvNormApply::infer(const OpCheck& c) const {
+  c.floats(c.size() == 7 ? 7 : 6);
+  const Shape &x = c.shape(0), &filter = c.shape(1);
+  c.require(x.rank() >= 2 && x.elements() > 0, "there are no pixels");
+  c.rank(1, 4);
+  const int64_t channels = filter[filter_by_result ? 0 : 3];
+  c.same_shape(1, filter_by_result ? Shape{channels, 1, 1, x.last()} : Shape{1, 1, x.last(), channels});
+  c.require(channels > 0, "the filter has no results");
+  for (const size_t i : {2, 3, 4, 5}) c.same_shape(i, {channels});
+  const Shape y = x.with(x.rank() - 1, channels);
+  if (c.size() == 7) c.same_shape(6, y);
+  return {f32(y)};
+}
+
 Outputs BatchNormStatistics::infer(const OpCheck& c) const {
   c.floats(1);
   check_channels(c, 0, {});
@@ -188,10 +217,15 @@ Outputs BatchNormStatistics::infer(const OpCheck& c) const {
 }
 
 Outputs BatchNormApply::infer(const OpCheck& c) const {
-  c.floats(c.size() == 6 ? 6 : 5);
+  const size_t operands = c.size() == 6 && !compressed ? 6 : 5;
+  compressed ? check_floats_and_codes(c, operands, 0) : c.floats(operands);
+  c.require(!compresses || !compressed, "codes are not compressed again");
   check_channels(c, 0, {1, 2, 3, 4});
   if (c.size() == 6) c.same_shape(5, c.shape(0));
-  return {c.input(0)};
+  Outputs outputs = {f32(c.shape(0))};
+  if (compresses) outputs.push_back(u8(c.shape(0)));
+  if (marks) outputs.push_back(u8(marks_of(c, c.shape(0))));
+  return outputs;
 }
 
 Outputs LayerNorm::infer(const OpCheck& c) const {

@@ -91,20 +91,25 @@ struct BatchNorm {
 // dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu operand 5, beta, says where it gave more than
 // 0. With a residual that is y, operand 6, if any, is added to dy, and result 3 is the residual's gradient.
 // `again`, with relu and no residual: result 3 is y, with the bits that BatchNormApply gives, for nodes
-// behind this one that read it.
+// behind this one that read it. `compressed`: x are the codes that BatchNormApply gives.
 struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;
-  bool relu = false, residual = false, again = false;
-  // dx takes x over, result 3 takes dy over.
-  int in_place_input(size_t output) const { return output == 0 ? 1 : output == 3 ? 0 : -1; }
+  bool relu = false, residual = false, again = false, compressed = false;
+  // dx takes x over, result 3 takes dy over. Codes are too small for either.
+  int in_place_input(size_t output) const {
+    if (compressed) return output == (residual ? 3 : 0) ? 0 : -1;
+    return output == 0 ? 1 : output == 3 ? 0 : -1;
+  }
   bool is_optional_output(size_t output) const { return again && output == 3; }
   Outputs infer(const OpCheck& c) const;
 };
 // What arrives at a norm with relu and a residual, for both branches: dy, y, [added like dy] ->
-// g = dy + added where y is more than 0, sums (C) of g over all axes but the last
+// g = dy + added where y is more than 0, sums (C) of g over all axes but the last. `marked`: instead of y the
+// marks that BatchNormApply gives.
 struct BranchGrad {
   static constexpr OpTraits kTraits{.name = "branch_grad", .in_place_inputs = 1, .differentiable = false};
+  bool marked = false;
   Outputs infer(const OpCheck& c) const;
 };
 // The gradient of z = norm(x filter), a convolution of single pixels from K to C channels, without the
@@ -123,18 +128,33 @@ struct ConvNormGrad {
   bool filter_by_result = false;
   Outputs infer(const OpCheck& c) const;
 };
+// A convolution of single pixels from K to C channels and the norm behind it, whose statistics are known, as
+// one product: x (..,K), filter (1,1,K,C) or by_result (C,1,1,K), gamma, beta, mean, variance (C), [residual
+// (..,C)] -> norm(x filter) [+ residual], or relu of that. The norm's factors go into the filter, so that it
+// rounds otherwise than one after the other.
+struct ConvNormApply {
+  static constexpr OpTraits kTraits{
+      .name = "conv_norm_apply", .library = Library::kBlas, .differentiable = false};
+  float epsilon = 1e-3f;
+  bool relu = false, filter_by_result = false;
+  Outputs infer(const OpCheck& c) const;
+};
 // x -> mean, variance of each channel: the first part of BatchNorm
 struct BatchNormStatistics {
   static constexpr OpTraits kTraits{.name = "batch_norm_statistics", .differentiable = false};
   Outputs infer(const OpCheck& c) const;
 };
-// x, gamma, beta, mean, variance, [residual like x] -> norm(x) [+ residual], or relu of that: the second
-// part, and all of it with statistics gathered in training
+// x, gamma, beta, mean, variance, [residual like x] -> norm(x) [+ residual], or relu of that, [codes],
+// [marks]: the second part, and all of it with statistics gathered in training. `compresses`: the codes, u8
+// like x, are (x - mean) / sqrt(variance + epsilon) in 8 bits (kernels/normal_code.h). `compressed`: x are
+// such codes, and there is no residual. `marks`: the marks, u8 (..,C/8), have a bit for each result, the
+// lowest for the first of eight, which is 0 where the result is not more than 0.
 struct BatchNormApply {
   static constexpr OpTraits kTraits{
       .name = "batch_norm_apply", .in_place_inputs = 1, .differentiable = false};
   float epsilon = 1e-3f;
-  bool relu = false;
+  bool relu = false, compresses = false, compressed = false, marks = false;
+  size_t marks_at() const { return compresses ? 2 : 1; }  // among the results
   Outputs infer(const OpCheck& c) const;
 };
 

@@ -25,6 +25,26 @@ std::vector<int> find_given_again(const Graph& graph) {
   return again;
 }
 
+std::vector<int> find_restorers(const Graph& graph) {
+  constexpr size_t kStatistics = 3;  // mean and variance from there on in a norm, which no two norms share
+  std::vector<int> norm_of(graph.values().size(), -1), restorers(graph.values().size(), -1);
+  const auto result_of = [&](int value) -> int& { return norm_of[static_cast<size_t>(value)]; };
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    int result = -1;
+    if (const auto* apply = std::get_if<BatchNormApply>(&node.op); apply && !apply->compressed) {
+      result_of(node.inputs[kStatistics]) = node.outputs[0];
+      if (apply->compresses && node.inputs.size() == 5) result_of(node.outputs[1]) = node.outputs[0];
+    } else if (apply) {
+      result = result_of(node.inputs[0]);
+    } else if (std::holds_alternative<ConvNormApply>(node.op)) {
+      result = result_of(node.inputs[kStatistics + 1]);
+    }
+    if (result >= 0) restorers[static_cast<size_t>(result)] = static_cast<int>(i);
+  }
+  return restorers;
+}
+
 NeededNodes with_readers_behind(const Graph& graph, const NeededNodes& nodes) {
   constexpr int kNever = std::numeric_limits<int>::max();
   const std::vector<int> again = find_given_again(graph);

@@ -17,7 +17,7 @@ constexpr double kSlowdownBesideCopies = 0.05;
 }  // namespace
 
 double StepModel::us_of(const Entry& entry) const {
-  const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+  const NodeInfo& node = node_at(entry.node);
   double us = node.us;
   for (size_t o = 0; o < node.outputs.size() && !node.is_reshape; ++o) {
     const bool is_written = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;

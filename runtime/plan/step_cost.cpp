@@ -32,6 +32,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
             return 4 * elements(node.inputs[2]) *
                    (shape(node.inputs[0]).last() + shape(node.inputs[2]).last());
           },
+          [&](const ConvNormApply&) { return 2 * results * shape(node.inputs[0]).last(); },
           // Two products forward and two backward.
           [&](const ClassifierHead&) {
             return 4 * shape(node.inputs[0])[0] * (elements(node.inputs[1]) + elements(node.inputs[3]));

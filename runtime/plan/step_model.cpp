@@ -33,6 +33,31 @@ std::span<const int> StepModel::keep(const std::vector<int>& list) {
   return {kept, list.size()};
 }
 
+StepModel::NodeInfo StepModel::info_of(const Node& node, int id, std::span<const int64_t> workspace_bytes,
+                                       std::span<const double> node_us) {
+  NodeInfo info{.id = id,
+                .us = node_us[static_cast<size_t>(id)],
+                .inputs = keep(node.inputs),
+                .outputs = keep(node.outputs)};
+  info.workspace = round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment);
+  info.is_reshape = std::holds_alternative<Reshape>(node.op);
+  info.can_repeat = can_run_again(node.op);
+  info.is_backward = !node.outputs.empty() && graph_.value(node.outputs[0]).backward;
+  std::vector<TensorSpec> inputs;
+  for (const int input : node.inputs) inputs.push_back(graph_.value(input).spec);
+  std::vector<int> in_place, is_optional;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const TensorSpec& output = graph_.value(node.outputs[i]).spec;
+    const int position = in_place_input(node.op, inputs, output, i);
+    const bool fits = position >= 0 && inputs[static_cast<size_t>(position)].bytes() == output.bytes();
+    in_place.push_back(fits ? position : -1);
+    is_optional.push_back(is_optional_output(node.op, i) ? 1 : 0);
+  }
+  info.in_place = keep(in_place);
+  info.is_optional = keep(is_optional);
+  return info;
+}
+
 StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
                      std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
                      const HostLink& host)
@@ -85,27 +110,8 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   };
   for (const int id : needed.pure) {
     const Node& node = graph.node(id);
-    NodeInfo info{.id = id,
-                  .us = node_us[static_cast<size_t>(id)],
-                  .inputs = keep(node.inputs),
-                  .outputs = keep(node.outputs)};
-    info.workspace = round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment);
-    info.is_reshape = std::holds_alternative<Reshape>(node.op);
-    info.can_repeat = can_run_again(node.op);
-    std::vector<TensorSpec> inputs;
-    for (const int input : node.inputs) inputs.push_back(graph.value(input).spec);
-    std::vector<int> in_place, is_optional;
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      const TensorSpec& output = graph.value(node.outputs[i]).spec;
-      const int position = in_place_input(node.op, inputs, output, i);
-      const bool fits = position >= 0 && inputs[static_cast<size_t>(position)].bytes() == output.bytes();
-      in_place.push_back(fits ? position : -1);
-      is_optional.push_back(is_optional_output(node.op, i) ? 1 : 0);
-    }
-    info.in_place = keep(in_place);
-    info.is_optional = keep(is_optional);
     std::for_each(node.inputs.begin(), node.inputs.end(), copy_in);
-    add(info);
+    add(info_of(node, id, workspace_bytes, node_us));
   }
   // The end: what is copied out, then what updates read. Neither can be left out or moved.
   NodeInfo end{.can_repeat = false};
@@ -125,7 +131,17 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   end.inputs = keep(read_at_end);
   add(end);
   find_results_given_again(uses);
-  for (size_t id = 0; id < values; ++id) roots_[id].uses = keep(uses[id]);
+  find_restorers(workspace_bytes, node_us);
+  std::vector<int> waiting;  // roots that only the backward pass reads, though the forward pass makes them
+  for (size_t id = 0; id < values; ++id) {
+    const int maker = roots_[id].maker;
+    const auto is_backward = [&](int position) { return nodes_[static_cast<size_t>(position)].is_backward; };
+    if (maker >= 0 && !is_backward(maker) && !uses[id].empty() && is_backward(uses[id].front())) {
+      waiting.push_back(static_cast<int>(id));
+      uses[id].insert(uses[id].begin(), maker);
+    }
+    roots_[id].uses = keep(uses[id]);
+  }
 
   for (size_t id = 0; id < values; ++id) {
     Root& root = roots_[id];
@@ -152,6 +168,8 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     }
     least_bytes_ = std::max(least_bytes_, bytes);
   }
+  for (const int id : waiting)
+    used_at[static_cast<size_t>(roots_[static_cast<size_t>(id)].maker)].push_back(id);
   // Who reads a value may read it as it is given again; both count its uses.
   for (const int again : again_of_) {
     if (again < 0) continue;
@@ -184,6 +202,21 @@ void StepModel::find_results_given_again(std::vector<std::vector<int>>& uses) {
   }
 }
 
+void StepModel::find_restorers(std::span<const int64_t> workspace_bytes, std::span<const double> node_us) {
+  restorer_of_ = headroom::find_restorers(graph_);
+  for (int& restorer : restorer_of_) {
+    if (restorer < 0) continue;
+    const Node& node = graph_.node(restorer);
+    const int id = std::exchange(restorer, node_of_[static_cast<size_t>(node.outputs[0])]);
+    const bool can_run = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+      return node_of_[static_cast<size_t>(input)] >= 0 || graph_.value(input).kind != ValueKind::kResult;
+    });
+    if (restorer >= 0 || !can_run) continue;
+    restorer = static_cast<int>(nodes_.size() + restorers_.size());
+    restorers_.push_back(info_of(node, id, workspace_bytes, node_us));
+  }
+}
+
 int StepModel::gap_at(int root, int time) const {
   const std::span<const int> uses = roots_[static_cast<size_t>(root)].uses;
   const auto next = std::lower_bound(uses.begin(), uses.end(), time);
@@ -205,6 +238,8 @@ int StepModel::need(int value, int time, const Choices& choices) {
       load(root, gap);
     } else if (value == root && again >= 0 && now_[static_cast<size_t>(again)] >= 0) {
       return now_[static_cast<size_t>(again)];
+    } else if (can_restore(root, time)) {
+      emit_restorer(root, time, choices);
     } else {
       emit(roots_[static_cast<size_t>(root)].maker, time, choices);
     }
@@ -225,25 +260,66 @@ void StepModel::load(int root, int gap) {
   loads_.push_back({id, gap});
 }
 
+// Puts the instances that a node reads on the stack, above those of the nodes that it runs for. False where
+// the step gets too long.
+bool StepModel::need_inputs(const NodeInfo& node, int time, const Choices& choices) {
+  if (entries_.size() >= max_entries_) is_too_long_ = true;
+  for (size_t i = 0; i < node.inputs.size() && !is_too_long_; ++i) {
+    const int instance = need(node.inputs[i], time, choices);
+    stack_.push_back(instance);
+  }
+  return !is_too_long_;
+}
+
+// Takes the instances from the stack down to `base`.
+void StepModel::add_entry(int position, int time, bool is_repeat, size_t base) {
+  entries_.push_back({position, time, is_repeat, static_cast<int>(entry_inputs_.size()),
+                      static_cast<int>(instances_.size())});
+  entry_inputs_.insert(entry_inputs_.end(), stack_.begin() + static_cast<std::ptrdiff_t>(base), stack_.end());
+  stack_.resize(base);
+}
+
+// Whether the backward pass, which reads a value that is gone, takes it from what restores it: not where its
+// own maker has all to hand, or makes what the restorer reads.
+bool StepModel::can_restore(int root, int time) const {
+  const int restorer = restorer_of_[static_cast<size_t>(root)];
+  if (restorer < 0 || !nodes_[static_cast<size_t>(time)].is_backward) return false;
+  const int maker = roots_[static_cast<size_t>(root)].maker;
+  const auto root_of_first = [&](int node) { return root_of_[static_cast<size_t>(node_at(node).inputs[0])]; };
+  const int source = root_of_first(restorer);
+  if (now_[static_cast<size_t>(root_of_first(maker))] >= 0) return false;
+  return now_[static_cast<size_t>(source)] >= 0 || roots_[static_cast<size_t>(source)].maker != maker;
+}
+
+void StepModel::emit_restorer(int root, int time, const Choices& choices) {
+  const int restorer = restorer_of_[static_cast<size_t>(root)];
+  const size_t base = stack_.size();
+  if (!need_inputs(node_at(restorer), time, choices)) return;
+  add_entry(restorer, time, true, base);
+  const auto id = static_cast<int>(instances_.size());
+  instances_.push_back({root, id});
+  now_[static_cast<size_t>(root)] = id;
+  forget_behind(root, choices);
+}
+
+// A value that was computed again, and goes after each need.
+void StepModel::forget_behind(int root, const Choices& choices) {
+  const auto at = static_cast<size_t>(root);
+  const int gap = passed_[at] - 1;
+  if (gap >= 0 && choices[static_cast<size_t>(roots_[at].first_gap + gap)] == Keep::kNever)
+    transient_.push_back(root);
+}
+
 void StepModel::emit(int position, int time, const Choices& choices) {
   const auto at = static_cast<size_t>(position);
   const NodeInfo& node = nodes_[at];
-  if (entries_.size() >= max_entries_) is_too_long_ = true;
   if (is_too_long_) return;
-  // Nodes that run for this one use the stack above.
   const size_t base = stack_.size();
-  for (const int input : node.inputs) {
-    const int instance = need(input, time, choices);
-    stack_.push_back(instance);
-  }
-  if (is_too_long_) return;
+  if (!need_inputs(node, time, choices)) return;
   const bool is_repeat = has_run_[at];
   has_run_[at] = true;
-  entries_.push_back({position, time, is_repeat, static_cast<int>(entry_inputs_.size()),
-                      static_cast<int>(instances_.size())});
   const int first = node.inputs.empty() ? -1 : stack_[base];
-  entry_inputs_.insert(entry_inputs_.end(), stack_.begin() + static_cast<std::ptrdiff_t>(base), stack_.end());
-  stack_.resize(base);
+  add_entry(position, time, is_repeat, base);
   for (const int output : node.outputs) {
     const auto id = static_cast<int>(instances_.size());
     const auto value = static_cast<size_t>(output);
@@ -256,11 +332,7 @@ void StepModel::emit(int position, int time, const Choices& choices) {
     if (!is_repeat) first_instance_of_[value] = id;
     if (now_[value] >= 0) continue;  // it has stayed; this copy of it has no reader
     now_[value] = id;
-    const Root& root = roots_[value];
-    const int gap = passed_[value] - 1;
-    if (is_repeat && gap >= 0 && choices[static_cast<size_t>(root.first_gap + gap)] == Keep::kNever) {
-      transient_.push_back(output);
-    }
+    if (is_repeat) forget_behind(output, choices);
   }
 }
 
@@ -308,7 +380,7 @@ const StepModel::NodeInfo& StepModel::info_of(const Entry& entry) const {
     case ScheduledKind::kNode:
       break;
   }
-  return nodes_[static_cast<size_t>(entry.node)];
+  return node_at(entry.node);
 }
 
 void StepModel::count_reads() {

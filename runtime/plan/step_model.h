@@ -96,7 +96,7 @@ class StepModel {
     int id = -1;
     double us = 0;
     int64_t workspace = 0;
-    bool is_reshape = false, can_repeat = true;
+    bool is_reshape = false, can_repeat = true, is_backward = false;
     std::span<const int> inputs = {}, outputs = {};  // value ids
     std::span<const int> in_place = {};     // by output: the input whose bytes it may take over, or -1
     std::span<const int> is_optional = {};  // by output, 0 or 1
@@ -104,15 +104,17 @@ class StepModel {
   // A value with memory of its own, and its uses.
   struct Root {
     int64_t bytes = 0;
-    int maker = -1;             // position in nodes_; -1 for inputs and variables
-    int first_gap = -1;         // gap i lies behind uses[i]
-    std::span<const int> uses;  // positions that read it or a reshape of it
+    int maker = -1;      // position in nodes_; -1 for inputs and variables
+    int first_gap = -1;  // gap i lies behind uses[i]
+    // Positions that read it or a reshape of it; before these its maker's, where it waits for the backward
+    // pass from there on.
+    std::span<const int> uses;
   };
   struct Instance {
     int value = -1, storage = -1;  // storage: the instance whose memory it is
   };
   struct Entry {
-    int node = -1;  // position in nodes_; the end is one past the last
+    int node = -1;  // see node_at; the end is one past the last
     int time = 0;   // the position that it is run for
     bool is_repeat = false;
     int first_input = 0, first_output = 0;  // in entry_inputs_, in instances_
@@ -134,12 +136,25 @@ class StepModel {
   bool can_leave(int gap) const { return root_of(gap).uses.back() + 1 < static_cast<int>(nodes_.size()); }
   // Of a copy: one that takes no time.
   const NodeInfo& info_of(const Entry& entry) const;
+  // Of a position, or behind the end, of a restorer that runs at none.
+  const NodeInfo& node_at(int node) const {
+    const auto at = static_cast<size_t>(node);
+    return at < nodes_.size() ? nodes_[at] : restorers_[at - nodes_.size()];
+  }
+  NodeInfo info_of(const Node& node, int id, std::span<const int64_t> workspace_bytes,
+                   std::span<const double> node_us);
+  void find_restorers(std::span<const int64_t> workspace_bytes, std::span<const double> node_us);
   int value_of(const Entry& entry, size_t output) const {
     return instances_[static_cast<size_t>(entry.first_output) + output].value;
   }
   void emit_all(const Choices& choices);
   int need(int value, int time, const Choices& choices);
   void emit(int node, int time, const Choices& choices);
+  bool can_restore(int root, int time) const;
+  bool need_inputs(const NodeInfo& node, int time, const Choices& choices);
+  void add_entry(int node, int time, bool is_repeat, size_t base);
+  void emit_restorer(int root, int time, const Choices& choices);
+  void forget_behind(int root, const Choices& choices);
   void load(int root, int gap);
   void close_gaps(int time, const Choices& choices);
   void count_reads();
@@ -168,6 +183,8 @@ class StepModel {
   // what giving it costs.
   std::vector<int> again_of_;
   std::vector<double> again_us_;
+  std::vector<NodeInfo> restorers_;  // that the step itself does not need
+  std::vector<int> restorer_of_;     // by value id: the node that restores it (see node_at), or -1
   std::vector<int> root_of_gap_;
   std::vector<std::span<const int>> used_at_;  // by position: the roots that it reads, each once
   Choices keep_all_;

@@ -14,7 +14,9 @@ double StepModel::repeat_us(const Choices& choices, int root, int time, std::vec
     const std::span<const int> uses = roots_[static_cast<size_t>(again)].uses;
     if (time >= uses.front() && time <= uses.back()) return again_us_[static_cast<size_t>(again)];
   }
-  const NodeInfo& maker = nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)];
+  const int restorer =
+      nodes_[static_cast<size_t>(time)].is_backward ? restorer_of_[static_cast<size_t>(root)] : -1;
+  const NodeInfo& maker = node_at(restorer >= 0 ? restorer : roots_[static_cast<size_t>(root)].maker);
   double us = maker.us;
   seen.push_back(root);
   for (const int input : maker.inputs) {
@@ -106,13 +108,13 @@ std::vector<StepModel::Repeat> StepModel::repeats() const {
   for (const Load& load : loads_) repeats.push_back({load.gap, copy_us(load.gap)});
   for (const Entry& entry : entries_) {
     if (!entry.is_repeat || entry.kind != ScheduledKind::kNode) continue;
-    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+    const NodeInfo& node = node_at(entry.node);
     if (node.is_reshape) continue;
     for (size_t o = 0; o < node.outputs.size(); ++o) {
-      const int index = gap_at(node.outputs[o], entry.time);
+      const int value = value_of(entry, o), index = gap_at(value, entry.time);
       const bool is_read = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;
       if (is_read && index >= 0) {
-        repeats.push_back({roots_[static_cast<size_t>(node.outputs[o])].first_gap + index, node.us});
+        repeats.push_back({roots_[static_cast<size_t>(value)].first_gap + index, node.us});
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/bytes.h"
+#include "runtime/plan/compress_norms.h"
 #include "runtime/plan/split_batch.h"
 #include "runtime/plan/split_loss.h"
 
@@ -34,23 +35,34 @@ MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
                                           format_bytes(memory_bytes))) {}
 
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
+  if (solution.compresses_norms) compress_norms(graph, all_fetches(targets));
   if (solution.parts > 1) split_batch(graph, *solution.part, solution.parts, targets);
   if (solution.loss_parts > 1) split_loss(graph, solution.loss_parts, all_fetches(targets));
   apply(solution.schedule, graph);
 }
 
 std::string describe_parts(const MemorySolution& solution) {
-  if (solution.loss_parts > 1) return fmt::format("with the loss in {} parts", solution.loss_parts);
-  return solution.parts > 1 ? fmt::format("in {} parts", solution.parts) : "";
+  std::string text;
+  if (solution.loss_parts > 1) text = fmt::format("with the loss in {} parts", solution.loss_parts);
+  if (solution.parts > 1) text = fmt::format("in {} parts", solution.parts);
+  if (!solution.compresses_norms) return text;
+  return text.empty() ? "with norms in 8 bits" : text + " and norms in 8 bits";
 }
 
 std::string describe_bits(const MemorySolution& solution) {
   if (keeps_bits(solution)) return "weights keep the same bits";
-  if (solution.loss_parts > 1)
-    return fmt::format("the loss is computed in {} parts: sums round in another order", solution.loss_parts);
-  return fmt::format(
-      "the batch runs in {} parts: sums round in another order{}", solution.parts,
-      solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
+  std::string text;
+  if (solution.compresses_norms) text = "gradients of batch norms read 8 bits";
+  const std::string_view and_then = text.empty() ? "" : "; ";
+  if (solution.loss_parts > 1) {
+    text += fmt::format("{}the loss is computed in {} parts: sums round in another order", and_then,
+                        solution.loss_parts);
+  } else if (solution.parts > 1) {
+    text += fmt::format(
+        "{}the batch runs in {} parts: sums round in another order{}", and_then, solution.parts,
+        solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
+  }
+  return text;
 }
 
 }  // namespace headroom

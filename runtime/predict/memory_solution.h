@@ -23,6 +23,7 @@ struct MemorySolution {
   int parts = 1;
   std::shared_ptr<const Graph> part = {};
   int loss_parts = 1;             // the loss is split into so many parts (see split_loss)
+  bool compresses_norms = false;  // their gradients read 8 bits (see compress_norms)
   bool normalises_parts = false;  // batch normalisation takes its statistics from a part
   NodeSchedule schedule;          // of the program's first session, then; empty where nothing is moved
   std::vector<LeverUse> levers;
@@ -50,12 +51,13 @@ class MemoryTooSmall : public OutOfMemory {
   std::string text_;
 };
 
-// What split_batch() and split_loss() are called among levers.
-inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss";
+// What split_batch(), split_loss() and compress_norms() are called among levers.
+inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss",
+                                  kCompressNormsLever = "compress-norms";
 inline bool keeps_bits(const MemorySolution& solution) {
-  return solution.parts == 1 && solution.loss_parts == 1;
+  return solution.parts == 1 && solution.loss_parts == 1 && !solution.compresses_norms;
 }
-// "in 4 parts" of the batch, or "with the loss in 4 parts"; empty for neither.
+// "in 4 parts" of the batch, or "with the loss in 4 parts", "with norms in 8 bits", or both; empty for none.
 std::string describe_parts(const MemorySolution& solution);
 // What a solution does to the bits of the weights, one line without an end.
 std::string describe_bits(const MemorySolution& solution);

@@ -7,6 +7,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/placement.h"
+#include "runtime/plan/compress_norms.h"
 #include "runtime/plan/split_batch.h"
 #include "runtime/plan/split_loss.h"
 #include "runtime/session/start_op.h"
@@ -315,11 +316,15 @@ MemorySolution ProgramSolver::as_split(MemorySolution solution, Parts parts) con
   return solution;
 }
 
-MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
-  return solve(memory_bytes, setup_.options.split_batch);
+Allowed allowed_by(const RuntimeOptions& options) {
+  return {options.split_batch, options.compress_norms};
 }
 
-MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) const {
+MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
+  return solve(memory_bytes, allowed_by(setup_.options));
+}
+
+MemorySolution ProgramSolver::solve(int64_t memory_bytes, Allowed allowed) const {
   memory_bytes = std::min(memory_bytes, free_bytes(setup_));
   MemorySolution solution = find(memory_bytes, allowed);
   if (solution.keeps || solution.least_memory_bytes == 0) return solution;
@@ -339,7 +344,7 @@ int64_t ProgramSolver::least_on_larger_device() const {
 }
 
 // What it costs to keep the least budget.
-MemorySolution ProgramSolver::refused(int64_t memory_bytes, MemorySolution least, SplitBatch allowed) const {
+MemorySolution ProgramSolver::refused(int64_t memory_bytes, MemorySolution least, Allowed allowed) const {
   const int64_t least_bytes = least.least_memory_bytes;
   MemorySolution kept = find(least_bytes, allowed);
   MemorySolution solution = kept.keeps ? std::move(kept) : std::move(least);
@@ -349,7 +354,45 @@ MemorySolution ProgramSolver::refused(int64_t memory_bytes, MemorySolution least
   return solution;
 }
 
-MemorySolution ProgramSolver::find(int64_t memory_bytes, SplitBatch allowed) const {
+const ProgramSolver* ProgramSolver::compressed() const {
+  if (compressed_) return compressed_->get();
+  compressed_.emplace();
+  const std::vector<Value> fetches = all_fetches(program_.targets);
+  const auto compress = [fetches](const Graph& graph) {
+    std::shared_ptr<Graph> copy = graph.copy();
+    return compress_norms(*copy, fetches) > 0 ? copy : nullptr;
+  };
+  std::shared_ptr<Graph> graph = compress(*program_.graph);
+  if (graph == nullptr) return nullptr;
+  Program program = with_graph(program_, std::move(graph));
+  if (program_.part) {
+    program.part = [part_of = program_.part, compress](int64_t parts) -> std::shared_ptr<const Graph> {
+      const std::shared_ptr<const Graph> part = part_of(parts);
+      return part == nullptr ? nullptr : compress(*part);
+    };
+  }
+  *compressed_ = std::make_unique<ProgramSolver>(std::move(program), setup_, costs_of_, replicas_);
+  return compressed_->get();
+}
+
+MemorySolution ProgramSolver::find(int64_t memory_bytes, Allowed allowed) const {
+  MemorySolution best = find_with_parts(memory_bytes, allowed.split_batch);
+  if (!allowed.compress_norms || (best.keeps && best.levers.empty())) return best;
+  const ProgramSolver* const compressed = this->compressed();
+  if (compressed == nullptr) return best;
+  MemorySolution other = compressed->find_with_parts(memory_bytes, allowed.split_batch);
+  const bool is_better =
+      other.keeps ? !best.keeps || other.us < best.us : !best.keeps && takes_less(other, best);
+  if (!is_better) return best;
+  other.compresses_norms = true;
+  other.levers.insert(other.levers.begin(), {kCompressNormsLever, bytes_without_ - compressed->bytes_without_,
+                                             compressed->us_without_ - us_without_});
+  other.process_bytes_without = bytes_without_;
+  other.us_without = us_without_;
+  return other;
+}
+
+MemorySolution ProgramSolver::find_with_parts(int64_t memory_bytes, SplitBatch allowed) const {
   MemorySolution best = solve_unsplit(memory_bytes);
   if (allowed == SplitBatch::kNever || (best.keeps && allowed == SplitBatch::kNeeded)) return best;
   // Levers only add to what parts take without them, and more parts take more: false where no more of them

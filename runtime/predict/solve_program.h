@@ -25,6 +25,14 @@ DeviceSpeed speed_of(const DeviceProfile& profile);
 // other or never reuses the memory of what was copied. `replicas` share the host's memory.
 HostLink host_link_of(const RunSetup& setup, int replicas = 1);
 
+// What may be done that changes bits.
+struct Allowed {
+  SplitBatch split_batch = SplitBatch::kNever;
+  bool compress_norms = false;
+  bool nothing() const { return split_batch == SplitBatch::kNever && !compress_norms; }
+};
+Allowed allowed_by(const RuntimeOptions& options);
+
 // What the kernels of a graph take, by node.
 struct NodeCosts {
   std::vector<int64_t> workspace_bytes;
@@ -44,11 +52,11 @@ class ProgramSolver {
   ProgramSolver(const ProgramSolver&) = delete;
   ProgramSolver& operator=(const ProgramSolver&) = delete;
 
-  // The cheapest way to keep to a budget that is found. Splits the loss or the batch where that is allowed;
-  // the setup's options say so where nothing is given. More memory never costs more time, as long as both
-  // solutions keep all bits or both may split.
+  // The cheapest way to keep to a budget that is found. Splits the loss or the batch and compresses norms
+  // where that is allowed; the setup's options say so where nothing is given. More memory never costs more
+  // time, as long as both solutions keep all bits or both may split.
   MemorySolution solve(int64_t memory_bytes) const;
-  MemorySolution solve(int64_t memory_bytes, SplitBatch allowed) const;
+  MemorySolution solve(int64_t memory_bytes, Allowed allowed) const;
   // The same for the least budget that is kept.
   MemorySolution solve_least() const;
   // The least budget on a device with room for any, where this one has too little for the least; 0: none.
@@ -79,11 +87,14 @@ class ProgramSolver {
 
   // Those of the program are not worked out again.
   NodeCostsOf known_costs() const;
-  MemorySolution find(int64_t memory_bytes, SplitBatch allowed) const;
+  MemorySolution find(int64_t memory_bytes, Allowed allowed) const;
+  MemorySolution find_with_parts(int64_t memory_bytes, SplitBatch allowed) const;
   // Of a budget that is not kept, where `least` names the least that is.
-  MemorySolution refused(int64_t memory_bytes, MemorySolution least, SplitBatch allowed) const;
+  MemorySolution refused(int64_t memory_bytes, MemorySolution least, Allowed allowed) const;
   MemorySolution solve_unsplit(int64_t memory_bytes) const;
   MemorySolution solve_behind(size_t index, int64_t memory_bytes) const;
+  // The same program with norms in 8 bits; null where it has none that can be.
+  const ProgramSolver* compressed() const;
   // The same program with all values on the device.
   const ProgramSolver& without_host() const;
   // The schedule that needs the least memory, and what it needs.
@@ -129,6 +140,7 @@ class ProgramSolver {
   mutable std::map<size_t, std::shared_ptr<const Candidate>> candidates_;
   mutable std::optional<Least> least_;
   mutable std::unique_ptr<ProgramSolver> without_host_;  // once it was asked for
+  mutable std::optional<std::unique_ptr<ProgramSolver>> compressed_;
   const NodeCosts costs_;
   mutable StepSolver step_;
   std::shared_ptr<const PlannedProgram> planned_;  // without a budget

@@ -69,13 +69,14 @@ class CudaHalfTest : public CudaTest {
     CudaRun way{.shift = shift};
     way.outputs = outputs;
     const std::vector<HostTensor> got = run_on_cuda(*device_, row.op, inputs, {.math = Math::kF32}, way);
-    // Kernels of attention and of conv_norm_grad round the factors of their second products, too, that of a
-    // batch norm the sum of its branches' gradients, and libraries a product before they add to it.
-    const bool rounds_twice = std::holds_alternative<Attention>(row.op) ||
-                              std::holds_alternative<AttentionGrad>(row.op) ||
-                              std::holds_alternative<ConvNormGrad>(row.op) ||
-                              (std::holds_alternative<BatchNormGrad>(row.op) && row.inputs.size() == 7) ||
-                              (std::holds_alternative<Dense>(row.op) && row.inputs.size() == 4);
+    // Kernels of attention and of conv_norm_grad round the factors of their second products, too, that of
+    // conv_norm_apply its filter's, that of a batch norm the sum of its branches' gradients, and libraries a
+    // product before they add to it.
+    const bool rounds_twice =
+        std::holds_alternative<Attention>(row.op) || std::holds_alternative<AttentionGrad>(row.op) ||
+        std::holds_alternative<ConvNormGrad>(row.op) || std::holds_alternative<ConvNormApply>(row.op) ||
+        (std::holds_alternative<BatchNormGrad>(row.op) && row.inputs.size() == 7) ||
+        (std::holds_alternative<Dense>(row.op) && row.inputs.size() == 4);
     // Two terms of a conv_norm_grad are each up to seven times their sum.
     const double roundings = std::holds_alternative<ConvNormGrad>(row.op) ? 16 : 8;
     const double tolerance = rounds_twice ? roundings * rounding(half) : row.tolerance;

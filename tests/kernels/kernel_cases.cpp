@@ -331,11 +331,43 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what, BatchNormApply{}, {x, gamma, beta, mean, variance});
     add(cases, what + "_residual_relu", BatchNormApply{1e-3f, true},
         {x, gamma, beta, mean, variance, residual}, 1e-4);
+    // The same with normalised values in 8 bits.
+    const HostTensor codes = random_whole<uint8_t>(shape, 39, 0, 256);
+    add(cases, what + "_codes", BatchNormGrad{.compressed = true}, {dy, codes, gamma, mean, variance}, 1e-4);
+    add(cases, what + "_relu_codes", BatchNormGrad{.relu = true, .compressed = true},
+        {dy, codes, gamma, mean, variance, beta}, 1e-4);
+    add(cases, what + "_again_codes", BatchNormGrad{.relu = true, .again = true, .compressed = true},
+        {dy, codes, gamma, mean, variance, beta}, 1e-4);
+    add(cases, what + "_residual_codes", BatchNormGrad{.relu = true, .residual = true, .compressed = true},
+        {dy, codes, gamma, mean, variance, residual}, 1e-4);
+    add(cases, what + "_branches_codes", BatchNormGrad{.relu = true, .residual = true, .compressed = true},
+        {dy, codes, gamma, mean, variance, residual, random_floats(shape, 38)}, 1e-4);
+    add(cases, what + "_codes", BatchNormApply{.compressed = true}, {codes, gamma, beta, mean, variance});
+    add(cases, what + "_relu_codes", BatchNormApply{.relu = true, .compressed = true},
+        {codes, gamma, beta, mean, variance});
+    add(cases, what + "_to_codes", BatchNormApply{.compresses = true}, {x, gamma, beta, mean, variance});
+    add(cases, what + "_residual_to_codes", BatchNormApply{.relu = true, .compresses = true},
+        {x, gamma, beta, mean, variance, residual}, 1e-4);
   }
   for (const Shape& shape : {Shape{3, 1}, Shape{65, 19}, Shape{2, 4, 5, 32}}) {
     const HostTensor dy = random_floats(shape, 36), y = random_floats(shape, 37);
     add(cases, to_string(shape), BranchGrad{}, {dy, y}, 1e-4);
     add(cases, to_string(shape) + "_added", BranchGrad{}, {dy, y, random_floats(shape, 38)}, 1e-4);
+  }
+  // Results marked by bits, from one thread with eight channels to eight with one each.
+  for (const Shape& shape : {Shape{3, 8}, Shape{65, 24}, Shape{2, 4, 5, 32}}) {
+    const std::string what = to_string(shape);
+    const Shape channels = {shape.last()};
+    const HostTensor dy = random_floats(shape, 36);
+    const HostTensor marks =
+        random_whole<uint8_t>(shape.with(shape.rank() - 1, shape.last() / 8), 40, 0, 256);
+    add(cases, what + "_marked", BranchGrad{true}, {dy, marks}, 1e-4);
+    add(cases, what + "_marked_added", BranchGrad{true}, {dy, marks, random_floats(shape, 38)}, 1e-4);
+    const std::vector<HostTensor> operands = {
+        random_floats(shape, 31, 5, 9),    random_floats(channels, 32),       random_floats(channels, 33),
+        random_floats(channels, 34, 6, 8), random_floats(channels, 35, 1, 3), random_floats(shape, 37)};
+    add(cases, what + "_marks", BatchNormApply{.relu = true, .marks = true}, operands, 1e-4);
+    add(cases, what + "_codes_and_marks", BatchNormApply{.compresses = true, .marks = true}, operands, 1e-4);
   }
   // {images, extent, channels before, channels behind}
   for (const auto& [images, extent, k, c] :
@@ -346,6 +378,16 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     const HostTensor sums = run_op(Reduce{ReduceKind::kSum, {0, 1, 2}}, {g})[0];
     const std::string what = fmt::format("{}_{}_{}_{}", images, extent, k, c);
     add(cases, what, ConvNormGrad{}, {g, sums, x, random_floats({1, 1, k, c}, 39), gamma, variance}, 1e-3);
+    const HostTensor beta = random_floats({c}, 33), mean = random_floats({c}, 34, -1, 1);
+    const HostTensor by_result = random_floats({c, 1, 1, k}, 39);
+    add(cases, what, ConvNormApply{}, {x, random_floats({1, 1, k, c}, 39), gamma, beta, mean, variance},
+        1e-4);
+    add(cases, what + "_relu_by_result", ConvNormApply{.relu = true, .filter_by_result = true},
+        {x, by_result, gamma, beta, mean, variance}, 1e-4);
+    add(cases, what + "_residual", ConvNormApply{.filter_by_result = true},
+        {x, by_result, gamma, beta, mean, variance, g}, 1e-4);
+    add(cases, what + "_residual_relu", ConvNormApply{.relu = true},
+        {x, random_floats({1, 1, k, c}, 39), gamma, beta, mean, variance, g}, 1e-4);
     add(cases, what + "_by_result", ConvNormGrad{1e-3f, true},
         {g, sums, x, random_floats({c, 1, 1, k}, 39), gamma, variance}, 1e-3);
   }

@@ -50,6 +50,24 @@ std::vector<Values> norm(const Values& x, const Values& gamma, const Values& bet
   return out;
 }
 
+// A normalised value in 8 bits: the sign, 3 bits of exponent and 4 of mantissa, of which 1 is code 64.
+double normal_of(double code) {
+  const double sign = code < 128 ? 1 : -1, magnitude = code < 128 ? code : code - 128;
+  const double exponent = std::floor(magnitude / 16), mantissa = magnitude / 16 - exponent;
+  return sign * (exponent == 0 ? mantissa / 8 : std::exp2(exponent - 4) * (1 + mantissa));
+}
+// The value is rounded to 10 bits of mantissa first, as an f16 has.
+double code_of(double normal) {
+  const double magnitude = std::abs(normal);
+  const double unit = std::exp2(std::max(-3.0, magnitude > 0 ? std::floor(std::log2(magnitude)) : 0) - 10);
+  const double rounded = std::nearbyint(magnitude / unit) * unit;
+  double best = 0;
+  for (double code = 1; code < 128; ++code) {
+    if (std::abs(rounded - normal_of(code)) <= std::abs(rounded - normal_of(best))) best = code;
+  }
+  return normal < 0 ? best + 128 : best;
+}
+
 }  // namespace
 
 std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>& in,
@@ -187,7 +205,9 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             const auto deviation = [&](int64_t c) {
               return std::sqrt(in[4][c] + static_cast<double>(o.epsilon));
             };
-            const auto normal = [&](int64_t i) { return (in[1][i] - in[3][i % n]) / deviation(i % n); };
+            const auto normal = [&](int64_t i) {
+              return o.compressed ? normal_of(in[1][i]) : (in[1][i] - in[3][i % n]) / deviation(i % n);
+            };
             const double rows = static_cast<double>(elements / n);
             const auto arriving = [&](int64_t i) {
               if (!o.relu) return in[0][i];
@@ -207,9 +227,10 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
-          [&](const BranchGrad&) {
+          [&](const BranchGrad& o) {
             for (int64_t i = 0; i < elements; ++i) {
-              out[0][i] = in[1][i] <= 0 ? 0 : in[0][i] + (in.size() > 2 ? in[2][i] : 0);
+              const bool passes = o.marked ? static_cast<int>(in[1][i / 8]) >> i % 8 & 1 : !(in[1][i] <= 0);
+              out[0][i] = passes ? in[0][i] + (in.size() > 2 ? in[2][i] : 0) : 0;
               out[1][i % n] += out[0][i];
             }
             return out;
@@ -241,6 +262,20 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
                   out[1][place(k, c)] += in[2][row * channels + k] * dz;
                 }
               }
+            }
+            return out;
+          },
+          [&](const ConvNormApply& o) {
+            const int64_t c = in[2].shape()[0];
+            for (int64_t i = 0; i < out[0].shape().elements(); ++i) {
+              const int64_t row = i / c, channel = i % c;
+              double sum = 0;
+              for (int64_t k = 0; k < n; ++k)
+                sum += in[0][row * n + k] * in[1][o.filter_by_result ? channel * n + k : k * c + channel];
+              const double deviation = std::sqrt(in[5][channel] + static_cast<double>(o.epsilon));
+              out[0][i] = (sum - in[4][channel]) / deviation * in[2][channel] + in[3][channel];
+              if (in.size() > 6) out[0][i] += in[6][i];
+              if (o.relu) out[0][i] = std::max(out[0][i], 0.0);
             }
             return out;
           },
@@ -296,10 +331,15 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             return out;
           },
           [&](const BatchNormApply& o) {
-            out = norm(in[0], in[1], in[2], in[3], in[4], o.epsilon, out);
+            if (!o.compressed) out = norm(in[0], in[1], in[2], in[3], in[4], o.epsilon, out);
             for (int64_t i = 0; i < elements; ++i) {
+              if (o.compressed) out[0][i] = normal_of(in[0][i]) * in[1][i % n] + in[2][i % n];
+              if (o.compresses)
+                out[1][i] = code_of((in[0][i] - in[3][i % n]) /
+                                    std::sqrt(in[4][i % n] + static_cast<double>(o.epsilon)));
               if (in.size() > 5) out[0][i] += in[5][i];
               if (o.relu && out[0][i] < 0) out[0][i] = 0;
+              if (o.marks && !(out[0][i] <= 0)) out[o.marks_at()][i / 8] += 1 << i % 8;
             }
             return out;
           },

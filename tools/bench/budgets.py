@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Training of nets from ONNX files within budgets of memory, in turns in one run on one GPU.
 
-usage: budgets.py HEADROOM FOLDER [--nets NET...] [--percent P...] [--split-batch never cheaper] [--steps N]
-                  [--json FILE] [-- OPTION...]
+usage: budgets.py HEADROOM FOLDER [--nets NET...] [--percent P...] [--split-batch never cheaper]
+                  [--compress-norms no yes] [--steps N] [--json FILE] [-- OPTION...]
 
 FOLDER has PyTorch's exports as for models.py. Each net is trained without a budget, with what the process took then
-as 100 %, and with `--memory` at each of the percents, with the whole batch (never) and in parts where that is cheaper.
+as 100 %, and with `--memory` at each of the percents, with the whole batch (never) and in parts where that is cheaper,
+and where norms may be compressed ("+ norms") or not.
 OPTION goes to every `headroom run`. Prints, for each run, MiB of the budget and of the process as the driver counts
 it, ms a step, how much more that is than without a budget, and the ms that were planned; a budget that cannot be kept
 names the least. The checksum of the weights says whether they have the same bits.
 """
+
 import argparse
 import json
 import pathlib
@@ -27,7 +29,17 @@ MIB = 2**20
 
 
 def train(options, words):
-    command = [options.headroom, "run", *words, "--steps", str(options.steps), "--device", "cuda", "--precision", "bf16"]
+    command = [
+        options.headroom,
+        "run",
+        *words,
+        "--steps",
+        str(options.steps),
+        "--device",
+        "cuda",
+        "--precision",
+        "bf16",
+    ]
     command += ["--optimizer", "sgd", "--json", *options.rest]
     done = subprocess.run(command, capture_output=True, text=True)
     try:
@@ -41,7 +53,7 @@ def train(options, words):
 
 def main():
     words = sys.argv[1:]
-    rest = words[words.index("--") + 1:] if "--" in words else []
+    rest = words[words.index("--") + 1 :] if "--" in words else []
     words = words[: words.index("--")] if "--" in words else words
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("headroom")
@@ -49,12 +61,16 @@ def main():
     parser.add_argument("--nets", nargs="+", choices=list(BUDGETS), default=list(BUDGETS))
     parser.add_argument("--percent", nargs="+", type=float)
     parser.add_argument("--split-batch", nargs="+", choices=["never", "cheaper"], default=["never", "cheaper"])
+    parser.add_argument("--compress-norms", nargs="+", choices=["no", "yes"], default=["no"])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--json", type=argparse.FileType("w"))
     options = parser.parse_args(words)
     options.rest = rest
-    print(f"{'net':9} {'batch':>5} {'of peak':>7} {'parts':8} {'budget':>7} {'process':>8} {'ms':>8} {'more':>7} "
-          f"{'planned':>8}  bits", flush=True)
+    print(
+        f"{'net':9} {'batch':>5} {'of peak':>7} {'parts':15} {'budget':>7} {'process':>8} {'ms':>8} {'more':>7} "
+        f"{'planned':>8}  bits",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         unpacked = pathlib.Path(folder)
         for name in options.nets:
@@ -69,27 +85,37 @@ def main():
                 print(f"{name:9} {batch:5} {plain['error']}", flush=True)
                 continue
 
-            def report(percent, split, run):
+            def report(percent, way, run):
                 if options.json:
-                    print(json.dumps({"net": name, "percent": percent, "split_batch": split} | run),
-                          file=options.json, flush=True)
-                head = f"{name:9} {batch:5} {percent:5.0f} % {split:8} {run.get('memory_mib', ''):>7}"
+                    print(
+                        json.dumps({"net": name, "percent": percent, "way": way} | run), file=options.json, flush=True
+                    )
+                head = f"{name:9} {batch:5} {percent:5.0f} % {way:15} {run.get('memory_mib', ''):>7}"
                 if run["error"]:
                     least = re.search(r"--memory (\S+)", run["error"])
-                    print(f"{head} cannot{'; the least is ' + least[1] if least else ': ' + run['error'][:200]}", flush=True)
+                    print(
+                        f"{head} cannot{'; the least is ' + least[1] if least else ': ' + run['error'][:200]}",
+                        flush=True,
+                    )
                     return
                 ms, before = 1e3 * run["seconds_per_step"], 1e3 * plain["seconds_per_step"]
                 planned = 1e3 * run.get("planned_seconds_per_step", 0)
                 same = "same" if run["weights_checksum"] == plain["weights_checksum"] else "others"
-                print(f"{head} {run['peak_process_bytes'] / MIB:8.0f} {ms:8.2f} {100 * (ms / before - 1):+6.1f} % "
-                      f"{planned:8.2f}  {same}", flush=True)
+                print(
+                    f"{head} {run['peak_process_bytes'] / MIB:8.0f} {ms:8.2f} {100 * (ms / before - 1):+6.1f} % "
+                    f"{planned:8.2f}  {same}",
+                    flush=True,
+                )
 
             report(100, "", plain)
             for percent in options.percent or BUDGETS[name]:
                 memory = int(plain["peak_process_bytes"] * percent / 100) // MIB
                 for split in options.split_batch:
-                    budget = ["--memory", f"{memory}MiB", "--split-batch", split]
-                    report(percent, split, train(options, net + budget) | {"memory_mib": memory})
+                    for compressed in options.compress_norms:
+                        budget = ["--memory", f"{memory}MiB", "--split-batch", split]
+                        budget += ["--compress-norms"] if compressed == "yes" else []
+                        way = split + (" + norms" if compressed == "yes" else "")
+                        report(percent, way, train(options, net + budget) | {"memory_mib": memory})
 
 
 main()

@@ -55,6 +55,7 @@ struct Row {
   Op op;
   std::vector<TensorSpec> inputs;
   int64_t index_end = 10;
+  std::optional<DType> restored = {};  // what codes of normalised values become
 };
 
 // As a graph is stored in 16 bits: results of the first operand's shape are of its type.
@@ -64,10 +65,11 @@ std::vector<TensorSpec> outputs_of(const Row& row) {
     if (is_half(spec.dtype)) spec.dtype = DType::kF32;
   }
   std::vector<TensorSpec> outputs = infer_outputs(row.op, wide);
+  if (row.restored) outputs[0].dtype = *row.restored;
   if (row.inputs.empty() || !is_half(row.inputs[0].dtype)) return outputs;
   for (TensorSpec& spec : outputs) {
     const auto is_like = [&](const TensorSpec& input) {
-      return is_half(input.dtype) && input.shape == spec.shape;
+      return is_half(input.dtype) && input.shape == spec.shape && spec.dtype == DType::kF32;
     };
     if (std::any_of(row.inputs.begin(), row.inputs.end(), is_like)) spec.dtype = row.inputs[0].dtype;
   }
@@ -160,6 +162,16 @@ std::vector<Row> norms_in_half(DType half) {
                              {BatchNormGrad{1e-3f, true}, with(gradient, {of_channel})},
                              {BatchNormGrad{1e-3f, true, false, true}, with(gradient, {of_channel})},
                              {BatchNormGrad{1e-3f, true, true}, with(gradient, {x, x})}});
+    // The same with normalised values in 8 bits.
+    const TensorSpec codes = u8(x.shape);
+    const std::vector<TensorSpec> of_codes = {x, codes, of_channel, of_channel, of_channel, of_channel};
+    rows.insert(rows.end(), {{BatchNormApply{.relu = true, .compresses = true}, apply},
+                             {BatchNormApply{.relu = true, .compressed = true},
+                              {codes, of_channel, of_channel, of_channel, of_channel},
+                              10,
+                              half},
+                             {BatchNormGrad{.relu = true, .compressed = true}, of_codes},
+                             {BatchNormGrad{.relu = true, .again = true, .compressed = true}, of_codes}});
   }
   return rows;
 }
@@ -178,7 +190,10 @@ std::vector<Row> ends_of_bottlenecks(DType half) {
                  {ConvNormGrad{1e-3f, true}, {z, of_channel, x, filter, of_channel, of_channel}},
                  {BatchNormGrad{1e-3f, true, true}, {z, z, of_channel, of_channel, of_channel, z, z}},
                  {Conv2dInputGrad{conv, x.shape}, {z, filter}},
-                 {Conv2dFilterGrad{conv, filter.shape}, {x, z}}});
+                 {Conv2dFilterGrad{conv, filter.shape}, {x, z}},
+                 {ConvNormApply{.relu = true, .filter_by_result = true},
+                  {x, filter, of_channel, of_channel, of_channel, of_channel, z}},
+                 {conv, {x, filter}}});
   }
   return rows;
 }

@@ -45,23 +45,25 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
   return free_bytes(setup);
 }
 
-// What a budget costs with the same bits, and with parts of the loss or of the batch where these are cheaper;
-// at least one is there. A run takes the first that there is, unless parts are wanted wherever they are
-// cheaper.
+// What a budget costs with the same bits, and with others where that is cheaper: with parts of the loss or of
+// the batch, or norms in 8 bits. At least one is there. A run takes the first that there is, unless the
+// second is wanted wherever it is cheaper.
 struct CurvePoint {
   std::optional<MemorySolution> whole, split;
 
-  const MemorySolution& of_run(SplitBatch allowed) const {
-    return whole && (allowed != SplitBatch::kCheaper || !split) ? *whole : *split;
+  const MemorySolution& of_run(Allowed allowed) const {
+    const bool prefers_split = allowed.split_batch == SplitBatch::kCheaper || allowed.compress_norms;
+    return whole && (!prefers_split || !split) ? *whole : *split;
   }
 };
 
-std::optional<CurvePoint> point_of(const ProgramSolver& solver, int64_t memory, SplitBatch allowed) {
+std::optional<CurvePoint> point_of(const ProgramSolver& solver, int64_t memory, Allowed allowed) {
   CurvePoint point;
-  MemorySolution whole = solver.solve(memory, SplitBatch::kNever);
+  MemorySolution whole = solver.solve(memory, Allowed{});
   if (whole.keeps) point.whole = std::move(whole);
-  if (allowed != SplitBatch::kNever && (!point.whole || !point.whole->levers.empty())) {
-    MemorySolution split = solver.solve(memory, SplitBatch::kCheaper);
+  if (!allowed.nothing() && (!point.whole || !point.whole->levers.empty())) {
+    if (!allowed.compress_norms) allowed.split_batch = SplitBatch::kCheaper;
+    MemorySolution split = solver.solve(memory, allowed);
     if (split.keeps && !keeps_bits(split)) point.split = std::move(split);
   }
   if (!point.whole && !point.split) return {};
@@ -81,7 +83,7 @@ std::vector<CurvePoint> curve_of(const ProgramSolver& solver, const SolveOptions
     const int64_t memory = least + (most - least) * i / options.points / page * page;
     progress.advance(1);
     if (memory == std::exchange(before, memory)) continue;
-    if (std::optional<CurvePoint> point = point_of(solver, memory, options.workload.runtime.split_batch))
+    if (std::optional<CurvePoint> point = point_of(solver, memory, allowed_by(options.workload.runtime)))
       curve.push_back(std::move(*point));
   }
   return curve;
@@ -101,14 +103,17 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   json["host_bytes"] = solution.host_bytes;
   json["parts"] = solution.parts;
   json["loss_parts"] = solution.loss_parts;
+  json["compresses_norms"] = solution.compresses_norms;
   json["same_bits"] = keeps_bits(solution);
   return json;
 }
 
-// "4", or "loss 4"
+// "4", or "loss 4", with norms in 8 bits "4, norms" or "norms"
 std::string parts_of(const MemorySolution& solution) {
-  return solution.loss_parts > 1 ? fmt::format("loss {}", solution.loss_parts)
-                                 : fmt::format("{}", solution.parts);
+  if (solution.compresses_norms && solution.loss_parts == 1 && solution.parts == 1) return "norms";
+  return (solution.loss_parts > 1 ? fmt::format("loss {}", solution.loss_parts)
+                                  : fmt::format("{}", solution.parts)) +
+         (solution.compresses_norms ? ", norms" : "");
 }
 
 void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal) {
@@ -119,7 +124,7 @@ void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal)
                {.title = "ms, same bits", .is_number = true},
                {.title = "more time", .is_number = true},
                {.title = "repeats", .is_number = true, .drop = 1},
-               {.title = "ms, in parts", .is_number = true},
+               {.title = "ms, other bits", .is_number = true},
                {.title = "more time", .is_number = true},
                {.title = "parts", .is_number = true, .drop = 3}});
   for (const CurvePoint& point : curve) {
@@ -143,6 +148,7 @@ std::string_view what_it_does(const LeverUse& use) {
   const auto lever = std::find_if(levers().begin(), levers().end(),
                                   [&](const Lever& other) { return other.name == use.name; });
   if (lever != levers().end()) return lever->what;
+  if (use.name == kCompressNormsLever) return "keeps what gradients of batch norms need in 8 bits";
   return use.name == kSplitLossLever ? "computes the loss and its gradient by parts of the rows"
                                      : "runs parts of the batch one after the other";
 }
@@ -274,15 +280,15 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
     page.facts.push_back(next_memory_text(solution, with_more) + ".");
   if (!solution.levers.empty())
     page.facts.push_back(fmt::format("{}; {}.", describe_bits(solution), repeats_text(solution)));
-  page.lines = {{"same bits", {}}, {"in parts", {}}};
+  page.lines = {{"same bits", {}}, {"other bits", {}}};
   solve::PageTable budgets{"Budgets",
                            {{"memory MiB", true},
                             {"of the peak, %", true},
                             {"ms, same bits", true},
                             {"more time, %", true},
                             {"repeats", true},
-                            {"ms, in parts", true},
-                            {"more time in parts, %", true},
+                            {"ms, other bits", true},
+                            {"more time, %", true},
                             {"parts"}},
                            {}};
   for (const CurvePoint& point : curve) {
@@ -366,12 +372,13 @@ int run_solve(int argc, char** argv) {
   progress.start("budgets");
   const std::vector<CurvePoint> curve = curve_of(solver, options, setup.device.granularity_bytes, progress);
   progress.start("the budget");
-  const SplitBatch allowed = workload.runtime.split_batch;
+  const Allowed allowed = allowed_by(workload.runtime);
   const MemorySolution solution = solver.solve(memory);
   progress.advance(1);
   const MemorySolution with_more = solver.solve(memory + kGiB);
   std::optional<MemorySolution> split;
-  if (solution.keeps && keeps_bits(solution) && allowed == SplitBatch::kNeeded) {
+  if (solution.keeps && keeps_bits(solution) && allowed.split_batch == SplitBatch::kNeeded &&
+      !allowed.compress_norms) {
     if (std::optional<CurvePoint> point = point_of(solver, memory, allowed)) split = std::move(point->split);
   }
   progress.advance(1);

@@ -40,6 +40,9 @@ cublasLtEpilogue_t lt_epilogue(Epilogue epilogue) {
     case Epilogue::kBias:
     case Epilogue::kBiasSum:  // C is added to any product
       return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kBiasRelu:
+    case Epilogue::kBiasSumRelu:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
     case Epilogue::kSumB:
       return CUBLASLT_EPILOGUE_BGRADA;  // our b is its first operand
   }
@@ -130,7 +133,7 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
                                : layout(s.read, s.m, s.k, s.batch, s.stride_a)),
       result_(layout(s.computed, s.m, s.n, s.batch, s.stride_y)),
       has_bias_(epilogue != Epilogue::kNone),
-      adds_(epilogue == Epilogue::kBiasSum) {
+      adds_(epilogue == Epilogue::kBiasSum || epilogue == Epilogue::kBiasSumRelu) {
   const int64_t operand_bytes =
       span_bytes(s.read, s.m, s.k, s.batch, s.stride_a) + span_bytes(s.read, s.k, s.n, s.batch, s.stride_b) +
       span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y) + span_bytes(s.computed, 1, s.n, 1, 0);

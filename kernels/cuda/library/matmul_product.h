@@ -28,7 +28,10 @@ enum class Epilogue : uint8_t {
   kNone,
   kBias,     // y + bias (n)
   kBiasSum,  // y + bias (n) + c, a matrix like y
-  kSumB,     // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
+  // relu of these. Some algorithms (cuBLASLt 13.1) make 0 of NaN.
+  kBiasRelu,
+  kBiasSumRelu,
+  kSumB,  // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
 };
 
 // Prepared for one shape: the algorithm is the fastest that fits. Extents must not be 0.

@@ -15,6 +15,7 @@
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/placement.h"
+#include "runtime/plan/compress_norms.h"
 #include "runtime/plan/given_again.h"
 #include "runtime/plan/recompute.h"
 #include "runtime/plan/step_cost.h"
@@ -151,13 +152,15 @@ constexpr int kRandomGraphs = 200;
 
 // What random graphs at random budgets had in common.
 struct RandomBudgets {
-  int kept = 0, changed = 0, given = 0, offloaded = 0, recomputed_too = 0;
+  int kept = 0, changed = 0, given = 0, offloaded = 0, recomputed_too = 0, compressed = 0;
   double us = 0;  // of all steps together
 };
 
-void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& seen) {
-  const RandomNet net(seed);
+void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& seen,
+                            bool compresses = false) {
+  RandomNet net(seed);
   const Targets targets = net.targets();
+  if (compresses) seen.compressed += compress_norms(net.graph, targets.fetches);
   const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
   const StepProblem problem{net.graph, targets, workspace, us, host};
@@ -187,7 +190,10 @@ void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& 
   ASSERT_LE(most_live(plan), budget) << seed;
   ASSERT_GE(host_bytes_of(plan), solution.host_bytes) << seed;
   ASSERT_LE(solution.host_bytes, host.max_bytes) << seed;
-  ASSERT_EQ(train(net, solution.schedule), train(net, {})) << seed;
+  // Values in 8 bits are computed again with other roundings.
+  const uint64_t bits = train(net, solution.schedule);
+  ASSERT_TRUE(compresses || bits == train(net, {})) << seed;
+  ASSERT_EQ(bits, train(net, solution.schedule)) << seed;
 }
 
 TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
@@ -200,6 +206,18 @@ TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
   EXPECT_GT(seen.changed, kRandomGraphs / 2);
   EXPECT_GT(seen.given, kRandomGraphs / 20);
   EXPECT_EQ(seen.offloaded, 0) << "there is no link to a host";
+}
+
+TEST(Solve, RandomGraphsWithCompressedNormsKeepToRandomBudgets) {
+  RandomBudgets seen;
+  constexpr int kGraphs = kRandomGraphs / 2;
+  for (uint32_t seed = 1; seed <= kGraphs; ++seed) {
+    const HostLink host{.bytes_per_us = 1e6, .latency_us = 0.1, .max_bytes = seed % 2 == 0 ? kEnough : 0};
+    keep_to_random_budgets(seed, host, seen, true);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen.kept, kGraphs);
+  EXPECT_GT(seen.compressed, kGraphs / 4);
 }
 
 TEST(Solve, RandomGraphsWithAHostKeepToRandomBudgetsWithTheSameBits) {

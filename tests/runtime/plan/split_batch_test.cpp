@@ -50,13 +50,13 @@ struct BatchNet {
   Targets targets() const { return {{loss, rows}, true}; }
 };
 
-struct Trained {
+struct TrainedParts {
   std::vector<float> weights, rows;
   float loss = 0;
   int64_t step_bytes = 0;
 };
 
-Trained train(const BatchNet& net, Graph& graph, PlanMode mode) {
+TrainedParts train(const BatchNet& net, Graph& graph, PlanMode mode) {
   const auto here = [&](const Value& value) { return Value{&graph, value.id}; };
   const Targets targets{{here(net.loss), here(net.rows)}, true};
   const std::vector<int64_t> workspace(graph.nodes().size());
@@ -69,7 +69,7 @@ Trained train(const BatchNet& net, Graph& graph, PlanMode mode) {
   std::copy(data.begin(), data.end(), session.input<float>(here(net.x)).begin());
   session.input<float>(here(net.rate))[0] = 1e-2f;
   for (int i = 0; i < 2; ++i) session.run();
-  Trained trained{{},
+  TrainedParts trained{{},
                   fetch<float>(session, here(net.rows)),
                   session.output<float>(here(net.loss))[0],
                   plan.lower_bound_bytes};
@@ -89,13 +89,13 @@ TEST(SplitBatch, TrainsAsTheWholeBatchDoesButForRounding) {
   for (const PlanMode mode : kPlanModes) {
     const BatchNet whole(16);
     const std::unique_ptr<Graph> unsplit = whole.graph.copy();
-    const Trained expected = train(whole, *unsplit, mode);
+    const TrainedParts expected = train(whole, *unsplit, mode);
     for (const int parts : {2, 4, 16}) {
       const BatchNet part(16 / parts);
       const std::unique_ptr<Graph> graph = whole.graph.copy();
       const Targets targets = whole.targets();
       split_batch(*graph, part.graph, parts, {&targets, 1});
-      const Trained trained = train(whole, *graph, mode);
+      const TrainedParts trained = train(whole, *graph, mode);
       expect_near(trained.weights, expected.weights, 2e-4f);  // Adam divides by what is nearly nothing
       expect_near(trained.rows, expected.rows, 1e-3f);
       EXPECT_NEAR(trained.loss, expected.loss, 1e-4f);
@@ -132,8 +132,8 @@ TEST(SplitBatch, BatchNormalisationTakesItsStatisticsFromAPart) {
   const Targets targets = whole.targets();
   split_batch(*graph, part.graph, 2, {&targets, 1});
   const std::unique_ptr<Graph> unsplit = whole.graph.copy();
-  const Trained split = train(whole, *graph, PlanMode::kPacked);
-  const Trained expected = train(whole, *unsplit, PlanMode::kPacked);
+  const TrainedParts split = train(whole, *graph, PlanMode::kPacked);
+  const TrainedParts expected = train(whole, *unsplit, PlanMode::kPacked);
   EXPECT_TRUE(std::isfinite(split.loss));
   EXPECT_NE(split.weights, expected.weights);
 }

@@ -135,6 +135,43 @@ TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
   EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes);
 }
 
+TEST(Memory, CompressedNormsKeepABudgetForLessAndTakeWhatIsPlanned) {
+  WorkloadOptions options = packed("residual");
+  options.step.batch = 64;
+  options.runtime.split_batch = SplitBatch::kNever;
+  const ProgramSolver solver = solver_of(options);
+  const int64_t least = solver.solve_least().least_memory_bytes, most = solver.bytes_without();
+  const int64_t memory = least + (most - least) / 4;
+  const MemorySolution exact = solver.solve(memory);
+  const MemorySolution compressed = solver.solve(memory, Allowed{.compress_norms = true});
+  ASSERT_TRUE(exact.keeps && compressed.keeps);
+  EXPECT_TRUE(compressed.compresses_norms);
+  EXPECT_FALSE(keeps_bits(compressed));
+  EXPECT_EQ(compressed.levers.front().name, kCompressNormsLever);
+  EXPECT_LT(compressed.us, exact.us);
+  EXPECT_FALSE(solver.solve(most, Allowed{.compress_norms = true}).compresses_norms)
+      << "bits stay where nothing is short";
+  options.runtime.memory_bytes = memory;
+  options.runtime.compress_norms = true;
+  const Measurement measured = measure(options);
+  ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
+  EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes);
+  EXPECT_LE(measured.peak_process_bytes, memory);
+}
+
+TEST(Memory, CompressedNormsGoWithPartsOfTheBatch) {
+  WorkloadOptions options = packed("residual");
+  options.step.batch = 64;
+  const ProgramSolver solver = solver_of(options);
+  const Allowed both{SplitBatch::kNeeded, true};
+  const int64_t least = solver.solve(0, both).least_memory_bytes;
+  ASSERT_GT(least, 0);
+  EXPECT_LE(least, solver.solve_least().least_memory_bytes);
+  const MemorySolution solution = solver.solve(least, both);
+  EXPECT_TRUE(solution.keeps);
+  EXPECT_GT(solution.parts, 1);
+}
+
 WorkloadOptions on_small_card(const std::string& net, int64_t batch) {
   WorkloadOptions options = packed(net);
   options.step.batch = batch;
