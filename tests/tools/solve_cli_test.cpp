@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -234,6 +235,74 @@ TEST(SolveCommand, ARefusedRunIsAnObjectWhereJsonIsAskedFor) {
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["outcome"], "out_of_memory");
   EXPECT_NE(json["error"].get<std::string>().find("the least that is enough"), std::string::npos);
+}
+
+constexpr const char* kFourReplicas = " --replicas 4 --device sim:four-2080ti --batch 64";
+
+TEST(SolveCommand, ReplicasTakeWhatARunOfThemTakes) {
+  const ScratchFolder folder;
+  for (const std::string& program : {std::string("--net residual --memory 446MiB"),
+                                     std::string("--net mlp --shard-optimizer --memory 300MiB"),
+                                     std::string("--net residual --shard-optimizer --memory 445MiB"),
+                                     std::string("--net mnist --shard-optimizer --memory 446MiB")}) {
+    const Outcome outcome = headroom(folder, "solve --points 0 --json " + program + kFourReplicas);
+    ASSERT_EQ(outcome.code, 0) << program << outcome.out << outcome.errors;
+    const nlohmann::json solved = nlohmann::json::parse(outcome.out);
+    const Outcome run = headroom(folder, "run --steps 2 --json " + program + kFourReplicas);
+    ASSERT_EQ(run.code, 0) << program << run.out << run.errors;
+    const nlohmann::json ran = nlohmann::json::parse(run.out);
+    EXPECT_EQ(solved["process_bytes"], ran["planned_process_bytes"]) << program;
+    EXPECT_EQ(solved["process_bytes"], ran["peak_process_bytes"]) << program;
+    EXPECT_EQ(solved["repeated_nodes"], ran["repeated_nodes"]) << program;
+    EXPECT_EQ(solved["replicas"], 4) << program;
+  }
+}
+
+TEST(SolveCommand, TheLeastOfReplicasIsKeptAndAPageLessIsNot) {
+  const ScratchFolder folder;
+  const std::string program = "--net mlp --shard-optimizer" + std::string(kFourReplicas);
+  const Outcome refused = headroom(folder, "solve --points 0 --json --memory 10MiB " + program);
+  EXPECT_EQ(refused.code, 3);
+  const int64_t least = nlohmann::json::parse(refused.out)["least_memory_bytes"];
+  ASSERT_GT(least, 0);
+  EXPECT_EQ(headroom(folder, fmt::format("run --steps 1 --memory {} {}", least, program)).code, 0);
+  EXPECT_EQ(headroom(folder, fmt::format("run --steps 1 --memory {} {}", least - (2 << 20), program)).code,
+            3);
+}
+
+TEST(SolveCommand, SaysWhatShardingTheOptimizerBuysAndTheNextCommandNamesTheReplicas) {
+  const ScratchFolder folder;
+  const std::string program = "--net mlp --points 0" + std::string(kFourReplicas);
+  const Outcome outcome = headroom(folder, "solve --memory 10MiB " + program);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.out.find("mlp, batch 64, 4 replicas, in 10.00 MiB"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\nwith --shard-optimizer the least that is enough: "), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("--replicas 4"), std::string::npos) << outcome.out;
+  const nlohmann::json json =
+      nlohmann::json::parse(headroom(folder, "solve --json --memory 10MiB " + program).out);
+  const int64_t least = json["with_shard_optimizer"]["least_memory_bytes"];
+  EXPECT_LT(least, json["least_memory_bytes"]);
+  const Outcome helped = headroom(folder, fmt::format("solve --memory {} {}", least, program));
+  EXPECT_EQ(helped.code, 3);
+  EXPECT_NE(helped.out.find("\nwith --shard-optimizer it takes "), std::string::npos) << helped.out;
+  const Outcome sharded =
+      headroom(folder, fmt::format("solve --memory {} --shard-optimizer {}", least, program));
+  EXPECT_EQ(sharded.code, 0) << sharded.out;
+  EXPECT_EQ(sharded.out.find("with --shard-optimizer"), std::string::npos) << sharded.out;
+  EXPECT_NE(sharded.out.find("--shard-optimizer", sharded.out.find("next: headroom run")), std::string::npos)
+      << sharded.out;
+}
+
+TEST(SolveCommand, AProgramOfPyTorchHasNoReplicas) {
+  const ScratchFolder folder;
+  for (const char* option : {"--replicas 2", "--shard-optimizer"}) {
+    const Outcome outcome =
+        solve(folder, "exit 9", fmt::format("train.py:make_step --memory 5GiB {}", option));
+    EXPECT_EQ(outcome.code, 2) << option;
+    EXPECT_EQ(outcome.errors,
+              "headroom: replicas, shard-optimizer and place need a net: a trace is played on one device\n");
+  }
 }
 
 TEST(SolveCommand, OptionsOfABudgetWithoutOneGetANote) {

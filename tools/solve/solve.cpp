@@ -20,6 +20,7 @@
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
+#include "tools/solve/replica_solver.h"
 #include "tools/solve/solve_page.h"
 #include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
@@ -57,7 +58,7 @@ struct CurvePoint {
   }
 };
 
-std::optional<CurvePoint> point_of(const ProgramSolver& solver, int64_t memory, Allowed allowed) {
+std::optional<CurvePoint> point_of(const solve::ReplicaSolver& solver, int64_t memory, Allowed allowed) {
   CurvePoint point;
   MemorySolution whole = solver.solve(memory, Allowed{});
   if (whole.keeps) point.whole = std::move(whole);
@@ -71,8 +72,8 @@ std::optional<CurvePoint> point_of(const ProgramSolver& solver, int64_t memory, 
 }
 
 // Budgets between the least and what the step takes without one, both included, in ascending order.
-std::vector<CurvePoint> curve_of(const ProgramSolver& solver, const SolveOptions& options, int64_t page,
-                                 Progress& progress) {
+std::vector<CurvePoint> curve_of(const solve::ReplicaSolver& solver, const SolveOptions& options,
+                                 int64_t page, Progress& progress) {
   std::vector<CurvePoint> curve;
   if (options.points == 0) return curve;
   const int64_t least = solver.solve_least().least_memory_bytes;
@@ -87,6 +88,14 @@ std::vector<CurvePoint> curve_of(const ProgramSolver& solver, const SolveOptions
       curve.push_back(std::move(*point));
   }
   return curve;
+}
+
+// "residual, batch 256, 4 replicas, in 600.00 MiB on sim"
+std::string title_of(const WorkloadOptions& workload, const MemorySolution& solution) {
+  const int replicas = workload.replicas.count();
+  return fmt::format("{}, batch {}{}, in {} on {}", program_name(workload), workload.step.batch,
+                     replicas > 1 ? fmt::format(", {} replicas", replicas) : "",
+                     format_bytes(solution.memory_bytes), workload.runtime.device);
 }
 
 double more_time(const MemorySolution& solution) {
@@ -185,6 +194,25 @@ std::string next_memory_text(const MemorySolution& solution, const MemorySolutio
   return text;
 }
 
+// The same with the optimizer sharded, where the options do not name it and that is of use.
+std::optional<MemorySolution> sharded_of(WorkloadOptions options, const RunSetup& setup,
+                                         const MemorySolution& solution) {
+  const bool is_free = solution.keeps && solution.levers.empty();
+  if (options.replicas.count() == 1 || options.replicas.shard_optimizer || is_free) return {};
+  options.replicas.shard_optimizer = true;
+  const solve::ReplicaSolver solver(make_programs(options), setup);
+  return solve::better_with_shards(solution, solver.solve(solution.memory_bytes));
+}
+
+std::string sharded_text(const MemorySolution& sharded) {
+  const std::string ms = fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * sharded.us, more_time(sharded));
+  if (sharded.keeps) {
+    return fmt::format("with --shard-optimizer it takes {}, {}", format_bytes(sharded.process_bytes), ms);
+  }
+  return fmt::format("with --shard-optimizer the least that is enough: {}, {}",
+                     format_bytes(sharded.least_memory_bytes), ms);
+}
+
 std::string next_command(const std::string& command, const WorkloadOptions& options,
                          const std::vector<std::string>& kept_words) {
   std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
@@ -202,12 +230,10 @@ std::string repeats_text(const MemorySolution& solution) {
 }
 
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
-           const std::optional<MemorySolution>& split, int64_t larger_memory_bytes,
-           const std::vector<CurvePoint>& curve, const std::vector<std::string>& kept_words,
-           const Terminal& terminal) {
-  const std::string what =
-      fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
-                  format_bytes(solution.memory_bytes), workload.runtime.device);
+           const std::optional<MemorySolution>& split, const std::optional<MemorySolution>& sharded,
+           int64_t larger_memory_bytes, const std::vector<CurvePoint>& curve,
+           const std::vector<std::string>& kept_words, const Terminal& terminal) {
+  const std::string what = title_of(workload, solution);
   if (solution.keeps) {
     fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
                terminal.wrapped(
@@ -238,6 +264,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
                terminal.wrapped(fmt::format("with --split-batch cheaper, {}: {:.3f} ms a step, {:+.1f} %",
                                             describe_parts(*split), 1e-3 * split->us, more_time(*split))));
   }
+  if (sharded) fmt::print("{}\n", terminal.wrapped(sharded_text(*sharded)));
   if (!solution.levers.empty()) {
     print_levers(solution, terminal);
     std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
@@ -260,10 +287,10 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
 }
 
 solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& solution,
-                         const MemorySolution& with_more, const std::vector<CurvePoint>& curve) {
+                         const MemorySolution& with_more, const std::optional<MemorySolution>& sharded,
+                         const std::vector<CurvePoint>& curve) {
   solve::SolvePage page{.keeps = solution.keeps, .memory_bytes = solution.memory_bytes};
-  page.title = fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
-                           format_bytes(solution.memory_bytes), workload.runtime.device);
+  page.title = title_of(workload, solution);
   const std::string cost =
       fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * solution.us, more_time(solution));
   if (solution.keeps) {
@@ -278,6 +305,7 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
                                    format_bytes(solution.process_bytes_without), 1e-3 * solution.us_without));
   if (solution.keeps && with_more.us < solution.us)
     page.facts.push_back(next_memory_text(solution, with_more) + ".");
+  if (sharded) page.facts.push_back(sharded_text(*sharded) + ".");
   if (!solution.levers.empty())
     page.facts.push_back(fmt::format("{}; {}.", describe_bits(solution), repeats_text(solution)));
   page.lines = {{"same bits", {}}, {"other bits", {}}};
@@ -339,6 +367,8 @@ int run_solve(int argc, char** argv) {
       "  headroom solve resnet50.onnx --batch 256 --memory 20GiB --device sim:h200\n"
       "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n"
       "  headroom solve --net residual --batch 256 --memory 600MiB --html solved.html\n"
+      "  headroom solve --net residual --batch 512 --memory 400MiB --device sim:four-2080ti --replicas 4 "
+      "--shard-optimizer\n"
       "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060   what to change in "
       "it\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
@@ -365,9 +395,7 @@ int run_solve(int argc, char** argv) {
   const RunSetup setup = setup_of(workload.runtime);
   WorkloadOptions plain = workload;
   plain.runtime.memory_bytes.reset();
-  if (workload.replicas.count() != 1) throw InvalidArgument("solve plans one replica; leave --replicas out");
-  const Program program = make_programs(plain).front();
-  const ProgramSolver solver(program, setup);
+  const solve::ReplicaSolver solver(make_programs(plain), setup);
   Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
   progress.start("budgets");
   const std::vector<CurvePoint> curve = curve_of(solver, options, setup.device.granularity_bytes, progress);
@@ -381,11 +409,12 @@ int run_solve(int argc, char** argv) {
       !allowed.compress_norms) {
     if (std::optional<CurvePoint> point = point_of(solver, memory, allowed)) split = std::move(point->split);
   }
+  const std::optional<MemorySolution> sharded = sharded_of(plain, setup, solution);
   progress.advance(1);
   progress.finish();
 
   if (!options.html.empty()) {
-    const std::string html = solve::to_html(page_of(given, solution, with_more, curve));
+    const std::string html = solve::to_html(page_of(given, solution, with_more, sharded, curve));
     const std::string_view parts[] = {html};
     write_file(options.html, parts);
   }
@@ -394,12 +423,17 @@ int run_solve(int argc, char** argv) {
     json["program"] = program_name(workload);
     json["batch"] = workload.step.batch;
     json["device"] = workload.runtime.device;
+    if (workload.replicas.count() > 1) json["replicas"] = workload.replicas.count();
     json["least_memory_bytes"] =
         curve.empty() ? solution.least_memory_bytes : curve.front().of_run(allowed).memory_bytes;
     json["process_bytes_without"] = solution.process_bytes_without;
     json["ms_per_step_without"] = 1e-3 * solution.us_without;
     json["ms_saved_by_next_gib"] = solution.keeps ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
     if (split) json["ms_per_step_with_split_batch"] = 1e-3 * split->us;
+    if (sharded) {
+      json["with_shard_optimizer"] = to_json(*sharded);
+      json["with_shard_optimizer"]["least_memory_bytes"] = sharded->least_memory_bytes;
+    }
     json["levers"] = nlohmann::ordered_json::array();
     for (const LeverUse& use : solution.levers) {
       json["levers"].push_back(
@@ -415,7 +449,7 @@ int run_solve(int argc, char** argv) {
   } else {
     const int64_t larger =
         solution.keeps || solution.least_memory_bytes > 0 ? 0 : solver.least_on_larger_device();
-    print(given, solution, with_more, split, larger, curve, kept_words, set.terminal());
+    print(given, solution, with_more, split, sharded, larger, curve, kept_words, set.terminal());
   }
   return solution.keeps ? kExitDone : kExitOutOfMemory;
 }

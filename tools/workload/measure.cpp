@@ -90,6 +90,10 @@ Measurement measure_mnist(const WorkloadOptions& options, const Predictor& predi
   result.steps = trained.steps;
   result.seconds_per_step = trained.seconds_per_step;
   note_plan(predictor.memory_of(0).get(), result);  // on a GPU its training plans anew
+  for (int rank = 1; rank < options.replicas.count(); ++rank) {
+    if (const auto memory = predictor.memory_of(rank))
+      result.planned_process_bytes = std::max(result.planned_process_bytes, memory->process_bytes);
+  }
   clock.note(result);
   result.overhead_bytes = overhead_bytes(runtime);
   return result;
@@ -161,12 +165,15 @@ WorkloadOptions without_budget_of_a_card(WorkloadOptions options) {
 
 Measurement measure_step(const WorkloadOptions& options, const Predictor& predictor, Progress& progress) {
   Runtime runtime(options.runtime);
-  const ReplicaWork<Measurement> work = [&](int, const ReplicaDevices& devices, Collective* group,
+  std::vector<int64_t> planned_bytes(static_cast<size_t>(options.replicas.count()));
+  const ReplicaWork<Measurement> work = [&](int rank, const ReplicaDevices& devices, Collective* group,
                                             Measurement& result) {
     run_step_replica(options, predictor, runtime, devices, group, progress, result);
+    planned_bytes[static_cast<size_t>(rank)] = result.planned_process_bytes;
   };
   Measurement result =
       run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);
+  result.planned_process_bytes = *std::max_element(planned_bytes.begin(), planned_bytes.end());
   result.overhead_bytes = overhead_bytes(runtime);
   return result;
 }

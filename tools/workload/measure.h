@@ -22,7 +22,8 @@ struct Measurement : RunResult {
   // no room: of a twin, as a run cannot stop to look.
   double fragmentation = 0;
   int64_t overhead_bytes = 0;  // context and libraries: what the process holds beside its strategies
-  // With a budget of memory, for a program alone: what was planned for it.
+  // With a budget of memory: what was planned for it, of replicas for the first one, but the bytes of the
+  // process are of the one that takes the most.
   int64_t planned_process_bytes = 0;
   double planned_seconds_per_step = 0;  // of the nodes, by the model of the device
   int repeated_nodes = 0;

@@ -175,8 +175,9 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
 }
 
 void require_one_device(const WorkloadOptions& options) {
-  if (options.replicas.count() == 1 && options.runtime.place.empty()) return;
-  throw InvalidArgument("replicas and place need a net: a trace is played on one device");
+  const bool has_replicas = options.replicas.count() > 1 || options.replicas.shard_optimizer;
+  if (!has_replicas && options.runtime.place.empty()) return;
+  throw InvalidArgument("replicas, shard-optimizer and place need a net: a trace is played on one device");
 }
 
 int64_t training_images(int64_t batch) {
