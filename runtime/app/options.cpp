@@ -181,9 +181,8 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
       "saves time or nothing else is enough",
       &options.compress_norms);
   set.add_bytes("host-memory",
-                "Most host memory, page-locked, where --memory may keep values of a step, for all replicas; "
-                "none if not "
-                "given",
+                "Most host memory, page-locked, where --memory may keep values of a step and the optimizer's "
+                "state, for all replicas; none if not given",
                 &options.host_memory_bytes);
   set.add_number("memory-fraction", "Share of the device's memory for the pool, instead of a limit",
                  &options.memory_fraction, 0, 1);

@@ -217,6 +217,15 @@ std::vector<std::string> devices_of(const Graph& graph) {
   return names;
 }
 
+bool is_state_operand(const Node& node, size_t operand) {
+  if (traits_of(node.op).changes != Changes::kWeights) return false;
+  const UpdateOperands operands = update_operands(node.op);
+  if (operand < operands.shared || (operand - operands.shared) % operands.per_variable == 0) return false;
+  const std::vector<size_t>& changed = operands.changed;
+  return std::find(changed.begin(), changed.end(), (operand - operands.shared) % operands.per_variable) !=
+         changed.end();
+}
+
 bool is_store_to_host(const Node& node) {
   return node.device == kHostPlace && std::holds_alternative<CopyToDevice>(node.op);
 }
@@ -227,9 +236,11 @@ bool is_load_from_host(const Graph& graph, const Node& node) {
 
 std::string find_operand_elsewhere(const Graph& graph, const Node& node) {
   if (std::holds_alternative<CopyToDevice>(node.op)) return {};
-  for (int input : node.inputs) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const int input = node.inputs[i];
     const ValueInfo& operand = graph.value(input);
     if (operand.device == node.device) continue;
+    if (operand.device == kHostPlace && is_state_operand(node, i)) continue;
     return two_devices(graph, node, input, text_or_default(node.device), text_or_default(operand.device));
   }
   return {};

@@ -6,6 +6,7 @@
 // copy if copies are allowed; otherwise it is an error, and the program has to call to_device().
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -35,8 +36,12 @@ struct PlacementSettings {
 void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules);
 
 // The page-locked host memory of the default device, as the device of values that lie there: its own copies
-// bring them there and back, and nothing else reads or writes them. No program can name it.
+// bring them there and back, and updates read and write their states there over the link. Nothing else does.
+// No program can name it.
 inline constexpr std::string_view kHostPlace = "host memory";
+
+// Whether an operand of a node is a state that it keeps of a weight: momentum, or Adam's moments.
+bool is_state_operand(const Node& node, size_t operand);
 
 // Whether a node copies a value there or back.
 bool is_store_to_host(const Node& node);

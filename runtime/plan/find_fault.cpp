@@ -151,12 +151,22 @@ class Checker {
     return "unknown step";
   }
 
+  // The weight that it belongs to lies beside the update.
+  bool is_state_on_host(const Node& node, size_t input) const {
+    const ValueInfo& value = graph_.value(node.inputs[input]);
+    const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
+    if (value.kind != ValueKind::kVariable || value.device != kHostPlace || changed.empty()) return false;
+    return std::find(changed.begin() + 1, changed.end(), static_cast<int>(input)) != changed.end();
+  }
+
   Fault run(const Node& node, int id) {
     if (!ran_.insert(id).second) return fmt::format("{} runs twice", node.name);
-    for (int input : node.inputs) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int input = node.inputs[i];
       if (auto fault = read(input)) return fmt::format("{}: {}", node.name, *fault);
-      // Only a copy reads from another device.
-      if (graph_.value(input).device != node.device && !std::holds_alternative<CopyToDevice>(node.op)) {
+      // Only a copy reads from another device, and an update what it changes in host memory.
+      const bool is_elsewhere = graph_.value(input).device != node.device;
+      if (is_elsewhere && !std::holds_alternative<CopyToDevice>(node.op) && !is_state_on_host(node, i)) {
         return fmt::format("{} reads {} from another device", node.name, name(input));
       }
     }

@@ -97,6 +97,17 @@ void StepSolver::apply_next() {
   }
 }
 
+void StepSolver::take_found(StepSolver& other) {
+  while (other.applied_ < kLevers.size()) other.apply_next();
+  applied_ = kLevers.size();
+  unrefined_ = other.unrefined_;
+  found_.clear();
+  for (const Found& found : other.found_) {
+    if (found.outcome.host_bytes == 0 || found.outcome.host_bytes <= problem_.host.max_bytes)
+      found_.push_back(found);
+  }
+}
+
 size_t StepSolver::first_within(int64_t budget_bytes) {
   while (applied_ < kLevers.size() && found_.back().outcome.peak_bytes > budget_bytes) {
     apply_next();

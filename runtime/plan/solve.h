@@ -80,6 +80,10 @@ class StepSolver {
   // Takes over what the other has searched for so far, which must be a solver of the same problem, but for
   // its host: a lever that refines begins with it.
   void take_over(const StepSolver& other) { known_ = other.unrefined_; }
+  // Searches for nothing more: takes over all that the other finds, a solver of the same problem but for the
+  // node times of updates and for its host, which must have no less room. Schedules that need more of the
+  // host than there is are left out.
+  void take_found(StepSolver& other);
   // Nothing past the last.
   std::optional<Solution> at(size_t index);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/bytes.h"
+#include "runtime/graph/host_state.h"
 #include "runtime/plan/compress_norms.h"
 #include "runtime/plan/split_batch.h"
 #include "runtime/plan/split_loss.h"
@@ -38,6 +39,7 @@ void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets
   if (solution.compresses_norms) compress_norms(graph, all_fetches(targets));
   if (solution.parts > 1) split_batch(graph, *solution.part, solution.parts, targets);
   if (solution.loss_parts > 1) split_loss(graph, solution.loss_parts, all_fetches(targets));
+  put_on_host(graph, solution.host_states);
   apply(solution.schedule, graph);
 }
 

@@ -32,7 +32,8 @@ struct MemorySolution {
   int64_t process_bytes_without = 0;  // without a budget
   int64_t least_memory_bytes = 0;     // the least budget that is kept; known when this one is not
   double us = 0, us_without = 0;      // a step's nodes, by the model of the device
-  int64_t host_bytes = 0;             // of values in host memory, at their peak
+  int64_t host_bytes = 0;             // of values in host memory at their peak, and of states there
+  std::vector<int> host_states = {};  // variables of the optimizer that lie in host memory (see host_state.h)
 };
 
 // Rewrites the graph of a program with these targets as the solution says.
@@ -54,6 +55,8 @@ class MemoryTooSmall : public OutOfMemory {
 // What split_batch(), split_loss() and compress_norms() are called among levers.
 inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss",
                                   kCompressNormsLever = "compress-norms";
+// What put_on_host() is called.
+inline constexpr std::string_view kHostStateLever = "host-state";
 inline bool keeps_bits(const MemorySolution& solution) {
   return solution.parts == 1 && solution.loss_parts == 1 && !solution.compresses_norms;
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/graph/host_state.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/compress_norms.h"
 #include "runtime/plan/split_batch.h"
@@ -34,6 +36,8 @@ constexpr size_t kMostNodesOfParts = 10'000;
 constexpr int kMostInVain = 2;
 // So many schedules in a row whose packing takes no less end the search for the least.
 constexpr int kMostPackedInVain = 8;
+// Of the optimizer's state, to lie in host memory. Each is a search of its own.
+constexpr std::array kStateShares = {0.25, 0.5, 0.75, 1.0};
 // Of the loss, whose gradients are added up once for each.
 constexpr std::array kLossParts = {4, 16};
 // Where the logits are less of the step than this, they are not worth a search.
@@ -112,7 +116,9 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_
       host_(host_link_of(setup_, replicas)),
       costs_(costs_of_(*program_.graph)),
       step_({*program_.graph, program_.targets.front(), costs_.workspace_bytes, costs_.us, host_}) {
-  if (devices_of(*program_.graph).size() != 1 || setup_.gpus.has_virtual()) {
+  std::vector<std::string> devices = devices_of(*program_.graph);
+  std::erase(devices, kHostPlace);
+  if (devices.size() != 1 || setup_.gpus.has_virtual()) {
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
   planned_ = plan_program(program_, setup_.options.plan, costs_.workspace_bytes);
@@ -163,7 +169,8 @@ int64_t ProgramSolver::sum_fixed_bytes() const {
   int64_t bytes =
       setup_.device.kept_context_bytes() + setup_.device.bytes_of(libraries_of(*program_.graph, {}));
   for (const int id : program_.graph->variables()) {
-    bytes += Variables::block_bytes(program_.graph->value(id));
+    const ValueInfo& variable = program_.graph->value(id);
+    if (variable.device != kHostPlace) bytes += Variables::block_bytes(variable);
   }
   for (const Plan& plan : planned_->plans) bytes += 2 * plan.input_set_bytes;
   return bytes;
@@ -431,6 +438,83 @@ MemorySolution ProgramSolver::solve_least() const {
 }
 
 MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
+  MemorySolution best = solve_values(memory_bytes);
+  if (best.keeps && best.levers.empty()) return best;
+  const auto attempt = [&](StatesOnHost& moved) {
+    MemorySolution solution = solver_of(moved).solve_values(memory_bytes);
+    solution.us += moved.added_us;
+    const bool is_better =
+        solution.keeps ? !best.keeps || solution.us < best.us : !best.keeps && takes_less(solution, best);
+    if (is_better) best = with_states(std::move(solution), moved);
+  };
+  std::vector<StatesOnHost>& all = states_on_host();
+  // What moves most takes least of the device.
+  if (!best.keeps && !all.empty()) attempt(all.back());
+  for (StatesOnHost& moved : all) {
+    // Levers only add to what the updates take.
+    if (!best.keeps || us_without_ + moved.added_us >= best.us) break;
+    attempt(moved);
+  }
+  return best;
+}
+
+std::vector<ProgramSolver::StatesOnHost>& ProgramSolver::states_on_host() const {
+  if (states_on_host_) return *states_on_host_;
+  states_on_host_.emplace();
+  if (!host_.exists()) return *states_on_host_;
+  const std::vector<int> states = find_movable_states(*program_.graph, all_fetches(program_.targets));
+  const auto bytes_of = [&](int id) { return Variables::block_bytes(program_.graph->value(id)); };
+  int64_t all_bytes = 0;
+  for (const int id : states) all_bytes += bytes_of(id);
+  for (const double share : kStateShares) {
+    StatesOnHost moved;
+    for (const int id : states) {
+      if (static_cast<double>(moved.bytes) >= share * static_cast<double>(all_bytes)) break;
+      if (moved.bytes + bytes_of(id) > host_.max_bytes) continue;
+      moved.states.push_back(id);
+      moved.bytes += bytes_of(id);
+    }
+    const int64_t before = states_on_host_->empty() ? 0 : states_on_host_->back().bytes;
+    if (moved.bytes <= before) continue;
+    const std::unique_ptr<Graph> graph = program_.graph->copy();
+    put_on_host(*graph, moved.states);
+    const std::vector<int64_t> linked_bytes = host_state_bytes(*graph);
+    for (size_t node = 0; node < linked_bytes.size(); ++node) {
+      if (linked_bytes[node] == 0) continue;
+      // Each way once, both at a time.
+      moved.added_us += std::max(0.0, host_.copy_us(linked_bytes[node]) - costs_.us[node]);
+    }
+    states_on_host_->push_back(std::move(moved));
+  }
+  return *states_on_host_;
+}
+
+const ProgramSolver& ProgramSolver::solver_of(StatesOnHost& moved) const {
+  if (moved.solver) return *moved.solver;
+  std::shared_ptr<Graph> graph = program_.graph->copy();
+  put_on_host(*graph, moved.states);
+  RunSetup setup = setup_;
+  setup.options.host_memory_bytes = (host_.max_bytes - moved.bytes) * replicas_;
+  const NodeCostsOf costs_of = [this, moved_graph = graph.get()](const Graph& any) {
+    return &any == moved_graph ? costs_ : costs_of_(any);
+  };
+  moved.solver = std::make_unique<ProgramSolver>(with_graph(program_, std::move(graph)), std::move(setup),
+                                                 costs_of, replicas_);
+  // No value of the step is another one.
+  moved.solver->step_.take_found(moved.solver->host_.exists() ? step_ : without_host().step_);
+  return *moved.solver;
+}
+
+MemorySolution ProgramSolver::with_states(MemorySolution solution, const StatesOnHost& moved) const {
+  solution.host_states = moved.states;
+  solution.host_bytes += moved.bytes;
+  solution.levers.insert(solution.levers.begin(),
+                         {kHostStateLever, bytes_without_ - moved.solver->bytes_without_, moved.added_us});
+  solution.process_bytes_without = bytes_without_;
+  return solution;
+}
+
+MemorySolution ProgramSolver::solve_values(int64_t memory_bytes) const {
   const int64_t step_bytes = pages_left(memory_bytes);
   const size_t index = step_.first_within(step_bytes);
   const std::shared_ptr<const Candidate> candidate = this->candidate(index);
@@ -439,7 +523,7 @@ MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
   MemorySolution best = first.keeps ? first : solve_behind(index, memory_bytes);
   if (!host_.exists()) return best;
   // What leaves all values on the device may take more at once, and less when it is packed.
-  MemorySolution other = without_host().solve_unsplit(memory_bytes);
+  MemorySolution other = without_host().solve_values(memory_bytes);
   const bool is_better =
       other.keeps ? !best.keeps || other.us < best.us : !best.keeps && takes_less(other, best);
   return is_better ? other : best;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/plan/solve.h"
@@ -85,6 +86,14 @@ class ProgramSolver {
     std::unique_ptr<ProgramSolver> solver;  // once it was asked for
   };
 
+  // The program with some states of its optimizer in host memory.
+  struct StatesOnHost {
+    std::vector<int> states;                // variables
+    int64_t bytes = 0;                      // of their blocks
+    double added_us = 0;                    // of their updates
+    std::unique_ptr<ProgramSolver> solver;  // once it was asked for
+  };
+
   // Those of the program are not worked out again.
   NodeCostsOf known_costs() const;
   MemorySolution find(int64_t memory_bytes, Allowed allowed) const;
@@ -92,9 +101,15 @@ class ProgramSolver {
   // Of a budget that is not kept, where `least` names the least that is.
   MemorySolution refused(int64_t memory_bytes, MemorySolution least, Allowed allowed) const;
   MemorySolution solve_unsplit(int64_t memory_bytes) const;
+  // With all states where they are.
+  MemorySolution solve_values(int64_t memory_bytes) const;
   MemorySolution solve_behind(size_t index, int64_t memory_bytes) const;
   // The same program with norms in 8 bits; null where it has none that can be.
   const ProgramSolver* compressed() const;
+  // From the least bytes on.
+  std::vector<StatesOnHost>& states_on_host() const;
+  const ProgramSolver& solver_of(StatesOnHost& moved) const;
+  MemorySolution with_states(MemorySolution solution, const StatesOnHost& moved) const;
   // The same program with all values on the device.
   const ProgramSolver& without_host() const;
   // The schedule that needs the least memory, and what it needs.
@@ -141,6 +156,7 @@ class ProgramSolver {
   mutable std::optional<Least> least_;
   mutable std::unique_ptr<ProgramSolver> without_host_;  // once it was asked for
   mutable std::optional<std::unique_ptr<ProgramSolver>> compressed_;
+  mutable std::optional<std::vector<StatesOnHost>> states_on_host_;
   const NodeCosts costs_;
   mutable StepSolver step_;
   std::shared_ptr<const PlannedProgram> planned_;  // without a budget

@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
+#include "examples/models/mnist/training_graph.h"
 #include "runtime/base/errors.h"
+#include "runtime/predict/memory_solution.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {
@@ -197,6 +201,42 @@ TEST(Checkpoint, AFailedWriteEndsTheTrainingAndLeavesTheLastFile) {
   settings.resume = path;
   EXPECT_THROW(train_until(settings), InvalidArgument);
   EXPECT_EQ(load_safetensors(path).metadata, before.metadata);
+}
+
+TEST(Checkpoint, StatesInHostMemoryAreSavedAndResumedAsOnTheDevice) {
+  TrainSettings settings = short_training(1, false);
+  settings.plan = PlanMode::kPacked;
+  const Dataset training = draw_digits(kStepsOfEpoch * kImages, 3), test = draw_digits(8, 4);
+  RuntimeOptions on_device{.device = "rtx-2060", .plan = settings.plan};
+  on_device.split_batch = SplitBatch::kNever;
+  RuntimeOptions on_host = on_device;
+  on_host.memory_bytes = 1;
+  on_host.host_memory_bytes = int64_t{1} << 30;
+  on_host.memory_bytes =
+      training_programs(settings, training.count, test.count, on_host).front().memory->least_memory_bytes;
+  ASSERT_FALSE(
+      training_programs(settings, training.count, test.count, on_host).front().memory->host_states.empty());
+  const auto train_on = [&](const RuntimeOptions& options, const TrainSettings& how, int64_t steps) {
+    Runtime runtime(options);
+    return train(how, training, test, runtime, [left = steps](const StepReport&) mutable {
+      if (--left == 0) throw Stop();
+    });
+  };
+  const TrainResult whole = train_on(on_device, settings, INT64_MAX);
+  ASSERT_EQ(whole.outcome, RunOutcome::kOk) << whole.error;
+  const std::pair<const RuntimeOptions&, const RuntimeOptions&> moves[] = {
+      {on_host, on_device}, {on_device, on_host}, {on_host, on_host}};
+  for (const auto& [from, to] : moves) {
+    const ScratchFolder folder;
+    TrainSettings first = settings, rest = settings;
+    first.save = rest.resume = folder / "training";
+    first.checkpoint_every = 1;
+    EXPECT_THROW(train_on(from, first, 2), Stop);
+    const TrainResult resumed = train_on(to, rest, INT64_MAX);
+    ASSERT_EQ(resumed.outcome, RunOutcome::kOk) << resumed.error;
+    EXPECT_EQ(resumed.weights_checksum, whole.weights_checksum);
+    EXPECT_EQ(resumed.final_loss, whole.final_loss);
+  }
 }
 
 }  // namespace

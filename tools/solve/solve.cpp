@@ -110,6 +110,7 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   json["ms_per_step"] = 1e-3 * solution.us;
   json["repeated_nodes"] = solution.schedule.repeats();
   json["host_bytes"] = solution.host_bytes;
+  json["host_states"] = solution.host_states.size();
   json["parts"] = solution.parts;
   json["loss_parts"] = solution.loss_parts;
   json["compresses_norms"] = solution.compresses_norms;
@@ -158,6 +159,8 @@ std::string_view what_it_does(const LeverUse& use) {
                                   [&](const Lever& other) { return other.name == use.name; });
   if (lever != levers().end()) return lever->what;
   if (use.name == kCompressNormsLever) return "keeps what gradients of batch norms need in 8 bits";
+  if (use.name == kHostStateLever)
+    return "keeps the optimizer's state in host memory, where its update reads and writes it";
   return use.name == kSplitLossLever ? "computes the loss and its gradient by parts of the rows"
                                      : "runs parts of the batch one after the other";
 }
@@ -224,6 +227,15 @@ std::string next_command(const std::string& command, const WorkloadOptions& opti
   return command_line(command, words);
 }
 
+// "3 values and 2 states"
+std::string what_lies_on_host(const MemorySolution& solution) {
+  const int values = solution.schedule.stores();
+  const size_t states = solution.host_states.size();
+  if (states == 0) return fmt::format("{} values", values);
+  return values == 0 ? fmt::format("{} states of the optimizer", states)
+                     : fmt::format("{} values and {} states of the optimizer", values, states);
+}
+
 std::string repeats_text(const MemorySolution& solution) {
   const int repeats = solution.schedule.repeats();
   return repeats == 1 ? "1 node runs again" : fmt::format("{} nodes run again", repeats);
@@ -269,7 +281,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
     print_levers(solution, terminal);
     std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
     if (solution.host_bytes > 0) {
-      text += fmt::format("; {} values lie in {} of host memory", solution.schedule.stores(),
+      text += fmt::format("; {} lie in {} of host memory", what_lies_on_host(solution),
                           format_bytes(solution.host_bytes));
     }
     fmt::print("{}\n", terminal.wrapped(text));

@@ -9,6 +9,7 @@
 #include "runtime/app/place.h"
 #include "runtime/base/bytes.h"
 #include "runtime/graph/gradients.h"
+#include "runtime/graph/host_state.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/solve.h"
@@ -29,7 +30,7 @@ struct RunOnTheGpu {
 
 // A step of layers that keeps `percent` of what it would take, with nodes and copies that are planned to take
 // equally long, so that most of what goes, goes to the host.
-RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
+RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode, bool puts_states_on_host = false) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {1024, 512}});
   const Value rate = graph.input("rate", {DType::kF32, {}});
@@ -47,6 +48,11 @@ RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
 
   Runtime runtime({.device = "cuda", .strategy = "direct"});
   const DeviceSet devices = place(graph, runtime);
+  const std::vector<int> states = find_movable_states(graph, targets.fetches);
+  if (puts_states_on_host) put_on_host(graph, states);
+  int64_t state_bytes = 0;
+  for (const int64_t bytes : host_state_bytes(graph)) state_bytes += bytes;
+  EXPECT_EQ(state_bytes > 0, puts_states_on_host);
   auto kernels = std::make_shared<const Kernels>(graph, devices);
   const int64_t whole = make_plan(graph, targets, PlanMode::kPacked, kernels->workspace_bytes()).peak_bytes;
   if (percent < 100) {
@@ -72,7 +78,7 @@ RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
   EXPECT_EQ(session.not_captured_because(), "");
   if (has_arena(mode)) {
     EXPECT_EQ(devices.front().allocator->statistics().allocated.current - before, arena_bytes);
-    EXPECT_EQ(devices.find(kHostPlace).allocator->statistics().allocated.current, host_bytes);
+    EXPECT_EQ(devices.find(kHostPlace).allocator->statistics().allocated.current, host_bytes + state_bytes);
   }
   RunOnTheGpu trained;
   for (const int64_t steps : {1, 1, 1, 40}) {
@@ -85,6 +91,7 @@ RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
   if (has_arena(mode)) {
     EXPECT_EQ(devices.front().allocator->statistics().allocated.peak - before, arena_bytes);
   }
+  for (const int id : states) weights.push_back({&graph, id});
   trained.checksum = variables.checksum(weights);
   return trained;
 }
@@ -96,6 +103,13 @@ TEST_F(CudaHostMemoryTest, AStepThatUsesTheHostGivesTheSameBitsInThePlannedMemor
   for (const int percent : {80, 60, 40})
     EXPECT_EQ(run_on_the_gpu(percent, PlanMode::kPacked), expected) << percent;
   for (const PlanMode mode : kPlanModes) EXPECT_EQ(run_on_the_gpu(50, mode), expected) << to_string(mode);
+}
+
+TEST_F(CudaHostMemoryTest, StatesOfTheOptimizerOnTheHostGiveTheSameBits) {
+  const RunOnTheGpu expected = run_on_the_gpu(100, PlanMode::kPacked);
+  for (const PlanMode mode : kPlanModes)
+    EXPECT_EQ(run_on_the_gpu(100, mode, true), expected) << to_string(mode);
+  EXPECT_EQ(run_on_the_gpu(60, PlanMode::kPacked, true), expected);
 }
 
 TEST_F(CudaHostMemoryTest, TheLinkIsMeasuredWithinTheMemoryThatIsAllowed) {

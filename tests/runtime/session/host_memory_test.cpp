@@ -1,6 +1,8 @@
 // Steps that keep values in host memory between their uses: bits, time and failures, on devices whose clock
 // and driver are the test's.
 #include <algorithm>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/bytes.h"
@@ -8,6 +10,7 @@
 #include "runtime/device/faulty/faulty_device.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "runtime/graph/gradients.h"
+#include "runtime/graph/host_state.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/solve.h"
@@ -227,6 +230,121 @@ TEST(HostMemory, AnArenaOfTheHostGoesWithItsSession) {
     EXPECT_EQ(host.statistics().allocated.current, bytes);
   }
   EXPECT_EQ(host.statistics().allocated.current, 0);
+}
+
+// Layers with a weight each, which Adam trains.
+struct AdamNet {
+  Graph graph;
+  Value x = graph.input("x", {DType::kF32, {64, 64}});
+  Value rate = graph.input("rate", {DType::kF32, {}});
+  Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+  std::vector<Value> weights;
+  Value loss;
+  std::vector<int> states;
+
+  AdamNet() {
+    Value y = x;
+    for (int i = 0; i < 4; ++i) {
+      const NameScope scope(graph, "layer" + std::to_string(i));
+      weights.push_back(graph.variable("w", {DType::kF32, {64, 64}}, glorot_uniform({64, 64}, 1)));
+      y = gelu(matmul(y, weights.back()));
+    }
+    loss = mean(y);
+    add_updates(Adam{}, weights, gradients(loss, weights), rate, step);
+    states = find_movable_states(graph, std::vector<Value>{loss});
+  }
+  Targets targets() const { return {{loss}, true}; }
+  void feed(Session& session) const {
+    const std::vector<float> data = random_floats(x.shape().elements(), 5);
+    std::copy(data.begin(), data.end(), session.input<float>(x).begin());
+    session.input<float>(rate)[0] = 1e-2f;
+  }
+  std::vector<Value> all() {
+    std::vector<Value> values = weights;
+    for (const int id : states) values.push_back({&graph, id});
+    return values;
+  }
+};
+
+struct StateRun {
+  uint64_t checksum = 0;                     // of weights and states
+  int64_t device_bytes = 0, host_bytes = 0;  // of variables
+};
+
+StateRun run_with_states(AdamNet& net, PlanMode mode, bool own_stream) {
+  SimulatedGpu gpu(find_profile("h200"));
+  gpu.streams().check_waits();
+  const auto allocator = make_allocator({.name = "direct"}, gpu);
+  const DeviceSet devices(gpu, *allocator);
+  StateRun run;
+  {
+    Variables variables(net.graph, devices);
+    run.device_bytes = allocator->statistics().allocated.current;
+    run.host_bytes = devices.find(kHostPlace).allocator->statistics().allocated.current;
+    Session session(net.graph, net.targets(), mode, variables);
+    session.use_stream(own_stream ? gpu.streams().new_stream() : Stream{});
+    net.feed(session);
+    session.run();
+    session.run(5);
+    run.checksum = variables.checksum(net.all());
+  }
+  EXPECT_EQ(devices.find(kHostPlace).allocator->statistics().allocated.current, 0);
+  return run;
+}
+
+TEST(HostState, EveryPlanAndStreamGivesTheSameWeightsAndStatesAndMissesNoWait) {
+  AdamNet plain;
+  const StateRun expected = run_with_states(plain, PlanMode::kPacked, false);
+  EXPECT_EQ(expected.host_bytes, 0);
+  for (const size_t count : {size_t{3}, plain.states.size()}) {
+    AdamNet net;
+    put_on_host(net.graph, std::span(net.states).first(count));
+    const auto bytes = static_cast<int64_t>(count) * net.weights[0].spec().bytes();
+    for (const PlanMode mode : kPlanModes) {
+      for (const bool own_stream : {false, true}) {
+        const StateRun run = run_with_states(net, mode, own_stream);
+        EXPECT_EQ(run.checksum, expected.checksum) << to_string(mode) << count;
+        EXPECT_EQ(run.host_bytes, bytes);
+        EXPECT_EQ(run.device_bytes, expected.device_bytes - bytes);
+      }
+    }
+  }
+}
+
+TEST(HostState, IsWrittenAndReadAsOtherVariablesAre) {
+  AdamNet net;
+  put_on_host(net.graph, net.states);
+  SimulatedGpu gpu(find_profile("h200"));
+  const auto allocator = make_allocator({.name = "direct"}, gpu);
+  Variables variables(net.graph, gpu, *allocator);
+  const Value state = net.all().back();
+  EXPECT_EQ(read<float>(variables, state), std::vector<float>(64 * 64, 0.0f)) << "its initial value";
+  const std::vector<float> values = random_floats(64 * 64, 7);
+  write(variables, state, values);
+  EXPECT_EQ(read<float>(variables, state), values);
+}
+
+TEST(HostState, AHostWithoutRoomLeavesNothingAllocated) {
+  AdamNet net;
+  put_on_host(net.graph, net.states);
+  int64_t failures = 0;
+  for (int64_t call = 1;; ++call) {
+    SimulatedGpu gpu(find_profile("h200"));
+    gpu.initialise();
+    FaultyDevice device(gpu);
+    const auto allocator = make_allocator({.name = "direct"}, device);
+    const DeviceSet devices(device, *allocator);
+    device.faults().arm({.failing_call = call});
+    try {
+      const Variables variables(net.graph, devices);
+      break;
+    } catch (const Error&) {
+      ++failures;
+    }
+    EXPECT_EQ(allocator->statistics().allocated.current, 0) << call;
+    EXPECT_EQ(devices.find(kHostPlace).allocator->statistics().allocated.current, 0) << call;
+  }
+  EXPECT_GT(failures, 8);
 }
 
 }  // namespace

@@ -220,6 +220,107 @@ TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
   }
 }
 
+// Most of what it takes are weights and the two states of each.
+WorkloadOptions heavy_in_state() {
+  WorkloadOptions options = on_small_card("mlp", 16);
+  options.width = 2;
+  return options;
+}
+
+TEST(Memory, StatesOfTheOptimizerGoToTheHostWhereTheBudgetNeedsThem) {
+  WorkloadOptions options = heavy_in_state();
+  const ProgramSolver with_host = solver_of(options);
+  EXPECT_TRUE(with_host.solve(with_host.bytes_without()).host_states.empty()) << "nothing needs to go";
+  options.runtime.host_memory_bytes = 0;
+  const ProgramSolver without = solver_of(options);
+  const int64_t least = without.solve_least().least_memory_bytes;
+  EXPECT_TRUE(without.solve_least().host_states.empty());
+  const MemorySolution best = with_host.solve_least();
+  EXPECT_LT(best.least_memory_bytes, least);
+  EXPECT_FALSE(best.host_states.empty());
+  EXPECT_TRUE(keeps_bits(best));
+  ASSERT_FALSE(best.levers.empty());
+  EXPECT_EQ(best.levers.front().name, kHostStateLever);
+  EXPECT_GT(best.levers.front().saved_bytes, 0);
+  EXPECT_GT(best.levers.front().added_us, 0);
+}
+
+TEST(Memory, StatesOnTheHostKeepTheBitsThePredictedPeakAndTheLimitOfTheHost) {
+  WorkloadOptions options = heavy_in_state();
+  for (const char* optimizer : {"momentum", "adam"}) {
+    options.step.optimizer = optimizer;
+    options.runtime.memory_bytes.reset();
+    options.runtime.host_memory_bytes = 16 * kGiB;
+    const Measurement free = measure(options);
+    ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
+    const int64_t most = solver_of(options).solve_least().host_bytes;
+    for (const int64_t limit : {most / 2, most}) {
+      options.runtime.memory_bytes.reset();
+      options.runtime.host_memory_bytes = limit;
+      const MemorySolution least = solver_of(options).solve_least();
+      EXPECT_FALSE(least.host_states.empty());
+      EXPECT_LE(least.host_bytes, limit);
+      options.runtime.memory_bytes = least.least_memory_bytes;
+      const Measurement measured = measure(options);
+      ASSERT_EQ(measured.outcome, RunOutcome::kOk) << optimizer << measured.error;
+      EXPECT_EQ(measured.host_bytes, least.host_bytes);
+      EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes) << optimizer;
+      EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
+                measured.peak_process_bytes)
+          << optimizer;
+      EXPECT_EQ(measured.weights_checksum, free.weights_checksum) << optimizer;
+    }
+  }
+}
+
+TEST(Memory, LessMemoryIsNeverCheaperWithStatesOnTheHost) {
+  const WorkloadOptions options = heavy_in_state();
+  const ProgramSolver solver = solver_of(options);
+  const int64_t least = solver.solve_least().least_memory_bytes, most = solver.bytes_without();
+  double before = std::numeric_limits<double>::max();
+  for (const int percent : {0, 20, 40, 60, 80, 100}) {
+    const MemorySolution solution = solver.solve(least + (most - least) * percent / 100);
+    ASSERT_TRUE(solution.keeps) << percent;
+    EXPECT_LE(solution.us, before * (1 + 1e-12)) << percent;
+    before = solution.us;
+  }
+}
+
+TEST(Memory, ReplicasKeepTheirStatesOnTheHost) {
+  WorkloadOptions options = heavy_in_state();
+  options.runtime.device = "sim:four-2080ti";
+  options.replicas.replicas = 2;
+  for (const bool sharded : {false, true}) {
+    options.replicas.shard_optimizer = sharded;
+    options.runtime.memory_bytes.reset();
+    const Measurement free = measure(options);
+    ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
+    options.runtime.memory_bytes = 1;
+    int64_t least = 0;
+    for (const Program& program : make_programs(options)) {
+      EXPECT_FALSE(program.memory->host_states.empty());
+      least = std::max(least, program.memory->least_memory_bytes);
+    }
+    options.runtime.memory_bytes = least;
+    const Measurement measured = measure(options);
+    ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
+    EXPECT_EQ(measured.weights_checksum, free.weights_checksum) << sharded;
+    EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes) << sharded;
+  }
+}
+
+TEST(Memory, PartsOfTheBatchKeepTheirStatesOnTheHost) {
+  WorkloadOptions split = on_small_card("mlp", 2048);
+  split.runtime.split_batch = SplitBatch::kNeeded;
+  const MemorySolution least = solver_of(split).solve_least();
+  EXPECT_GT(least.parts, 1);
+  EXPECT_FALSE(least.host_states.empty());
+  split.runtime.memory_bytes = least.least_memory_bytes;
+  const Measurement measured = measure(split);
+  ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
+  EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes);
+}
+
 TEST(Memory, OnlyAGpuWhosePlanIsOneArenaUsesTheHost) {
   RuntimeOptions options{.device = "rtx-2060", .plan = PlanMode::kPacked};
   EXPECT_FALSE(host_link_of(setup_of(options)).exists()) << "values leave the device only where asked";
