@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -124,6 +125,12 @@ std::string to_json(const ProgramSolution& solution, const std::string& input, c
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+// Without those that could not be traced.
+std::vector<ProgramTrial> traced(std::vector<ProgramTrial> trials) {
+  std::erase_if(trials, [](const ProgramTrial& trial) { return !trial.error.empty(); });
+  return trials;
+}
+
 void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
   const bool has_times = solution.plain.us > 0;
   std::vector<TableColumn> columns = {{.title = "changes", .wraps = true},
@@ -132,10 +139,12 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
                                       {.title = "allocated", .is_number = true, .drop = 2}};
   if (has_times) columns.push_back({.title = "time", .is_number = true, .drop = 1});
   Table table(columns);
-  for (const ProgramTrial& trial : solution.trials) {
-    if (!trial.error.empty()) continue;
+  const std::vector<ProgramTrial> trials = traced(solution.trials);
+  const std::vector<std::string> labels = describe_apart(trials);
+  for (size_t i = 0; i < trials.size(); ++i) {
+    const ProgramTrial& trial = trials[i];
     std::vector<TableCell> row = {
-        describe(trial),
+        labels[i],
         {trial.keeps() ? "fits" : "does not fit", trial.keeps() ? Colour::kGreen : Colour::kRed},
         trial.least_memory_bytes > 0 ? format_mib(trial.least_memory_bytes) : "-",
         format_mib(trial.prediction.allocated_bytes)};
@@ -188,10 +197,12 @@ solve::SolvePage page_of(const ProgramSolution& solution, const std::string& tit
     lines.rows.push_back({printable(line)});
   solve::PageTable tried{
       "Tried", {{"changes"}, {"verdict"}, {"least MiB", true}, {"allocated", true}, {"time, %", true}}, {}};
-  for (const ProgramTrial& trial : solution.trials) {
-    if (!trial.error.empty()) continue;
+  const std::vector<ProgramTrial> trials = traced(solution.trials);
+  const std::vector<std::string> labels = describe_apart(trials);
+  for (size_t i = 0; i < trials.size(); ++i) {
+    const ProgramTrial& trial = trials[i];
     const bool is_known = trial.least_memory_bytes > 0;
-    tried.rows.push_back({describe(trial), trial.keeps() ? "fits" : "does not fit",
+    tried.rows.push_back({labels[i], trial.keeps() ? "fits" : "does not fit",
                           is_known ? format_mib(trial.least_memory_bytes) : "",
                           format_mib(trial.prediction.allocated_bytes),
                           fmt::format("{:+.1f}", more_time(trial, solution.plain))});

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -47,6 +48,29 @@ std::vector<Group> groups_of(const std::vector<std::string>& paths) {
   }
   for (Group& group : groups) std::sort(group.numbers.begin(), group.numbers.end());
   return groups;
+}
+
+// "3-9, 11"
+std::string ranges_of(const std::vector<int64_t>& numbers) {
+  std::vector<std::string> ranges;
+  for (size_t first = 0, end = 1; first < numbers.size(); first = end, ++end) {
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    ranges.push_back(end - first == 1 ? fmt::format("{}", numbers[first])
+                                      : fmt::format("{}-{}", numbers[first], numbers[end - 1]));
+  }
+  return fmt::format("{}", fmt::join(ranges, ","));
+}
+
+// "h.3-9.mlp, h.0"
+std::string modules_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> texts;
+  for (const Group& group : groups_of(paths)) {
+    std::string text = group.pattern;
+    if (const size_t star = text.find('*'); !group.numbers.empty() && star != std::string::npos)
+      text.replace(star, 1, ranges_of(group.numbers));
+    texts.push_back(std::move(text));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 std::string checkpoint_line(std::string_view module) {
@@ -136,12 +160,15 @@ std::vector<std::string> effects_of(const ProgramSolution& solution, const Progr
   return effects;
 }
 
-std::string describe(const ProgramTrial& trial) {
+namespace {
+
+std::string describe(const ProgramTrial& trial, bool names_modules) {
   const ProgramChanges& changes = trial.changes;
   std::vector<std::string> parts;
   if (!changes.checkpoints.empty()) {
-    parts.push_back(fmt::format("{} checkpoint{}", changes.checkpoints.size(),
-                                changes.checkpoints.size() == 1 ? "" : "s"));
+    parts.push_back(fmt::format("{} checkpoint{}{}", changes.checkpoints.size(),
+                                changes.checkpoints.size() == 1 ? "" : "s",
+                                names_modules ? fmt::format(" ({})", modules_of(changes.checkpoints)) : ""));
   }
   if (changes.offload) parts.emplace_back("saved on the host");
   if (changes.passes > 1) parts.push_back(fmt::format("{} parts of the batch", changes.passes));
@@ -150,6 +177,20 @@ std::string describe(const ProgramTrial& trial) {
   if (changes.fused) parts.emplace_back("fused optimizer");
   if (trial.has_expandable_segments) parts.emplace_back("expandable segments");
   return parts.empty() ? "as it is" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string describe(const ProgramTrial& trial) {
+  return describe(trial, false);
+}
+
+std::vector<std::string> describe_apart(std::span<const ProgramTrial> trials) {
+  std::map<std::string, int> uses;
+  for (const ProgramTrial& trial : trials) ++uses[describe(trial)];
+  std::vector<std::string> texts;
+  for (const ProgramTrial& trial : trials) texts.push_back(describe(trial, uses[describe(trial)] > 1));
+  return texts;
 }
 
 }  // namespace headroom

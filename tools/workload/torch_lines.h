@@ -1,6 +1,7 @@
 // Changes of a PyTorch program in PyTorch's words. Knows no search.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,8 @@ std::vector<std::string> effects_of(const ProgramSolution& solution, const Progr
 
 // "8 checkpoints, fused optimizer, 4 parts of the batch", or "as it is".
 std::string describe(const ProgramTrial& trial);
+// The same of each, in words that tell them apart: "8 checkpoints (h.3-9.mlp, h.0), fused optimizer" where
+// another one has as many of other modules.
+std::vector<std::string> describe_apart(std::span<const ProgramTrial> trials);
 
 }  // namespace headroom

@@ -231,6 +231,25 @@ TEST(TorchLines, NameTheModulesAsTheProgramDoes) {
   EXPECT_TRUE(has("net.layer1[2].forward = partial(checkpoint, net.layer1[2].forward, use_reentrant=False)"));
 }
 
+TEST(TorchLines, LabelsOfTriesTellThemApart) {
+  ProgramFreedom freedom = kFree;
+  freedom.split_batch = SplitBatch::kNever;
+  for (const int64_t less : {1, 3, 5, 7}) {
+    const ProgramSolution solution =
+        solve_program(traced, device_with(bytes_as_it_is() - less * 5 * kMiB * kBatch), freedom);
+    std::vector<std::string> labels = describe_apart(solution.trials);
+    std::sort(labels.begin(), labels.end());
+    EXPECT_EQ(std::adjacent_find(labels.begin(), labels.end()), labels.end()) << *labels.begin();
+  }
+  std::vector<ProgramTrial> trials(3);
+  trials[0].changes.checkpoints = {"h.0", "h.1", "h.3.mlp", "head"};
+  trials[1].changes.checkpoints = {"h.0", "h.2", "h.3", "h.4"};
+  trials[2].changes.checkpoints = {"h.0"};
+  EXPECT_EQ(describe_apart(trials),
+            (std::vector<std::string>{"4 checkpoints (h.0-1, h.3.mlp, head)", "4 checkpoints (h.0,2-4)",
+                                      "1 checkpoint"}));
+}
+
 TEST(TorchLines, SayTheSizeOfThePartsOfABatch) {
   ProgramTrial trial;
   trial.changes.passes = 4;
