@@ -188,5 +188,32 @@ TEST(HeadroomExplain, AProgramThatMeetsItsLimitIsToBeSolvedForThatLimit) {
       << outcome.out;
 }
 
+TEST(HeadroomExplain, AMessageWithoutItsProgramNamesTheCommandThatSolvesOne) {
+  const ScratchFolder folder;
+  const std::string message =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+      "23.69 GiB of which 106.00 MiB is free. Including non-PyTorch memory, this process has 23.50 GiB "
+      "memory "
+      "in use. Of the allocated memory 23.00 GiB is allocated by PyTorch, and 10.00 MiB is reserved by "
+      "PyTorch "
+      "but unallocated.\n";
+  const auto explained = [&](const std::string& log) {
+    return run_shell(folder, HEADROOM_COMMAND " explain " + folder.write("train.log", log)).out;
+  };
+  EXPECT_NE(explained(message).find("\nnext: headroom solve train.py:make_step --memory 24258MiB\n"),
+            std::string::npos)
+      << explained(message);
+  const std::string in_pieces =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+      "23.69 GiB of which 1.06 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and "
+      "1.20 GiB is reserved by PyTorch but unallocated.\n";
+  EXPECT_NE(explained(in_pieces).find("\nnext: headroom solve train.py:make_step --memory SIZE\n"),
+            std::string::npos)
+      << explained(in_pieces);
+  EXPECT_EQ(explained("INFO vllm.engine: Initializing an LLM engine\n" + message).find("headroom solve"),
+            std::string::npos)
+      << "no training";
+}
+
 }  // namespace
 }  // namespace headroom

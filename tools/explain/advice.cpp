@@ -298,22 +298,48 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
   }
 }
 
-// What several changes of a training do together, for a program whose file the log names.
-std::optional<Advice> solve_it(const Case& found, Cause cause) {
-  const bool is_training = found.in("step") && !found.in("generation") && !found.in("evaluation");
-  if (found.framework != F::kTorch || !is_training || !found.log->script.ends_with(".py")) return {};
-  int64_t memory = 0;  // of the whole process
+// What the whole process may take; 0: unknown.
+int64_t memory_to_keep(const Case& found, Cause cause) {
+  int64_t memory = 0;
   if (cause == Cause::kLimit && found.limit && !found.limit_is_reserve) {
     memory = *found.limit + (found.limit_is_on_process ? 0 : found.own_outside_pool.value_or(0));
   } else if (cause == Cause::kExhausted && found.total) {
     memory = *found.total;
     for (const Holder& holder : found.holders) memory -= holder.bytes;
   }
-  if (memory <= 0) return {};
-  return Advice{fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
-                            exact_size(std::max(memory / kMiB, int64_t{1}) * kMiB)),
-                "which modules to checkpoint and more, with the bytes that each choice leaves; docs/trace.md "
-                "says what make_step is"};
+  return std::max<int64_t>(memory, 0);
+}
+
+std::string memory_text(int64_t memory) {
+  return memory > 0 ? exact_size(std::max(memory / kMiB, int64_t{1}) * kMiB) : "SIZE";
+}
+
+// A program that runs models, and has no training step.
+bool is_serving(const Case& found) {
+  const auto serves = [](F tool) { return tool >= F::kVllm && tool <= F::kDiffusers; };
+  return std::any_of(found.tools.begin(), found.tools.end(), serves);
+}
+
+// What several changes of a training do together, for a program whose file the log names, or may be any.
+std::optional<Advice> solve_it(const Case& found, Cause cause) {
+  if (found.framework != F::kTorch || found.in("generation") || found.in("evaluation")) return {};
+  const int64_t memory = memory_to_keep(found, cause);
+  if (found.in("step") && found.log->script.ends_with(".py")) {
+    if (memory == 0) return {};
+    return Advice{
+        fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
+                    memory_text(memory)),
+        "which modules to checkpoint and more, with the bytes that each choice leaves; docs/trace.md "
+        "says what make_step is"};
+  }
+  const bool is_of_the_pool =
+      cause == Cause::kExhausted || cause == Cause::kFragmentation || cause == Cause::kLimit;
+  const bool is_known = !found.log->script.empty() || found.in("loading") || is_serving(found);
+  if (!is_of_the_pool || is_known || !found.is(Kind::kAllocation)) return {};
+  return Advice{
+      fmt::format("headroom solve train.py:make_step --memory {}", memory_text(memory)),
+      "of a training: which changes keep it to that; make_step, a function of your own, returns one "
+      "training step (docs/trace.md)"};
 }
 
 }  // namespace
