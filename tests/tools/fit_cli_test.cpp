@@ -156,5 +156,29 @@ TEST(RunCommand, ReplaysATrace) {
   EXPECT_GT(with_libraries["overhead_bytes"], 140 << 20);
 }
 
+TEST(FitCommand, TheLeastMemoryOfABudgetIsThatOfTheStepPlannedForIt) {
+  // A budget that leaves the step as it is changes nothing.
+  const std::string net =
+      "fit --least-memory --json --strategy direct --plan packed --net unet --device rtx-2060";
+  const nlohmann::json free = nlohmann::json::parse(headroom(net).out);
+  const nlohmann::json loose = nlohmann::json::parse(headroom(net + " --memory 1GiB").out);
+  EXPECT_EQ(loose["device_bytes"], free["device_bytes"]);
+  const nlohmann::json tight = nlohmann::json::parse(headroom(net + " --memory 350MiB").out);
+  EXPECT_LT(tight["device_bytes"], free["device_bytes"]);
+  for (const nlohmann::json& found : {free, loose, tight}) {
+    EXPECT_EQ(found["verified"], true);
+    EXPECT_EQ(found["trials"][0]["peak_process_bytes"], found["predicted_total_bytes"]);
+    EXPECT_EQ(found["stopped_by"].get<std::string>().find("limit"), std::string::npos) << found["stopped_by"];
+  }
+}
+
+TEST(FitCommand, ABudgetThatCannotBeKeptFitsOnNoDevice) {
+  const Outcome outcome = headroom("fit --least-memory --net residual --memory 300MiB");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.out.find("nothing fits: "), 0u) << outcome.out;
+  EXPECT_NE(outcome.out.find("the least that is enough: --memory "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\nnext: headroom solve --net residual"), std::string::npos) << outcome.out;
+}
+
 }  // namespace
 }  // namespace headroom

@@ -96,9 +96,13 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   } else if (options.least_memory) {
     fmt::print("{}\n",
                terminal.wrapped(fmt::format(
-                   "{}: {}, batch {}, {}; {}",
+                   "{}: {}, batch {}{}, {}; {}",
                    terminal.painted("least memory " + format_bytes(result.device_bytes), Colour::kGreen),
-                   program_name(workload), result.batch, where, certainty(options, result))));
+                   program_name(workload), result.batch,
+                   workload.runtime.memory_bytes
+                       ? fmt::format(", planned for {}", format_bytes(*workload.runtime.memory_bytes))
+                       : "",
+                   where, certainty(options, result))));
   } else {
     fmt::print("{}\n", terminal.wrapped(fmt::format(
                            "{}: {} {}; {}",
@@ -146,6 +150,11 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   next.step.batch = std::max<int64_t>(result.batch, 1);
   next.runtime.record.clear();  // compare would write all runs to one file, and refuses
   if (!next.runtime.memory_bytes) next.runtime.split_batch = WorkloadOptions().runtime.split_batch;
+  // Refused for its budget, whatever the device.
+  if (!fits && options.least_memory && workload.runtime.memory_bytes && result.trials.empty()) {
+    fmt::print("\nnext: {}\n", command_to_solve(next));
+    return;
+  }
   fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
                                           to_words(next, OptionSet::Words::kChanged)));
 }

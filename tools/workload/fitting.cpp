@@ -158,6 +158,12 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   const Predictor predictor(options);
   FitResult result;
   result.batch = options.step.batch;
+  if (const std::optional<MemoryTooSmall> refusal = predictor.why_not_kept()) {
+    result.stopped_by = refusal->what();
+    return result;
+  }
+  // The step is planned for its budget. A device with less than that is none that refuses it.
+  setup.options.memory_bytes.reset();
   const std::optional<int64_t> least = predictor.least_total_bytes(setup);
   if (!least) {
     result.prediction = predictor.predict(setup);
@@ -172,10 +178,14 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
     WorkloadOptions smaller = without_margin(options, setup, settings.margin_bytes);
     smaller.runtime = with_named_profile(smaller.runtime);
     smaller.runtime.device_memory_bytes = result.device_bytes;
+    lower_memory_to_free(smaller.runtime);
     if (is_taken(result, smaller, run)) break;
   }
   setup.device.total_bytes = total;
-  result.prediction = predictor.predict(setup);
+  RunSetup there = setup;  // with the budget, as it is run
+  if (options.runtime.memory_bytes)
+    there.options.memory_bytes = std::min(*options.runtime.memory_bytes, free_bytes(there));
+  result.prediction = predictor.predict(there);
   if (!result.trials.empty() && !result.verified) {
     result.device_bytes = 0;
     result.stopped_by = result.trials.back().measurement.error;
