@@ -252,6 +252,16 @@ class Net:
   }
 }
 
+TEST(ProgramAsInput, AFileOfManyFunctionsSaysHowManyMoreThereAre) {
+  const ScratchFolder folder;
+  folder.write("train.py",
+               "def a(): pass\ndef b(): pass\ndef c(): pass\ndef d(): pass\ndef e(): pass\n"
+               "def f(): pass\ndef g(): pass\n");
+  EXPECT_EQ(run_with_python(folder, "exit 1", "trace train.py").errors,
+            "headroom: train.py: give the function that builds the program and returns one training step, "
+            "train.py:a or train.py:b or train.py:c or train.py:d or train.py:e (and 2 more)\n");
+}
+
 TEST(ProgramAsInput, OptionsOfProgramsAreRefusedForRecordings) {
   const ScratchFolder folder;
   folder.write("run.csv", "op,id,bytes\na,1,4096\nf,1,4096\n");

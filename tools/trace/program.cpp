@@ -163,12 +163,14 @@ void require_function(const std::string& text) {
   const std::string file = text.ends_with(':') ? text.substr(0, text.size() - 1) : text;
   if (!file.ends_with(kPython) || file.size() == kPython.size()) return;
   std::vector<std::string> names = functions_of(read_file(file, kMostBytes));
-  names.resize(std::min(names.size(), kMostNames));
+  const size_t more = names.size() - std::min(names.size(), kMostNames);
+  names.resize(names.size() - more);
   for (std::string& name : names) name = printable(fmt::format("{}:{}", file, name));
   throw InvalidArgument(fmt::format(
       "{}: give the function that builds the program and returns one training step, {}", printable(file),
       names.empty() ? fmt::format("as {}:make_step (docs/trace.md)", printable(file))
-                    : fmt::format("{}", fmt::join(names, " or "))));
+                    : fmt::format("{}{}", fmt::join(names, " or "),
+                                  more > 0 ? fmt::format(" (and {} more)", more) : "")));
 }
 
 bool is_program(std::string_view text) {
