@@ -10,7 +10,7 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kEnough = std::numeric_limits<int64_t>::max();
+constexpr int64_t kEnoughBytes = std::numeric_limits<int64_t>::max();
 
 TEST(NodeTimer, TimesEveryNodeButReshapesAndGivesItsMemoryBack) {
   SmallNet net;
@@ -18,7 +18,7 @@ TEST(NodeTimer, TimesEveryNodeButReshapesAndGivesItsMemoryBack) {
   const Kernels kernels(net.graph, cpu.device, *cpu.allocator);
   NodeTimer timer(cpu.device);
   const int64_t before = cpu.device.memory().info().process;
-  const auto times = timer.times_us(net.graph, kernels, kEnough);
+  const auto times = timer.times_us(net.graph, kernels, kEnoughBytes);
   EXPECT_EQ(cpu.device.memory().info().process, before);
   ASSERT_TRUE(times);
   ASSERT_EQ(times->size(), net.graph.nodes().size());
@@ -26,7 +26,7 @@ TEST(NodeTimer, TimesEveryNodeButReshapesAndGivesItsMemoryBack) {
     const bool is_reshape = std::holds_alternative<Reshape>(net.graph.nodes()[id].op);
     EXPECT_EQ((*times)[id] > 0, !is_reshape) << net.graph.nodes()[id].name;
   }
-  EXPECT_EQ(timer.times_us(net.graph, kernels, kEnough), times) << "what is known is not measured again";
+  EXPECT_EQ(timer.times_us(net.graph, kernels, kEnoughBytes), times) << "what is known is not measured again";
 }
 
 TEST(NodeTimer, TakesNoMoreThanTheProcessMay) {
