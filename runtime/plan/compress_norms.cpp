@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runtime/graph/graph_view.h"
-#include "runtime/ops/op_check.h"
 
 namespace headroom {
 namespace {
@@ -62,7 +61,7 @@ void mark_branches(Graph& graph) {
       continue;
     const Shape marks = shape.with(shape.rank() - 1, shape.last() / 8);
     apply->marks = branches->marked = true;
-    norm.outputs.push_back(graph.new_result({.name = norm.name + "/marks", .spec = u8(marks)}).id);
+    norm.outputs.push_back(graph.new_result({.name = norm.name + "/marks", .spec = {DType::kU8, marks}}).id);
     nodes[i].inputs[1] = norm.outputs.back();
   }
   graph.replace_nodes(std::move(nodes));
@@ -130,7 +129,9 @@ int compress_norms(Graph& graph, std::span<const Value> fetches) {
     ++count;
     Node &norm = nodes[static_cast<size_t>(i)], &gradient = nodes[static_cast<size_t>(found->gradient)];
     const int codes =
-        graph.new_result({.name = norm.name + "/codes", .spec = u8(graph.value(norm.inputs[0]).spec.shape)})
+        graph
+            .new_result({.name = norm.name + "/codes",
+                         .spec = TensorSpec{DType::kU8, graph.value(norm.inputs[0]).spec.shape}})
             .id;
     std::get<BatchNormApply>(norm.op).compresses = true;
     norm.outputs.push_back(codes);
