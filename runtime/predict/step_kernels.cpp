@@ -49,13 +49,13 @@ std::vector<std::string> notes_on_bits(const MemorySolution& solution) {
 // The solution of a program on devices whose kernels have been made once. Kernels of a changed graph may be
 // others, and loading them takes memory: then the program is solved again beside it.
 MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& devices,
-                                    const RuntimeOptions& options, SplitBatch split,
+                                    const RuntimeOptions& options, SplitBatch split, int64_t memory_bytes,
                                     const NodeCostsOf& costs_of, double link_bytes_per_us, int replicas) {
   constexpr int kMaxRounds = 3;
   for (int round = 1;; ++round) {
     RunSetup setup = setup_of_started(devices, options, link_bytes_per_us);
     setup.options.split_batch = split;
-    MemorySolution solution = ProgramSolver(program, setup, costs_of, replicas).solve(*options.memory_bytes);
+    MemorySolution solution = ProgramSolver(program, setup, costs_of, replicas).solve(memory_bytes);
     const int64_t held = setup_of_started(devices, options, link_bytes_per_us).device.kept_context_bytes();
     if (!solution.keeps || held <= setup.device.kept_context_bytes() || round == kMaxRounds) return solution;
   }
@@ -63,7 +63,8 @@ MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& dev
 
 // Plans with the workspaces of the device's kernels and the times that they take. The first choice keeps the
 // algorithms and so all bits; then libraries get less workspace, and at last the batch may be split, if the
-// options allow it.
+// options allow it. A budget that is not kept is refused with the least that a run would keep: nodes are
+// measured within the budget, which loads their code, so the least is planned for as well.
 StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& devices,
                         const KernelSettings& settings, const RuntimeOptions& options) {
   std::optional<MemoryTooSmall> failure;
@@ -71,13 +72,14 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
   std::optional<double> link_bytes_per_us;
   const DeviceCollective* const collective = devices.front().collective;
   const int replicas = collective == nullptr ? 1 : collective->size();
+  int64_t memory_bytes = *options.memory_bytes;
   const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
     KernelSettings limited = settings;
     limited.workspace_limit_bytes = limit;
     const NodeCostsOf costs_of = [&](const Graph& any) {
       const Kernels kernels(any, devices, limited);
       NodeCosts costs{{kernels.workspace_bytes().begin(), kernels.workspace_bytes().end()}, {}};
-      costs.us = timer.times_us(any, kernels, *options.memory_bytes)
+      costs.us = timer.times_us(any, kernels, memory_bytes)
                      .value_or(node_times_us(any, speed_of(setup_of(options).device)));
       return costs;
     };
@@ -85,19 +87,20 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
     const NodeCosts of_program = costs_of(graph);
     // Once the libraries are started, so that a wait for them is none of the copies' time.
     if (!link_bytes_per_us)
-      link_bytes_per_us = measure_link_bytes_per_us(*devices.front().device, *options.memory_bytes);
+      link_bytes_per_us = measure_link_bytes_per_us(*devices.front().device, memory_bytes);
     const NodeCostsOf known_costs_of = [&](const Graph& any) {
       return &any == program.graph.get() ? of_program : costs_of(any);
     };
-    MemorySolution solution = solve_beside_kernels(program, devices, options, split, known_costs_of,
-                                                   link_bytes_per_us.value_or(0), replicas);
+    MemorySolution solution = solve_beside_kernels(program, devices, options, split, memory_bytes,
+                                                   known_costs_of, link_bytes_per_us.value_or(0), replicas);
     if (!solution.keeps) {
       const int64_t least = solution.least_memory_bytes;
       if (!failure || (least > 0 && least < failure->least_bytes())) {
-        failure.emplace(*options.memory_bytes, least);
+        failure.emplace(memory_bytes, least);
       }
       return std::nullopt;
     }
+    if (memory_bytes != *options.memory_bytes) return StepKernels{};  // it is not to run
     std::vector<std::string> notes = notes_on_bits(solution);
     if (limit < settings.workspace_limit_bytes) {
       notes.push_back(fmt::format("library kernels get at most {} of workspace: their last bits may differ",
@@ -121,16 +124,26 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
   };
   const SplitBatch allowed = options.split_batch;
   const SplitBatch first = allowed == SplitBatch::kNeeded ? SplitBatch::kNever : allowed;
-  if (auto kept = attempt(first, settings.workspace_limit_bytes)) return *kept;
-  for (const int64_t limit : kWorkspaceLimits) {
-    if (limit >= settings.workspace_limit_bytes) continue;
-    if (auto kept = attempt_with_less(first, limit)) return *kept;
+  const auto attempt_all = [&]() -> std::optional<StepKernels> {
+    if (auto kept = attempt(first, settings.workspace_limit_bytes)) return kept;
+    for (const int64_t limit : kWorkspaceLimits) {
+      if (limit >= settings.workspace_limit_bytes) continue;
+      if (auto kept = attempt_with_less(first, limit)) return kept;
+    }
+    if (first == allowed) return std::nullopt;
+    if (auto kept = attempt(allowed, settings.workspace_limit_bytes)) return kept;
+    return attempt_with_less(allowed, least_limit);
+  };
+  if (auto kept = attempt_all()) return *kept;
+  constexpr int kMaxRounds = 3;
+  int64_t least = failure->least_bytes();
+  for (int round = 0; round < kMaxRounds && least > 0; ++round) {
+    memory_bytes = least;
+    failure.reset();
+    if (attempt_all()) break;
+    least = failure->least_bytes();
   }
-  if (first != allowed) {
-    if (auto kept = attempt(allowed, settings.workspace_limit_bytes)) return *kept;
-    if (auto kept = attempt_with_less(allowed, least_limit)) return *kept;
-  }
-  throw MemoryTooSmall(*failure);
+  throw MemoryTooSmall(*options.memory_bytes, least);
 }
 
 }  // namespace
