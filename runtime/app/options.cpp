@@ -228,6 +228,8 @@ void pack_for_memory(OptionSet& set, RuntimeOptions& options) {
     return;
   }
   if (!set.is_given("plan")) options.plan = PlanMode::kPacked;
+  if (options.host_memory_bytes && options.plan != PlanMode::kPacked)
+    set.add_note(fmt::format("--host-memory does nothing with --plan {}", to_string(options.plan)));
   // An arena needs no pool beneath it, and pools take memory in units of their own.
   if (!set.is_given("strategy")) options.strategy = "direct";
 }

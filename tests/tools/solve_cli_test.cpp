@@ -228,6 +228,37 @@ TEST(SolveCommand, TheNextCommandRunsThePlanThatWasSolved) {
   EXPECT_EQ(ran["repeated_nodes"], solved["repeated_nodes"]) << words;
 }
 
+TEST(SolveCommand, RefusesAnotherLimitAsARunDoes) {
+  const ScratchFolder folder;
+  for (const char* limit : {"--limit 10MiB", "--memory-fraction 0.01"}) {
+    const std::string arguments = std::string(" --net mlp --memory 300MiB ") + limit;
+    const Outcome solved = headroom(folder, "solve --points 0" + arguments);
+    EXPECT_EQ(solved.code, 2) << solved.out;
+    EXPECT_EQ(solved.errors, headroom(folder, "run --steps 1" + arguments).errors);
+  }
+}
+
+TEST(SolveCommand, NormsInEightBitsAreSaidAndGoIntoTheNextCommand) {
+  const ScratchFolder folder;
+  const std::string arguments = " --net residual --batch 256 --memory 600MiB --compress-norms";
+  const Outcome shown = headroom(folder, "solve --points 0" + arguments);
+  EXPECT_NE(shown.out.find("\ncompress-norms "), std::string::npos) << shown.out;
+  EXPECT_NE(shown.out.find("gradients of batch norms read 8 bits"), std::string::npos) << shown.out;
+  EXPECT_NE(shown.out.find("next: headroom run" + arguments), std::string::npos) << shown.out;
+  const nlohmann::json solved =
+      nlohmann::json::parse(headroom(folder, "solve --points 0 --json" + arguments).out);
+  EXPECT_EQ(solved["compresses_norms"], true);
+  EXPECT_EQ(solved["same_bits"], false);
+}
+
+TEST(SolveCommand, HostMemoryWithoutAnArenaIsNoted) {
+  const ScratchFolder folder;
+  const Outcome outcome = headroom(
+      folder, "run --net mlp --device sim --steps 1 --plan dynamic --memory 400MiB --host-memory 1GiB");
+  EXPECT_NE(outcome.errors.find("note: --host-memory does nothing with --plan dynamic"), std::string::npos)
+      << outcome.errors;
+}
+
 TEST(SolveCommand, ARefusedRunIsAnObjectWhereJsonIsAskedFor) {
   const ScratchFolder folder;
   const Outcome outcome = headroom(folder, "run --net mlp --memory 10MiB --json");

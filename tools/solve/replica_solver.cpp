@@ -91,9 +91,11 @@ int64_t ReplicaSolver::bytes_without() const {
 }
 
 std::optional<MemorySolution> better_with_shards(const MemorySolution& plain, MemorySolution sharded) {
+  const bool is_as_little_for_less =
+      sharded.least_memory_bytes == plain.least_memory_bytes && sharded.us < plain.us;
   const bool is_less =
-      sharded.least_memory_bytes > 0 &&
-      (plain.least_memory_bytes == 0 || sharded.least_memory_bytes < plain.least_memory_bytes);
+      sharded.least_memory_bytes > 0 && (plain.least_memory_bytes == 0 || is_as_little_for_less ||
+                                         sharded.least_memory_bytes < plain.least_memory_bytes);
   const bool keeps_more_bits = keeps_bits(sharded) && !keeps_bits(plain);
   const bool is_better =
       sharded.keeps ? !plain.keeps || sharded.us < plain.us || keeps_more_bits : !plain.keeps && is_less;

@@ -35,7 +35,8 @@ class ReplicaSolver {
 };
 
 // What a program would take with its optimizer sharded, where that is of use: it keeps a budget that `plain`
-// does not keep, or takes less time in it, or its least budget is smaller. Nothing otherwise.
+// does not keep, or takes less time in it, or its least budget is smaller, or as small for less time. Nothing
+// otherwise.
 std::optional<MemorySolution> better_with_shards(const MemorySolution& plain, MemorySolution sharded);
 
 }  // namespace headroom::solve

@@ -154,6 +154,12 @@ void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal)
   fmt::print("\n{}", table.text(terminal));
 }
 
+// "0.125"; what rounds to nothing has no sign.
+std::string ms_of(double us) {
+  const std::string text = fmt::format("{:.3f}", 1e-3 * us);
+  return text == "-0.000" ? "0.000" : text;
+}
+
 std::string_view what_it_does(const LeverUse& use) {
   const auto lever = std::find_if(levers().begin(), levers().end(),
                                   [&](const Lever& other) { return other.name == use.name; });
@@ -171,8 +177,7 @@ void print_levers(const MemorySolution& solution, const Terminal& terminal) {
                {.title = "costs ms", .is_number = true},
                {.title = "", .wraps = true}});
   for (const LeverUse& use : solution.levers) {
-    table.add({use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us),
-               what_it_does(use)});
+    table.add({use.name, format_mib(use.saved_bytes), ms_of(use.added_us), what_it_does(use)});
   }
   fmt::print("\n{}", table.text(terminal));
 }
@@ -231,9 +236,9 @@ std::string next_command(const std::string& command, const WorkloadOptions& opti
 std::string what_lies_on_host(const MemorySolution& solution) {
   const int values = solution.schedule.stores();
   const size_t states = solution.host_states.size();
-  if (states == 0) return fmt::format("{} values", values);
-  return values == 0 ? fmt::format("{} states of the optimizer", states)
-                     : fmt::format("{} values and {} states of the optimizer", values, states);
+  const std::string of_values = fmt::format("{} value{}", values, values == 1 ? "" : "s");
+  const std::string of_states = fmt::format("{} state{} of the optimizer", states, states == 1 ? "" : "s");
+  return states == 0 ? of_values : values == 0 ? of_states : of_values + " and " + of_states;
 }
 
 std::string repeats_text(const MemorySolution& solution) {
@@ -281,8 +286,9 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
     print_levers(solution, terminal);
     std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
     if (solution.host_bytes > 0) {
-      text += fmt::format("; {} lie in {} of host memory", what_lies_on_host(solution),
-                          format_bytes(solution.host_bytes));
+      const auto count = static_cast<size_t>(solution.schedule.stores()) + solution.host_states.size();
+      text += fmt::format("; {} {} in {} of host memory", what_lies_on_host(solution),
+                          count == 1 ? "lies" : "lie", format_bytes(solution.host_bytes));
     }
     fmt::print("{}\n", terminal.wrapped(text));
   }
@@ -291,6 +297,10 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   next.runtime.memory_bytes = solution.keeps ? solution.memory_bytes : solution.least_memory_bytes;
   if (*next.runtime.memory_bytes == 0) {
     next.runtime.memory_bytes.reset();
+    // What does nothing without a budget.
+    next.runtime.host_memory_bytes.reset();
+    next.runtime.compress_norms = false;
+    next.runtime.split_batch = RuntimeOptions{}.split_batch;
     next.step.batch = StepOptions{}.batch;
     fmt::print("\nnext: {}\n", next_command("headroom fit", next, kept_words));
     return;
@@ -350,8 +360,8 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
   std::erase_if(page.lines, [](const solve::PageLine& line) { return line.points.empty(); });
   solve::PageTable used{"Levers", {{"lever"}, {"saves MiB", true}, {"costs ms", true}, {"what it does"}}, {}};
   for (const LeverUse& use : solution.levers) {
-    used.rows.push_back({std::string(use.name), format_mib(use.saved_bytes),
-                         fmt::format("{:.3f}", 1e-3 * use.added_us), std::string(what_it_does(use))});
+    used.rows.push_back({std::string(use.name), format_mib(use.saved_bytes), ms_of(use.added_us),
+                         std::string(what_it_does(use))});
   }
   page.tables = {std::move(used), std::move(budgets)};
   return page;
@@ -396,6 +406,9 @@ int run_solve(int argc, char** argv) {
 
   if (const auto note = lower_memory_to_free(workload.runtime)) fmt::print(stderr, "note: {}\n", *note);
   const int64_t memory = memory_of(options, setup_of(workload.runtime));
+  RuntimeOptions budget = workload.runtime;
+  budget.memory_bytes = memory;
+  budget.strategy_settings();  // refuses another limit, as a run does
   workload.runtime.memory_bytes = memory;
   const WorkloadOptions given = workload;
   // Options that are the usual ones, but not with a budget.
