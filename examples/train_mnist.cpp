@@ -339,7 +339,8 @@ int run(int argc, char** argv, RankJob* job) {
   start_early(runtime);
   const TrainingData data = loading.get();
   if (job != nullptr) job->require_equal(fingerprint_of(data));
-  if (options.runtime.memory_bytes && !cuda_ordinal(options.runtime.device)) {
+  // Asked for JSON, the training itself refuses, and is an object.
+  if (options.runtime.memory_bytes && !cuda_ordinal(options.runtime.device) && !options.json) {
     require_kept(training_programs(settings, data.training.count, data.test.count, options.runtime));
   }
   TrainingOutput progress(options, data.origin, out);

@@ -262,6 +262,15 @@ TEST(TrainMnistProgram, JsonIsOneObjectForEveryOutcome) {
   }
 }
 
+TEST(TrainMnistProgram, ABudgetThatIsRefusedIsAnObjectToo) {
+  const ScratchFolder folder;
+  const Outcome outcome = run(folder, std::string(kShort) + "--json --device sim --memory 10MiB");
+  EXPECT_EQ(outcome.code, 3) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["outcome"], "out_of_memory");
+  EXPECT_NE(std::string(json["error"]).find("the least that is enough"), std::string::npos);
+}
+
 TEST(TrainMnistProgram, JsonHasThePeaksOfEachDevice) {
   const ScratchFolder folder;
   const std::string four = std::string(kShort) + "--json --device sim:four-2080ti ";
