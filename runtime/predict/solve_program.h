@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -118,6 +119,8 @@ class ProgramSolver {
     MemorySolution solution;
   };
   const Least& least() const;
+  // Of a step's nodes without levers, by node of the graph.
+  static double step_us(const Program& program, std::span<const double> node_us);
   // What the sessions' common arena takes where the first one's step takes so much.
   int64_t arena_bytes(int64_t step_bytes) const;
   // What a budget leaves for the arena.
