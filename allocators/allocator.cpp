@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "allocators/observer.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 namespace {

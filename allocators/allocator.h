@@ -15,8 +15,8 @@
 #include "allocators/snapshot.h"
 #include "allocators/statistics.h"
 #include "allocators/stream_lanes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/device.h"
+#include "base/errors.h"
+#include "device/device.h"
 
 namespace headroom {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocators/blocks/offset_table.h"
 #include "allocators/stream_lanes.h"
+#include "base/offset_table.h"
 
 namespace headroom {
 

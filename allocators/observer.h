@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "runtime/base/memory_category.h"
-#include "runtime/device/stream.h"
+#include "base/memory_category.h"
+#include "device/stream.h"
 
 namespace headroom {
 

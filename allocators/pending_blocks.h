@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/device/device.h"
+#include "device/device.h"
 
 namespace headroom {
 

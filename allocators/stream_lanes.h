@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "allocators/statistics.h"
-#include "runtime/device/stream.h"
+#include "device/stream.h"
 
 namespace headroom {
 

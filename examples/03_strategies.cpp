@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
+#include "base/bytes.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/bytes.h"
 #include "runtime/graph/functions.h"
 #include "runtime/session/session.h"
 

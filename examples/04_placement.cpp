@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <numeric>
 
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "runtime/app/place.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"

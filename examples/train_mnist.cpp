@@ -19,6 +19,13 @@
 #include <system_error>
 #include <utility>
 
+#include "answers/keep_to_memory.h"
+#include "base/end_signals.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "examples/models/mnist/fingerprint.h"
 #include "examples/models/mnist/rank_job.h"
 #include "examples/models/mnist/report.h"
@@ -28,13 +35,6 @@
 #include "runtime/app/replicas.h"
 #include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/end_signals.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/terminal.h"
-#include "runtime/base/text.h"
-#include "runtime/predict/keep_to_memory.h"
 
 namespace headroom {
 namespace {

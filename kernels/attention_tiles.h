@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/loop_nest.h"
-#include "runtime/ops/attention.h"
+#include "ops/attention.h"
 
 namespace headroom {
 

@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/enum_names.h"
-#include "runtime/base/tensor.h"
-#include "runtime/collective/device_collective.h"
-#include "runtime/device/device.h"
-#include "runtime/ops/ops.h"
+#include "base/enum_names.h"
+#include "base/tensor.h"
+#include "collective/device_collective.h"
+#include "device/device.h"
+#include "ops/ops.h"
 
 namespace headroom {
 

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <span>
 
-#include "runtime/base/tensor.h"
+#include "base/tensor.h"
 
 namespace headroom {
 

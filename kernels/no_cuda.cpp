@@ -1,6 +1,6 @@
 // What a build without the CUDA toolkit answers where the others make kernels for a GPU.
+#include "base/errors.h"
 #include "kernels/kernel.h"
-#include "runtime/base/errors.h"
 
 namespace headroom {
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "runtime/base/half.h"
+#include "base/half.h"
 
 namespace headroom {
 

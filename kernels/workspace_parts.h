@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 

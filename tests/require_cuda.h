@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
+#include "base/errors.h"
+#include "device/gpus.h"
 
 namespace headroom {
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/base/files.h"
+#include "base/files.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

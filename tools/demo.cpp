@@ -6,14 +6,14 @@
 #include <cstdio>
 #include <iostream>
 
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/text.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/train_options.h"
 #include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
+#include "base/process/process.h"
 #include "tools/gpu_program.h"
-#include "tools/process/process.h"
 
 namespace headroom {
 

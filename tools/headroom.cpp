@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/run_main.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/terminal.h"
-#include "runtime/base/text.h"
 #include "tools/subcommands.h"
 
 namespace headroom {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

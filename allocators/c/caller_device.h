@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "allocators/headroom_strategy.h"
-#include "runtime/device/device.h"
-#include "runtime/device/host/host_captures.h"
+#include "device/device.h"
+#include "device/host/host_captures.h"
 
 namespace headroom {
 

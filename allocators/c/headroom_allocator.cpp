@@ -18,10 +18,10 @@
 #include "allocators/c/caller_device.h"
 #include "allocators/headroom_strategy.h"
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/cpu_device.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/errors.h"
+#include "device/gpus.h"
+#include "device/host/cpu_device.h"
+#include "device/host/simulated_gpu.h"
 
 using namespace headroom;
 

@@ -8,7 +8,7 @@
 
 #include "allocators/packing/part_packer.h"
 #include "allocators/packing/problem.h"
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "allocators/blocks/block_store.h"
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom::packing {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "allocators/observer.h"
 #include "allocators/replay/capacity_search.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "allocators/strategies/strategy.h"
-#include "allocators/trace/trace.h"
-#include "runtime/device/host/profiles.h"
+#include "device/host/profiles.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

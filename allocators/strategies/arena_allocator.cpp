@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 namespace {

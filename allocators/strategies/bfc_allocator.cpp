@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <optional>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "allocators/blocks/block_store.h"
-#include "runtime/device/virtual_memory.h"
+#include "device/virtual_memory.h"
 
 namespace headroom {
 

@@ -7,7 +7,7 @@
 #include <exception>
 #include <new>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 namespace {

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "allocators/strategies/mapped_lanes.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 namespace {

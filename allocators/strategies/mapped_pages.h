@@ -10,8 +10,8 @@
 
 #include "allocators/blocks/counted_bits.h"
 #include "allocators/strategies/mapped_range.h"
-#include "runtime/device/stream.h"
-#include "runtime/device/virtual_memory.h"
+#include "device/stream.h"
+#include "device/virtual_memory.h"
 
 namespace headroom {
 

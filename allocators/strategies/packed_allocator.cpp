@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom {
 namespace {

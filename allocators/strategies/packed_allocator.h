@@ -10,7 +10,7 @@
 #include "allocators/packing/pack.h"
 #include "allocators/strategies/segment_allocator.h"
 #include "allocators/strategies/strategy_options.h"
-#include "allocators/trace/trace.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -18,11 +18,11 @@
 #include "allocators/strategies/pool_allocator.h"
 #include "allocators/strategies/stream_ordered_allocator.h"
 #include "allocators/strategies/two_ended_allocator.h"
-#include "allocators/trace/read_trace.h"
-#include "allocators/trace/trace_recorder.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/text.h"
-#include "runtime/device/faulty/faulty_device.h"
+#include "allocators/trace_recorder.h"
+#include "base/bytes.h"
+#include "base/text.h"
+#include "device/faulty/faulty_device.h"
+#include "trace/read_trace.h"
 
 namespace headroom {
 namespace {

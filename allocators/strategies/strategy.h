@@ -12,7 +12,7 @@
 
 #include "allocators/allocator.h"
 #include "allocators/strategies/strategy_options.h"
-#include "allocators/trace/trace.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 

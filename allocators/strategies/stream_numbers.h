@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/device/stream.h"
+#include "device/stream.h"
 
 namespace headroom {
 

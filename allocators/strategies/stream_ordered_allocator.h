@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "allocators/blocks/offset_table.h"
 #include "allocators/strategies/strategy_options.h"
-#include "runtime/device/stream_ordered_pool.h"
+#include "base/offset_table.h"
+#include "device/stream_ordered_pool.h"
 
 namespace headroom {
 

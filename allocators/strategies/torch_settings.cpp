@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "allocators/strategies/caching_rules.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/thread_pool.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "runtime/base/thread_pool.h"
 
 namespace headroom::cpu {
 namespace {

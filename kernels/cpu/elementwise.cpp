@@ -6,8 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/random.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "runtime/base/random.h"
 
 namespace headroom::cpu {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/half.h"
+#include "base/bytes.h"
+#include "base/half.h"
 
 namespace headroom::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "runtime/device/index_fault.h"
+#include "device/index_fault.h"
 
 namespace headroom::cpu {
 

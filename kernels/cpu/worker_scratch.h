@@ -7,8 +7,8 @@
 #include <memory>
 #include <new>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/thread_pool.h"
+#include "base/bytes.h"
+#include "base/thread_pool.h"
 
 namespace headroom::cpu {
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "device/cuda/cuda_gpu.h"
 #include "kernels/function_kernel.h"
-#include "runtime/device/cuda/cuda_gpu.h"
 
 namespace headroom::cuda {
 

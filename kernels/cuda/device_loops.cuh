@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "device/cuda/check.h"
 #include "kernels/cuda/reals.cuh"
 #include "kernels/loop_nest.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 

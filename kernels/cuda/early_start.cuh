@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/cuda/check.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 

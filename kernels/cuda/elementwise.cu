@@ -2,8 +2,8 @@
 #include <numeric>
 #include <type_traits>
 
+#include "base/random.h"
 #include "kernels/cuda/multi_tensor.cuh"
-#include "runtime/base/random.h"
 
 namespace headroom::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/errors.h"
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/index_report.cuh"
-#include "runtime/base/errors.h"
 
 namespace headroom::cuda {
 namespace {

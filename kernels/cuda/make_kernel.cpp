@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/errors.h"
 #include "kernels/collective_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "runtime/base/errors.h"
 
 namespace headroom {
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/shared_memory.h"
 
-#include "runtime/device/cuda/check.h"
+#include "device/cuda/check.h"
 
 namespace headroom::cuda {
 

@@ -7,10 +7,10 @@
 #include <charconv>
 #include <numeric>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
-#include "runtime/device/host/memory_ledger.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "device/host/memory_ledger.h"
 
 namespace headroom {
 namespace {

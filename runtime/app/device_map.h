@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
-#include "runtime/device/device_name.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/profiles.h"
+#include "device/device_name.h"
+#include "device/gpus.h"
+#include "device/host/profiles.h"
 
 namespace headroom {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/errors.h"
+#include "base/text.h"
+#include "device/gpus.h"
+#include "device/host/cpu_device.h"
+#include "device/host/simulated_gpu.h"
 #include "runtime/app/options.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/cpu_device.h"
-#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

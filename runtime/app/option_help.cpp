@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/terminal.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/terminal.h"
-#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {

@@ -15,13 +15,13 @@
 #include <sstream>
 #include <utility>
 
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "base/toml.h"
 #include "runtime/app/option_help.h"
 #include "runtime/app/settings.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/text.h"
-#include "runtime/base/toml.h"
 
 namespace headroom {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/enum_names.h"
-#include "runtime/base/terminal.h"
+#include "base/enum_names.h"
+#include "base/terminal.h"
 
 namespace headroom {
 

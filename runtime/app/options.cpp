@@ -9,9 +9,9 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {

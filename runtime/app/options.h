@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
+#include "base/enum_names.h"
+#include "device/device.h"
+#include "device/host/backing.h"
+#include "device/host/cpu_device.h"
+#include "device/host/profiles.h"
 #include "runtime/app/device_map.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/enum_names.h"
-#include "runtime/device/device.h"
-#include "runtime/device/host/backing.h"
-#include "runtime/device/host/cpu_device.h"
-#include "runtime/device/host/profiles.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/plan.h"
 

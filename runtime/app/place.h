@@ -1,9 +1,9 @@
 // Places a graph on the devices of a program, by the rules of its options (see placement.h).
 #pragma once
 
+#include "base/code_place.h"
 #include "runtime/app/runtime.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/code_place.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/device_set.h"
 

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "runtime/app/place.h"
-#include "runtime/base/errors.h"
 
 namespace headroom {
 

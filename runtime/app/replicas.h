@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "collective/device_collective.h"
+#include "collective/in_process/in_process_collective.h"
 #include "runtime/app/run_result.h"
 #include "runtime/app/runtime.h"
 #include "runtime/app/setup.h"
-#include "runtime/collective/device_collective.h"
-#include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/device_set.h"
 

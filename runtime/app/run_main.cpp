@@ -12,10 +12,10 @@
 #include <string_view>
 #include <system_error>
 
-#include "runtime/base/ended_by_signal.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/lost_output.h"
-#include "runtime/base/text.h"
+#include "base/ended_by_signal.h"
+#include "base/errors.h"
+#include "base/lost_output.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {

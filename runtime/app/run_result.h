@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/enum_names.h"
-#include "runtime/base/errors.h"
+#include "base/enum_names.h"
+#include "base/errors.h"
 
 namespace headroom {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/session/start_op.h"
 
 namespace headroom {

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/code_place.h"
 #include "runtime/app/device_map.h"
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/code_place.h"
 
 namespace headroom {
 

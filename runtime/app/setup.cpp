@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "runtime/graph/placement.h"
 
 namespace headroom {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/base/memory_category.h"
+#include "base/memory_category.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/device_name.h"
+#include "base/errors.h"
+#include "device/device_name.h"
 #include "runtime/graph/update_gradients.h"
 
 namespace headroom {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <string>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

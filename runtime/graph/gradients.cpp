@@ -5,7 +5,7 @@
 #include <numeric>
 #include <optional>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/functions.h"
 
 namespace headroom {

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <memory>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/device_name.h"
+#include "base/errors.h"
+#include "device/device_name.h"
 
 namespace headroom {
 namespace {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/code_place.h"
+#include "base/code_place.h"
+#include "ops/ops.h"
 #include "runtime/graph/initializer.h"
-#include "runtime/ops/ops.h"
 
 namespace headroom {
 

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/random.h"
+#include "base/errors.h"
+#include "base/random.h"
 
 namespace headroom {
 namespace {

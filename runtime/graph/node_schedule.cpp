@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/placement.h"
 
 namespace headroom {

@@ -6,8 +6,8 @@
 #include <array>
 #include <optional>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/text.h"
 #include "runtime/graph/functions.h"
 
 namespace headroom {

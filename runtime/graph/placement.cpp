@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

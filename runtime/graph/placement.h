@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/device/device_name.h"
+#include "device/device_name.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {

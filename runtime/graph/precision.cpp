@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/half.h"
+#include "base/bytes.h"
+#include "base/half.h"
 #include "runtime/graph/update_gradients.h"
 
 namespace headroom {

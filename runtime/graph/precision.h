@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/base/enum_names.h"
+#include "base/enum_names.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 
 namespace headroom {
 

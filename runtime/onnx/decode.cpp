@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 static_assert(std::endian::native == std::endian::little, "tensors are read as they are stored");
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/half.h"
+#include "base/errors.h"
+#include "base/half.h"
 
 namespace headroom::onnx {
 namespace {

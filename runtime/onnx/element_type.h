@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/tensor.h"
+#include "base/tensor.h"
 
 namespace headroom::onnx {
 

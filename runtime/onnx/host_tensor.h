@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/tensor.h"
-#include "runtime/ops/ops.h"
+#include "base/tensor.h"
+#include "ops/ops.h"
 
 namespace headroom::onnx {
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/text.h"
 #include "runtime/onnx/merge_nodes.h"
 #include "runtime/onnx/op_table.h"
 #include "runtime/onnx/parameters.h"

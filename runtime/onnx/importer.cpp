@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/onnx/variable_data.h"
 
 namespace headroom::onnx {

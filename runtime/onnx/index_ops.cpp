@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "runtime/onnx/op_table.h"
 
 namespace headroom::onnx {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/mapped_file.h"
+#include "base/mapped_file.h"
 #include "runtime/onnx/element_type.h"
 
 namespace headroom::onnx {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/enum_names.h"
+#include "base/enum_names.h"
 #include "runtime/graph/data_parallel.h"
 #include "runtime/graph/placement.h"
 #include "runtime/graph/precision.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 
 namespace headroom::onnx {
 namespace {

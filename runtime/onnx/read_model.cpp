@@ -10,9 +10,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/safetensors.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/safetensors.h"
+#include "base/text.h"
 #include "runtime/onnx/decode.h"
 
 namespace headroom::onnx {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "runtime/onnx/op_table.h"
 
 namespace headroom::onnx {

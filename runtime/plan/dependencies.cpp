@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/ancestors.h"
 
 namespace headroom {

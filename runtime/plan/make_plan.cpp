@@ -5,8 +5,8 @@
 
 #include "allocators/allocator.h"
 #include "allocators/packing/pack.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "runtime/graph/data_flow.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/plan.h"

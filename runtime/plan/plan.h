@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/enum_names.h"
+#include "base/enum_names.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/graph_view.h"
 
 namespace headroom {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "allocators/allocator.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "runtime/plan/given_again.h"
 
 namespace headroom {

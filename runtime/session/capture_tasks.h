@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/device/device.h"
+#include "device/device.h"
 #include "runtime/session/bound_plan.h"
 
 namespace headroom {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "allocators/strategies/direct_allocator.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/pinned_host.h"
+#include "base/errors.h"
+#include "device/pinned_host.h"
 #include "runtime/graph/placement.h"
 
 namespace headroom {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "runtime/device/device.h"
+#include "device/device.h"
 
 namespace headroom {
 

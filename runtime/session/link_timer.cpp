@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <new>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/host_buffer.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "device/host_buffer.h"
 
 namespace headroom {
 namespace {

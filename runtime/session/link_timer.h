@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "runtime/device/device.h"
+#include "device/device.h"
 
 namespace headroom {
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/device/host_buffer.h"
+#include "device/host_buffer.h"
 #include "runtime/session/session.h"
 
 namespace headroom {

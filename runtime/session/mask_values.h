@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/device/device.h"
+#include "device/device.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/kernels.h"
 

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <random>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/half.h"
+#include "base/bytes.h"
+#include "base/half.h"
 #include "runtime/graph/data_flow.h"
 
 namespace headroom {

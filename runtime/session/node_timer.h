@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device/device.h"
+#include "device/device.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/kernels.h"
 #include "runtime/session/mask_values.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/memory_users.h"
 

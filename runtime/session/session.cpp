@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/session/capture_tasks.h"
 #include "runtime/session/start_op.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/device/host_buffer.h"
+#include "device/host_buffer.h"
 #include "runtime/session/bound_plan.h"
 #include "runtime/session/walk.h"
 

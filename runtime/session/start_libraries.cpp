@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "base/errors.h"
 #include "kernels/kernel.h"
-#include "runtime/base/errors.h"
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 #include "runtime/session/start_op.h"
 
 namespace headroom {

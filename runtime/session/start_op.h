@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/device.h"
+#include "base/errors.h"
+#include "device/device.h"
+#include "ops/ops.h"
 #include "runtime/graph/graph.h"
-#include "runtime/ops/ops.h"
 
 namespace headroom {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/device_set.h"
 

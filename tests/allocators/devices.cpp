@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <utility>
 
-#include "runtime/base/bytes.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/cpu_device.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/gpus.h"
+#include "device/host/cpu_device.h"
+#include "device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "runtime/device/device.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/host/profiles.h"
+#include "device/device.h"
+#include "device/faulty/faulty_device.h"
+#include "device/host/profiles.h"
 
 namespace headroom {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "allocators/trace/read_trace.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/shared_data.h"
+#include "trace/read_trace.h"
 
 namespace headroom {
 

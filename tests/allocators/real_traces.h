@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
-#include "allocators/trace/trace.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

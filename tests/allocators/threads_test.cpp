@@ -11,8 +11,8 @@
 
 #include "allocators/observer.h"
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

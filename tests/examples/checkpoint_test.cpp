@@ -9,11 +9,11 @@
 #include <functional>
 #include <utility>
 
+#include "answers/memory_solution.h"
+#include "base/errors.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
 #include "examples/models/mnist/training_graph.h"
-#include "runtime/base/errors.h"
-#include "runtime/predict/memory_solution.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

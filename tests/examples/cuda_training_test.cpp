@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "device/gpus.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
-#include "runtime/device/gpus.h"
 #include "tests/require_cuda.h"
 
 namespace headroom {

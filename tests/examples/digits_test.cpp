@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <numeric>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tests/gzipped.h"
 #include "tests/scratch_folder.h"
 

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
+#include "base/errors.h"
+#include "base/files.h"
 #include "tests/mpirun.h"
 
 namespace headroom {

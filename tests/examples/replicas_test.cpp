@@ -5,11 +5,11 @@
 #include <array>
 #include <thread>
 
+#include "base/errors.h"
+#include "collective/faulty/faulty_collective.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/trainer.h"
-#include "runtime/base/errors.h"
-#include "runtime/collective/faulty/faulty_collective.h"
 
 namespace headroom {
 namespace {

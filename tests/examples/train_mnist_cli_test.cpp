@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "runtime/base/files.h"
+#include "base/files.h"
 #include "tests/run_shell.h"
 #include "tests/scratch_folder.h"
 

@@ -7,12 +7,12 @@
 #include <set>
 #include <string>
 
+#include "base/errors.h"
+#include "device/faulty/faulty_device.h"
+#include "device/host/simulated_gpu.h"
 #include "examples/models/mnist/conv_net.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/host/simulated_gpu.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"

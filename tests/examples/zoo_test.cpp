@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/errors.h"
 #include "examples/models/zoo/layers.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/errors.h"
 #include "runtime/session/session.h"
 
 namespace headroom {

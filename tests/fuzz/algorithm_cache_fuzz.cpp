@@ -1,7 +1,7 @@
 #include <cstdlib>
 
+#include "base/errors.h"
 #include "kernels/cuda/library/algorithm_cache.h"
-#include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 // What is accepted must be written as text that reads back the same.

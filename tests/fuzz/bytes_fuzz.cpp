@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "allocators/strategies/strategy_text.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "device/host/cpu_device.h"
 #include "examples/models/mnist/checkpoint.h"
 #include "examples/models/mnist/digits.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/device/host/cpu_device.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 

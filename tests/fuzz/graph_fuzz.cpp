@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/random.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/random.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/node_schedule.h"

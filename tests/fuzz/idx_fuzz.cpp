@@ -1,7 +1,7 @@
 #include <cstdlib>
 
+#include "base/errors.h"
 #include "examples/models/mnist/idx.h"
-#include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/onnx/read_model.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/onnx/model_step.h"
 #include "runtime/onnx/read_model.h"
 #include "runtime/plan/plan.h"

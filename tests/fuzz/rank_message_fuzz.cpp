@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/collective/ranks/rank_link.h"
+#include "collective/ranks/rank_link.h"
 #include "tests/fuzz/fuzz_target.h"
 
 // What a stranger that found the port, or a broken rank, may send: in two pieces, so that messages are cut.

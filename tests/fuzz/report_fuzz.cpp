@@ -1,9 +1,8 @@
 #include <cstdlib>
 
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/read_trace.h"
+#include "base/errors.h"
 #include "runtime/app/options.h"
-#include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 #include "tools/report/checks.h"
@@ -13,6 +12,7 @@
 #include "tools/report/views.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
+#include "trace/read_trace.h"
 
 // Makes every view of every trace that is accepted. No name may end the <script> element of the data.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/safetensors.h"
+#include "base/errors.h"
+#include "base/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/toml.h"
+#include "base/errors.h"
+#include "base/toml.h"
 #include "tests/fuzz/fuzz_target.h"
 
 // What is accepted must read back the same when written as quoted strings.

@@ -1,10 +1,10 @@
 #include <cstdlib>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
+#include "trace/read_trace.h"
 
 namespace {
 

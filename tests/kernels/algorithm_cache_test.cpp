@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
+#include "base/errors.h"
+#include "base/files.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom::cuda {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <ostream>
 
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 
 namespace headroom::test {
 

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
+#include "base/files.h"
 #include "kernels/cuda/library/algorithm_cache.h"
-#include "runtime/base/files.h"
 #include "tests/kernels/cuda_product.h"
 #include "tests/scratch_folder.h"
 

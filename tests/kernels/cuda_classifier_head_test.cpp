@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tests/kernels/cuda_run.h"
 #include "tests/require_cuda.h"
 

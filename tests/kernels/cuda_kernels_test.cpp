@@ -12,9 +12,9 @@
 #include <set>
 #include <string>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/host/cpu_device.h"
+#include "base/errors.h"
+#include "device/faulty/faulty_device.h"
+#include "device/host/cpu_device.h"
 #include "tests/kernels/cuda_run.h"
 #include "tests/kernels/kernel_cases.h"
 #include "tests/require_cuda.h"

@@ -5,7 +5,7 @@
 #include <deque>
 #include <stdexcept>
 
-#include "runtime/device/gpus.h"
+#include "device/gpus.h"
 #include "tests/kernels/device_tensor.h"
 
 namespace headroom::test {

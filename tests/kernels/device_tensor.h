@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "runtime/device/device.h"
+#include "device/device.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace headroom::test {

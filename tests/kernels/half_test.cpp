@@ -1,6 +1,6 @@
 // Floats stored in 16 bits: how they are rounded, and that kernels compute in f32 and round once.
 
-#include "runtime/base/half.h"
+#include "base/half.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/half.h"
 #include "kernels/kernel.h"
-#include "runtime/base/half.h"
 
 namespace headroom::test {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/reference.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 
 namespace headroom::test {
 

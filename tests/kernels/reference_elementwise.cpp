@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "runtime/base/random.h"
+#include "base/random.h"
 #include "tests/kernels/reference.h"
 
 namespace headroom::test {

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/judge.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/judge.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 

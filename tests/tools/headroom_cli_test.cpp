@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "device/gpus.h"
+#include "device/host/profiles.h"
 #include "runtime/app/settings.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/profiles.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/safetensors.h"
+#include "base/safetensors.h"
 #include "tests/run_shell.h"
 #include "tests/runtime/onnx/model_bytes.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "allocators/strategies/strategy.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tests/run_shell.h"
 #include "tests/shared_data.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tests/require_cuda.h"
 #include "tests/run_shell.h"
 

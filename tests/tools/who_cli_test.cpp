@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "runtime/device/gpus.h"
+#include "device/gpus.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

@@ -9,12 +9,12 @@
 #include <string>
 #include <string_view>
 
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/files.h"
+#include "base/files.h"
 #include "runtime/onnx/read_model.h"
 #include "tests/fuzz/memory_file.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
+#include "trace/read_trace.h"
 
 namespace {
 int64_t executed_blocks = 0;

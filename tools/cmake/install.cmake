@@ -10,7 +10,7 @@ if(NOT HEADROOM_INSTALL OR HEADROOM_SANITIZE)
 endif()
 include(CMakePackageConfigHelpers)
 
-set(parts base device ops collective graph plan onnx session app predict allocators kernels)
+set(parts base device ops collective trace graph plan onnx session app answers allocators kernels)
 if(HEADROOM_HAS_CUDA)
   list(APPEND parts device_cuda collective_cuda kernels_cuda)
 else()
@@ -38,12 +38,12 @@ target_include_directories(headroom_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE
 set(headers
   allocators/replay/replay.h
   allocators/strategies/strategy_text.h
-  allocators/trace/read_trace.h
+  trace/read_trace.h
   runtime/app/place.h
   runtime/app/run_main.h
   runtime/app/runtime.h
-  runtime/base/bytes.h
-  runtime/base/errors.h
+  base/bytes.h
+  base/errors.h
   runtime/graph/functions.h
   runtime/graph/gradients.h
   runtime/graph/optimizer.h

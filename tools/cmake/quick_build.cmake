@@ -22,7 +22,7 @@ endfunction()
 
 # In code that makes no pointers out of addresses and bytes, checks of every pointer cost a quarter of the time and find what
 # the address sanitizer reports, too. They stay in these folders.
-set(handles_addresses runtime/base runtime/device runtime/collective runtime/onnx runtime/session allocators kernels)
+set(handles_addresses base device collective runtime/onnx runtime/session trace allocators kernels)
 list(JOIN handles_addresses "|" handles_addresses)
 if(HEADROOM_SANITIZE MATCHES "undefined")
   target_compile_options(headroom_options
@@ -75,12 +75,13 @@ headroom_precompiled(headroom_tools_pch ${level_of_tools_pch} -O0 LIBRARIES nloh
 # Kernels and benchmarks keep -O3, and flags of their own.
 headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime/app)
 headroom_compile_as(headroom_pch ${PROJECT_SOURCE_DIR}/kernels headroom_kernels)
-set(optimised allocators tools/explain tools/report)  # the last two read large files
+set(optimised trace allocators tools/explain tools/report)  # the last two read large files
 if(SKBUILD)  # a wheel: its user waits for the compiler, and answers by traces and logs
-  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime)
-  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/examples)
+  foreach(folder base device ops collective runtime answers examples)
+    headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/${folder})
+  endforeach()
 else()
-  list(APPEND optimised runtime examples)
+  list(APPEND optimised base device ops collective runtime answers examples)
 endif()
 foreach(folder IN LISTS optimised)
   if(IS_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
@@ -88,7 +89,7 @@ foreach(folder IN LISTS optimised)
   endif()
 endforeach()
 if(TARGET headroom)
-  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/tools ${PROJECT_SOURCE_DIR}/tools/bench headroom_torch)
+  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/tools headroom_torch)
 endif()
 if(HEADROOM_TESTS)
   headroom_precompiled(headroom_test_pch -O1 -O0 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json

@@ -18,11 +18,10 @@
 
 #include "allocators/strategies/strategy.h"
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
@@ -33,6 +32,7 @@
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/workload.h"
+#include "trace/read_trace.h"
 
 namespace headroom::compare {
 namespace {

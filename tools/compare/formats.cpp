@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "tools/workload/lower_bound.h"
+#include "trace/read_trace.h"
 
 namespace headroom::compare {
 namespace {

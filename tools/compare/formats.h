@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/terminal.h"
+#include "base/terminal.h"
 #include "tools/compare/comparison.h"
 
 namespace headroom::compare {

@@ -9,14 +9,14 @@
 #include <optional>
 #include <string>
 
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "device/gpus.h"
+#include "device/host/profiles.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/options.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/profiles.h"
 #include "tools/subcommands.h"
 
 namespace headroom {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device/gpus.h"
+#include "device/gpus.h"
 #include "tools/doctor/libraries.h"
 
 namespace headroom::doctor {

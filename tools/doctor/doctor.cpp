@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/table.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/table.h"
 #include "tools/doctor/checks.h"
 #include "tools/subcommands.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/base/files.h"
+#include "base/files.h"
 
 namespace headroom::doctor {
 namespace {

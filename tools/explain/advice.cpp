@@ -9,8 +9,8 @@
 #include <span>
 #include <utility>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/text.h"
 #include "tools/explain/advice_rows.h"
 #include "tools/explain/command_line.h"
 #include "tools/explain/log_rules.h"

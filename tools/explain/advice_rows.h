@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/base/cause.h"
+#include "base/cause.h"
 #include "tools/explain/log.h"
 
 namespace headroom::explain {

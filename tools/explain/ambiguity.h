@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/base/cause.h"
+#include "base/cause.h"
 
 namespace headroom::explain {
 

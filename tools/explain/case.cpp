@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tools/explain/line_parts.h"
 
 namespace headroom::explain {

@@ -16,12 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/terminal.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/terminal.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/file_kind.h"
 #include "tools/explain/log_reader.h"

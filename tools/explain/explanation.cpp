@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom::explain {
 namespace {

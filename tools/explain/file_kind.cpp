@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 
 namespace headroom::explain {
 namespace {
@@ -18,7 +18,7 @@ struct Kind {
   Next next = Next::kNothing;
 };
 
-// The first bytes of formats with which no log begins. Those of traces are as in allocators/trace/formats.h,
+// The first bytes of formats with which no log begins. Those of traces are as in trace/formats.h,
 // which this folder does not know.
 constexpr Kind kKinds[] = {
     {"(dp0\n", "a pickle", Next::kReport},

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tools/explain/ambiguity.h"
 #include "tools/explain/faults.h"
 #include "tools/explain/log_rules.h"

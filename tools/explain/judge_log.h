@@ -1,11 +1,11 @@
 // Why a log's failure happened: what its messages say of themselves, then the numbers, which are judged as
-// those of our own errors are (runtime/base/judge.h). Knows no advice and no output.
+// those of our own errors are (base/judge.h). Knows no advice and no output.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "runtime/base/judge.h"
+#include "base/judge.h"
 #include "tools/explain/case.h"
 
 namespace headroom::explain {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/explain/characters.h"
 
 namespace headroom::explain {

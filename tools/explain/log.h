@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/judge.h"
+#include "base/judge.h"
 
 namespace headroom::explain {
 

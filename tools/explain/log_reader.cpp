@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
 #include "tools/explain/template_match.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
 #include "tools/explain/log_reader.h"

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
 #include "tools/explain/log_reader.h"

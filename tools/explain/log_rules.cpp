@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom::explain {
 namespace {

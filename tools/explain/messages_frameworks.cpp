@@ -325,7 +325,7 @@ constexpr Message kMessages[] = {
     {kAllocation, kDarknet, "CUDA Error: out of memory"},
     {kAllocation, kDarknet, "CUDA status Error: {*} out of memory"},
 
-    // Headroom's own, see runtime/base/errors.cpp, simulated_gpu.cpp and allocators/strategies/strategy.cpp.
+    // Headroom's own, see base/errors.cpp, simulated_gpu.cpp and allocators/strategies/strategy.cpp.
     {kAllocation, kHeadroom, "out of memory: tried to allocate {requested}"},
     {kWorkspace, kHeadroom, "out of memory: tried to allocate {requested} for workspace"},
     {kPiece, kHeadroom,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/explain/characters.h"
 
 namespace headroom::explain {

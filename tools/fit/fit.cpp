@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "tools/fit/fit_trace.h"
 #include "tools/subcommands.h"
 #include "tools/trace/program.h"

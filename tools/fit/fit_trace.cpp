@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
 #include "tools/trace/program.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/base/terminal.h"
+#include "base/terminal.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {

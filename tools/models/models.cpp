@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
 #include "tools/subcommands.h"
 
 namespace headroom {

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "allocators/trace/trace.h"
-#include "runtime/base/terminal.h"
+#include "base/terminal.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/workload.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -10,11 +10,11 @@
 
 #include "allocators/replay/replay.h"
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "trace/read_trace.h"
 
 namespace headroom {
 namespace {

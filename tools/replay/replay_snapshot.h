@@ -7,9 +7,9 @@
 #include <string>
 
 #include "allocators/strategies/strategy.h"
-#include "allocators/trace/trace.h"
-#include "runtime/base/terminal.h"
-#include "runtime/device/host/profiles.h"
+#include "base/terminal.h"
+#include "device/host/profiles.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom::report {

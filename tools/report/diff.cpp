@@ -14,15 +14,15 @@
 #include <tuple>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
+#include "trace/read_trace.h"
 
 namespace headroom::report {
 namespace {

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "allocators/trace/stack.h"
 #include "tools/report/views.h"
+#include "trace/stack.h"
 
 namespace headroom::report {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/enum_names.h"
+#include "base/enum_names.h"
 #include "tools/report/history.h"
 
 namespace headroom::report {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "allocators/strategies/caching_rules.h"
-#include "allocators/trace/categorize.h"
-#include "allocators/trace/stack.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tools/report/steps.h"
+#include "trace/categorize.h"
+#include "trace/stack.h"
 
 namespace headroom::report {
 namespace {

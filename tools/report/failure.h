@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/judge.h"
+#include "base/judge.h"
 #include "tools/report/history.h"
 
 namespace headroom::report {

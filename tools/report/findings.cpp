@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "allocators/trace/infer_marks.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
+#include "trace/infer_marks.h"
 
 namespace headroom::report {
 namespace {

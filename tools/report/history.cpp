@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "allocators/trace/stack.h"
+#include "trace/stack.h"
 
 namespace headroom::report {
 namespace {

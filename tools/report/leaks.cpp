@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "allocators/trace/stack.h"
 #include "tools/report/findings.h"
+#include "trace/stack.h"
 
 namespace headroom::report {
 namespace {

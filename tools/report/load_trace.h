@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "allocators/trace/read_trace.h"
-#include "allocators/trace/trace.h"
 #include "tools/trace/tracing_options.h"
+#include "trace/read_trace.h"
+#include "trace/trace.h"
 
 namespace headroom::report {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/stack.h"
 #include "tools/report/exchange.h"
+#include "trace/stack.h"
 
 namespace headroom::report {
 namespace {

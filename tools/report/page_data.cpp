@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/stack.h"
 #include "tools/report/address_map.h"
 #include "tools/report/views.h"
+#include "trace/stack.h"
 
 namespace headroom::report {
 namespace {

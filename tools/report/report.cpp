@@ -18,17 +18,15 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/categorize.h"
-#include "allocators/trace/read_trace.h"
+#include "base/bytes.h"
+#include "base/cause.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/cause.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
 #include "tools/report/exchange.h"
 #include "tools/report/history.h"
 #include "tools/report/load_trace.h"
@@ -40,6 +38,8 @@
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
+#include "trace/categorize.h"
+#include "trace/read_trace.h"
 
 namespace headroom::report {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocators/trace/trace.h"
+#include "trace/trace.h"
 
 namespace headroom::report {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tools/report/views.h"
 
 namespace headroom::report {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/categorize.h"
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/report/findings.h"
+#include "trace/categorize.h"
 
 namespace headroom::report {
 namespace {

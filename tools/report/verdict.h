@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/cause.h"
+#include "base/cause.h"
 #include "tools/report/failure.h"
 #include "tools/report/history.h"
 #include "tools/report/steps.h"

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "allocators/strategies/caching_rules.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "examples/models/mnist/training_graph.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
 #include "runtime/session/session.h"
 #include "tools/repro/card.h"
 #include "tools/repro/runs.h"

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/trace_builder.h"
-#include "allocators/trace/trace_recorder.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
+#include "allocators/trace_recorder.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "device/gpus.h"
+#include "trace/trace_builder.h"
 
 namespace headroom::repro {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "device/gpus.h"
+#include "device/host/simulated_gpu.h"
 #include "tools/repro/runs.h"
 #include "tools/workload/child.h"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/bytes.h"
 #include "runtime/app/place.h"
-#include "runtime/base/bytes.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/placement.h"
 #include "runtime/session/session.h"

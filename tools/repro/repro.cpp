@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <iostream>
 
+#include "base/errors.h"
+#include "base/process/process.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/text.h"
 #include "tools/gpu_program.h"
-#include "tools/process/process.h"
 #include "tools/repro/card.h"
 #include "tools/repro/result.h"
 #include "tools/repro/solution.h"

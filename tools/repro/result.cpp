@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
 
 namespace headroom::repro {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/terminal.h"
+#include "base/terminal.h"
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/text.h"
 #include "tools/repro/runs.h"
 
 namespace headroom::repro {

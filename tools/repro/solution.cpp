@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "allocators/packing/pack.h"
-#include "allocators/trace/trace_builder.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
-#include "runtime/predict/solve_program.h"
+#include "answers/solve_program.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
 #include "tools/report/verdict.h"
 #include "tools/repro/runs.h"
+#include "trace/trace_builder.h"
 
 namespace headroom::repro {
 namespace {

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "runtime/base/enum_names.h"
-#include "runtime/base/terminal.h"
+#include "base/enum_names.h"
+#include "base/terminal.h"
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/host/simulated_gpu.h"
-#include "runtime/device/host_buffer.h"
+#include "base/errors.h"
+#include "device/host/simulated_gpu.h"
+#include "device/host_buffer.h"
 #include "tools/repro/runs.h"
 
 namespace headroom::repro {

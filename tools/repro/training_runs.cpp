@@ -8,10 +8,10 @@
 #include <optional>
 #include <sstream>
 
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
 #include "runtime/session/start_op.h"
 #include "tools/repro/runs.h"
 #include "tools/repro/scenario.h"

@@ -8,16 +8,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "allocators/trace/trace.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/input.h"
 #include "tools/workload/measure.h"
+#include "trace/trace.h"
 
 namespace headroom {
 namespace {

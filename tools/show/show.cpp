@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_cost.h"

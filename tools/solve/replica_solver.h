@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/predict/solve_program.h"
+#include "answers/solve_program.h"
 
 namespace headroom::solve {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tools/workload/html_text.h"
 
 namespace headroom::solve {

@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
-#include "runtime/predict/solve_program.h"
+#include "answers/solve_program.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "tools/report/verdict.h"
 #include "tools/solve/solve_page.h"
 #include "tools/trace/tracing_options.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/base/terminal.h"
+#include "base/terminal.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {

@@ -8,10 +8,10 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
+#include "base/errors.h"
+#include "base/terminal.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/options.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/terminal.h"
 #include "tools/subcommands.h"
 
 namespace headroom {

@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/errors.h"
+#include "device/gpus.h"
+#include "device/host/simulated_gpu.h"
 #include "tools/torch/graph_pools.h"
 
 namespace headroom {

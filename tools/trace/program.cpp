@@ -20,13 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/ended_by_signal.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/text.h"
-#include "tools/process/dialogue.h"
-#include "tools/process/process.h"
+#include "base/ended_by_signal.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/process/dialogue.h"
+#include "base/process/process.h"
+#include "base/text.h"
+#include "trace/read_trace.h"
 
 namespace headroom {
 namespace {

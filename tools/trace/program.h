@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/trace/trace.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 
 namespace headroom {
 

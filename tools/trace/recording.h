@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "allocators/trace/trace.h"
+#include "trace/read_trace.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/text.h"
 #include "tools/trace/program.h"
 #include "tools/trace/tracing_options.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {

@@ -12,16 +12,16 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "answers/step_kernels.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
 #include "runtime/app/replicas.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/table.h"
-#include "runtime/base/text.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/onnx/variable_data.h"
-#include "runtime/predict/step_kernels.h"
 #include "runtime/session/session.h"
 #include "runtime/session/start_op.h"
 #include "tools/gpu_program.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device/gpus.h"
+#include "device/gpus.h"
 
 namespace headroom::who {
 

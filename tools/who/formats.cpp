@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/table.h"
+#include "base/bytes.h"
+#include "base/table.h"
 
 namespace headroom::who {
 namespace {

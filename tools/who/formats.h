@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/terminal.h"
+#include "base/terminal.h"
 #include "tools/who/account.h"
 
 namespace headroom::who {

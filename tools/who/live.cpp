@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/text.h"
 
 namespace headroom::who {
 namespace {

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 
 namespace headroom::who {
 namespace {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/terminal.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/who/account.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/trace/trace.h"
 #include "tools/trace/program.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

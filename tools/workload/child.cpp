@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/process/process.h"
+#include "base/process/process.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/predict/play_trace.h"
+#include "answers/play_trace.h"
 
 namespace headroom {
 namespace {

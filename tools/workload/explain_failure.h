@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "allocators/trace/trace.h"
-#include "runtime/predict/out_of_memory.h"
+#include "answers/out_of_memory.h"
 #include "tools/workload/measure.h"
 #include "tools/workload/workload.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

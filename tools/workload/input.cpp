@@ -8,10 +8,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/errors.h"
+#include "base/text.h"
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
 #include "tools/trace/program.h"
 #include "tools/trace/recording.h"
 #include "tools/workload/prediction.h"

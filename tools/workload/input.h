@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "allocators/trace/trace.h"
 #include "runtime/app/option_set.h"
 #include "tools/trace/program.h"
 #include "tools/trace/tracing_options.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/workload.h"
+#include "trace/read_trace.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -9,15 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "allocators/replay/replay.h"
+#include "answers/step_kernels.h"
+#include "base/errors.h"
+#include "base/progress.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/train_result.h"
 #include "runtime/app/replicas.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/progress.h"
 #include "runtime/graph/categories.h"
-#include "runtime/predict/step_kernels.h"
 #include "runtime/session/start_op.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/workload_step.h"

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "allocators/trace/trace.h"
 #include "runtime/app/run_result.h"
 #include "tools/workload/workload.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -7,8 +7,8 @@
 #include <random>
 #include <set>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/errors.h"
+#include "base/text.h"
 #include "runtime/onnx/read_model.h"
 
 namespace headroom {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/safetensors.h"
 #include "runtime/app/option_set.h"
-#include "runtime/base/safetensors.h"
 #include "runtime/onnx/model_step.h"
 #include "runtime/session/session.h"
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "allocators/replay/capacity_search.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/table.h"
+#include "answers/keep_to_memory.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/table.h"
 #include "runtime/graph/categories.h"
-#include "runtime/predict/keep_to_memory.h"
 #include "runtime/session/variables.h"
 #include "tools/workload/search.h"
 

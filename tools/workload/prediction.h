@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/terminal.h"
-#include "runtime/predict/play_program.h"
-#include "runtime/predict/solve_program.h"
+#include "answers/play_program.h"
+#include "answers/solve_program.h"
+#include "base/terminal.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {

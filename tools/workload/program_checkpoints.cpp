@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 

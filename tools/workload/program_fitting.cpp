@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/text.h"
+#include "base/text.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/recorded_setup.h"
 

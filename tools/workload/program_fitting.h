@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/trace.h"
 #include "runtime/app/setup.h"
 #include "tools/workload/torch_advice.h"
 #include "tools/workload/trace_prediction.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"

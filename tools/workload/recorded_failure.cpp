@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "allocators/strategies/caching_rules.h"
-#include "allocators/trace/categorize.h"
+#include "trace/categorize.h"
 
 namespace headroom {
 namespace {

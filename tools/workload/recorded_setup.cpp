@@ -10,8 +10,8 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/host/profiles.h"
+#include "base/errors.h"
+#include "device/host/profiles.h"
 #include "tools/workload/recorded_failure.h"
 
 namespace headroom {

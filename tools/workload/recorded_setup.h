@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "allocators/trace/trace.h"
 #include "runtime/app/options.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -16,8 +16,8 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/text.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/trace_prediction.h"

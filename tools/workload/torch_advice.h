@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/trace.h"
 #include "runtime/app/setup.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/text.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/search.h"
 

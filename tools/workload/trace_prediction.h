@@ -11,9 +11,9 @@
 
 #include "allocators/replay/capacity_search.h"
 #include "allocators/replay/replay.h"
-#include "allocators/trace/trace.h"
+#include "base/memory_category.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/memory_category.h"
+#include "trace/trace.h"
 
 namespace headroom {
 

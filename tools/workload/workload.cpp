@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
+#include "answers/keep_to_memory.h"
+#include "base/errors.h"
+#include "base/text.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/training_graph.h"
 #include "examples/models/zoo/zoo.h"
 #include "runtime/app/place.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/text.h"
-#include "runtime/predict/keep_to_memory.h"
 #include "tools/workload/workload_step.h"
 
 namespace headroom {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "answers/play_program.h"
 #include "examples/models/mnist/train_options.h"
 #include "examples/models/mnist/train_settings.h"
 #include "examples/models/zoo/zoo.h"
 #include "runtime/app/options.h"
 #include "runtime/graph/graph.h"
-#include "runtime/predict/play_program.h"
 #include "tools/workload/model_files.h"
 
 namespace headroom {

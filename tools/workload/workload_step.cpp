@@ -2,8 +2,8 @@
 
 #include <random>
 
+#include "base/errors.h"
 #include "examples/models/zoo/zoo.h"
-#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "base/errors.h"
 #include "examples/models/mnist/fingerprint.h"
-#include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
 
 namespace headroom {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "base/safetensors.h"
+#include "collective/collective.h"
 #include "examples/models/mnist/dataset.h"
 #include "examples/models/mnist/fingerprint.h"
 #include "examples/models/mnist/train_settings.h"
 #include "examples/models/mnist/training_graph.h"
-#include "runtime/base/safetensors.h"
-#include "runtime/collective/collective.h"
 #include "runtime/session/variables.h"
 
 namespace headroom {

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
+#include "base/random.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/idx.h"
-#include "runtime/base/random.h"
 
 namespace headroom {
 

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstddef>
 
+#include "base/errors.h"
+#include "base/random.h"
 #include "examples/models/mnist/glyphs.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/random.h"
 
 // The same bytes everywhere: doubles are only added, subtracted, multiplied, divided and rooted, for which
 // IEEE 754 defines the rounding. This file is compiled without fused multiply-adds and calls no libm function

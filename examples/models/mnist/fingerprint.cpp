@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/files.h"
+#include "base/bytes.h"
+#include "base/files.h"
 
 namespace headroom {
 

@@ -11,9 +11,9 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
 
 namespace headroom {
 namespace {

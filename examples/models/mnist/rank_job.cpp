@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+#include "collective/in_process/in_process_collective.h"
+#include "collective/mpi/mpi_world.h"
+#include "collective/ranks/rank_watch.h"
+#include "collective/ranks/start_limit.h"
 #include "runtime/app/run_main.h"
-#include "runtime/base/errors.h"
-#include "runtime/collective/in_process/in_process_collective.h"
-#include "runtime/collective/mpi/mpi_world.h"
-#include "runtime/collective/ranks/rank_watch.h"
-#include "runtime/collective/ranks/start_limit.h"
 
 namespace headroom {
 namespace {

@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "base/end_signals.h"
+#include "collective/collective.h"
 #include "examples/models/mnist/fingerprint.h"
-#include "runtime/base/end_signals.h"
-#include "runtime/collective/collective.h"
 
 namespace headroom {
 

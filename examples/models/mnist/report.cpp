@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/table.h"
+#include "base/bytes.h"
+#include "base/table.h"
 
 namespace headroom {
 

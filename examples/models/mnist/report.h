@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/terminal.h"
 #include "examples/models/mnist/trainer.h"
-#include "runtime/base/terminal.h"
 
 namespace headroom {
 

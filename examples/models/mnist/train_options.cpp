@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/optimizer.h"
 
 namespace headroom {

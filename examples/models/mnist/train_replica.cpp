@@ -13,13 +13,13 @@
 #include <iterator>
 #include <sstream>
 
+#include "answers/play_program.h"
+#include "answers/step_kernels.h"
+#include "base/errors.h"
 #include "examples/models/mnist/checkpoint.h"
 #include "examples/models/mnist/feed.h"
 #include "runtime/app/replicas.h"
-#include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
-#include "runtime/predict/play_program.h"
-#include "runtime/predict/step_kernels.h"
 
 namespace headroom {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <functional>
 
+#include "collective/collective.h"
 #include "examples/models/mnist/dataset.h"
 #include "examples/models/mnist/train_result.h"
 #include "examples/models/mnist/train_settings.h"
 #include "runtime/app/runtime.h"
 #include "runtime/app/setup.h"
-#include "runtime/collective/collective.h"
 
 namespace headroom {
 

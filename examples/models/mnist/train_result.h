@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "answers/out_of_memory.h"
 #include "examples/models/mnist/dataset.h"
 #include "runtime/app/run_result.h"
-#include "runtime/predict/out_of_memory.h"
 
 namespace headroom {
 

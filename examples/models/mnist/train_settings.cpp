@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 
 namespace headroom {
 

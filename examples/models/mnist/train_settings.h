@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/end_signals.h"
+#include "collective/in_process/in_process_collective.h"
 #include "kernels/kernel.h"
-#include "runtime/base/end_signals.h"
-#include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/graph/data_parallel.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/plan.h"

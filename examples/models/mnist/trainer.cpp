@@ -6,11 +6,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "answers/play_program.h"
+#include "base/errors.h"
 #include "examples/models/mnist/train_replica.h"
 #include "examples/models/mnist/training_graph.h"
 #include "runtime/app/replicas.h"
-#include "runtime/base/errors.h"
-#include "runtime/predict/play_program.h"
 
 namespace headroom {
 namespace {

@@ -4,11 +4,11 @@
 #include <functional>
 #include <string>
 
+#include "collective/collective.h"
 #include "examples/models/mnist/dataset.h"
 #include "examples/models/mnist/train_result.h"
 #include "examples/models/mnist/train_settings.h"
 #include "runtime/app/runtime.h"
-#include "runtime/collective/collective.h"
 
 namespace headroom {
 

@@ -3,13 +3,13 @@
 #include <memory>
 #include <utility>
 
+#include "answers/keep_to_memory.h"
 #include "examples/models/mnist/dataset.h"
 #include "runtime/app/place.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
-#include "runtime/predict/keep_to_memory.h"
 
 namespace headroom {
 namespace {

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "answers/play_program.h"
 #include "examples/models/mnist/conv_net.h"
 #include "examples/models/mnist/train_settings.h"
 #include "runtime/graph/graph.h"
-#include "runtime/predict/play_program.h"
 
 namespace headroom {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/errors.h"
 #include "examples/models/zoo/layers.h"
-#include "runtime/base/errors.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "runtime/base/thread_pool.h"
+#include "base/thread_pool.h"
 
 namespace headroom::cpu {
 namespace {

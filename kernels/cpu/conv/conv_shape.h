@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/bytes.h"
 #include "kernels/cpu/simd.h"
-#include "runtime/base/bytes.h"
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 
 namespace headroom::cpu {
 

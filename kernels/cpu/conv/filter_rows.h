@@ -5,8 +5,8 @@
 #include <array>
 #include <memory>
 
+#include "base/bytes.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "runtime/base/bytes.h"
 
 namespace headroom::cpu {
 

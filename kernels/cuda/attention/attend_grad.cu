@@ -11,7 +11,7 @@ namespace {
 // Rows and columns of a warp's part of the gradient of scores: 32 columns at a time, for the registers.
 constexpr int kGradPairs = 2;
 
-// The statistics of a row (runtime/ops/attention.h) and their sum; queries beyond the last have no shares.
+// The statistics of a row (ops/attention.h) and their sum; queries beyond the last have no shares.
 struct RowStatistics {
   float largest = HUGE_VALF, log_sum = 0, both = HUGE_VALF;
 

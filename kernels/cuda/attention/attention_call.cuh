@@ -3,12 +3,12 @@
 
 #include <type_traits>
 
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/reals.cuh"
 #include "kernels/cuda/shared_memory.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 

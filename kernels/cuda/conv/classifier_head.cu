@@ -8,14 +8,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/bytes.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_stage.cuh"
 #include "kernels/cuda/early_start.cuh"
 #include "kernels/cuda/index_report.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/sequence_kernel.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

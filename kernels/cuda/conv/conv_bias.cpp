@@ -1,8 +1,8 @@
 // A convolution with what is added to it.
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_epilogue.h"
 #include "kernels/cuda/library/dnn_convolution.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/device/cuda/check.h"
+#include "device/cuda/check.h"
 
 namespace headroom::cuda {
 

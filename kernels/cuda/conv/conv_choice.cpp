@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom::cuda {
 namespace {

@@ -6,13 +6,13 @@
 // offset leads from a position to every tap's pixel.
 #include <algorithm>
 
+#include "base/bytes.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_accumulate.cuh"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_instance.cuh"
 #include "kernels/cuda/conv/conv_route.cuh"
 #include "kernels/cuda/early_start.cuh"
-#include "runtime/base/bytes.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

@@ -4,12 +4,12 @@
 // window covers are not computed.
 #include <algorithm>
 
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_accumulate.cuh"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_instance.cuh"
 #include "kernels/cuda/conv/conv_stage.cuh"
 #include "kernels/cuda/early_start.cuh"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

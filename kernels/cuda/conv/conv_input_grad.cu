@@ -3,12 +3,12 @@
 // way into shared memory.
 #include <algorithm>
 
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_accumulate.cuh"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_instance.cuh"
 #include "kernels/cuda/conv/conv_route.cuh"
 #include "kernels/cuda/early_start.cuh"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

@@ -2,11 +2,11 @@
 // multiply-adds in f32. The filter gradient visits only the positions that a pool's index names.
 #include <algorithm>
 
+#include "base/bytes.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_route.cuh"
 #include "kernels/cuda/early_start.cuh"
-#include "runtime/base/bytes.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

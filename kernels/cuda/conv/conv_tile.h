@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <optional>
 
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 
 namespace headroom::cuda {
 

@@ -2,11 +2,11 @@
 #include <map>
 #include <vector>
 
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/conv/block_steps.h"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/library/dnn_convolution.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

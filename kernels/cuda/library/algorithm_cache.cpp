@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
+#include "base/errors.h"
+#include "base/files.h"
 
 namespace headroom::cuda {
 namespace {

@@ -7,9 +7,9 @@
 #include <limits>
 #include <memory>
 
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/owned.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

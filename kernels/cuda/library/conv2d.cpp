@@ -1,7 +1,7 @@
 // Convolution and its gradients.
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/library/dnn_convolution.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

@@ -1,10 +1,10 @@
 // A convolution of single pixels and the norm behind it, whose statistics are known: one product of cuBLASLt
 // with an epilogue, of the filter times the norm's factors.
+#include "base/errors.h"
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/library/matmul_product.h"
 #include "kernels/cuda/reals.cuh"
 #include "kernels/workspace_parts.h"
-#include "runtime/base/errors.h"
 
 namespace headroom::cuda {
 namespace {

@@ -6,11 +6,11 @@
 #include <memory>
 #include <numeric>
 
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "kernels/cuda/channel_sums.cuh"
 #include "kernels/cuda/library/matmul_product.h"
 #include "kernels/workspace_parts.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
 
 namespace headroom::cuda {
 namespace {

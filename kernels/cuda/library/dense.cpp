@@ -1,7 +1,7 @@
 // Dense layers: a product with what surrounds it as its epilogue.
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/library/matmul_product.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <utility>
 
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/library/dnn_operands.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

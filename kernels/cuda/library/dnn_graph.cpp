@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "runtime/device/cuda/check.h"
+#include "device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

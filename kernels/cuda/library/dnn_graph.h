@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/ops/ops.h"
+#include "ops/ops.h"
 
 namespace headroom::cuda {
 

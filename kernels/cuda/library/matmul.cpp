@@ -1,10 +1,10 @@
 // Matrix products over broadcast batches.
 #include <algorithm>
 
+#include "base/errors.h"
+#include "device/cuda/check.h"
 #include "kernels/cuda/library/matmul_product.h"
 #include "kernels/loop_nest.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request) {

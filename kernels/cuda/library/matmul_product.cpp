@@ -6,7 +6,7 @@
 #include <array>
 #include <sstream>
 
-#include "runtime/device/cuda/check.h"
+#include "device/cuda/check.h"
 
 namespace headroom::cuda {
 namespace {

@@ -40,7 +40,7 @@ _THREADS = {
     (12, 0): 1536,
 }
 
-# A row for each profile of `headroom devices` (runtime/device/host/profiles.cpp), and what a simulated device does
+# A row for each profile of `headroom devices` (device/host/profiles.cpp), and what a simulated device does
 # not need: its title and its multiprocessors, from NVIDIA's architecture papers. The package is also installed
 # without the command, so it has the rest again; TracedGpus in tests/tools/trace/program_test.cpp compares all of it.
 GPUS = (

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import weakref
 
-# In the order of Headroom's trace format (runtime/base/memory_category.h).
+# In the order of Headroom's trace format (base/memory_category.h).
 OTHER, WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, WORKSPACE, LIBRARY = range(8)
 
 PHASES = ("setup", "forward", "backward", "optimizer", "other")

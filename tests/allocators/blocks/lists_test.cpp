@@ -9,8 +9,8 @@
 
 #include "allocators/blocks/counted_bits.h"
 #include "allocators/blocks/first_fit_list.h"
-#include "allocators/blocks/offset_table.h"
 #include "allocators/blocks/size_bins.h"
+#include "base/offset_table.h"
 #include "tests/allocators/helpers.h"
 
 namespace headroom {

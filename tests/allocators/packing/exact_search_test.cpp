@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/random.h"
+#include "base/random.h"
 
 namespace headroom::packing {
 namespace {

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/random.h"
+#include "base/errors.h"
+#include "base/random.h"
 
 namespace headroom {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "allocators/replay/capacity_search.h"
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/trace_builder.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "trace/trace_builder.h"
 
 namespace headroom {
 namespace {

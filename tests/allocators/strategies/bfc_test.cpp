@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "allocators/strategies/bfc_allocator.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/cpu_device.h"
+#include "base/bytes.h"
+#include "device/host/cpu_device.h"
 #include "tests/allocators/devices.h"
 #include "tests/allocators/helpers.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tests/allocators/devices.h"
 #include "tests/require_cuda.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "allocators/strategies/expandable_allocator.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 #include "tests/allocators/helpers.h"
 #include "tests/allocators/real_traces.h"

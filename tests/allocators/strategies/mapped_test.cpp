@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "allocators/strategies/mapped_allocator.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/faulty/faulty_device.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 #include "tests/allocators/helpers.h"
 #include "tests/allocators/real_traces.h"

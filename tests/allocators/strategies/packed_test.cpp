@@ -6,11 +6,11 @@
 
 #include "allocators/strategies/packed_allocator.h"
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/cpu_device.h"
+#include "base/bytes.h"
+#include "device/host/cpu_device.h"
 #include "tests/allocators/real_traces.h"
 #include "tests/scratch_folder.h"
+#include "trace/read_trace.h"
 
 namespace headroom {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "allocators/strategies/direct_allocator.h"
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

@@ -9,9 +9,9 @@
 
 #include "allocators/strategies/pool_allocator.h"
 #include "allocators/strategies/strategy_text.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/cpu_device.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/host/cpu_device.h"
+#include "device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

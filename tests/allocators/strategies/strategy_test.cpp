@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/cpu_device.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/host/cpu_device.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

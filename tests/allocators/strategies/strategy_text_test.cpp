@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "allocators/strategies/caching_rules.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

@@ -5,8 +5,8 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/stream_ordered_allocator.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

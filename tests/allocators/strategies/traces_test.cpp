@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tests/allocators/real_traces.h"
 
 namespace headroom {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "allocators/strategies/two_ended_allocator.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/cpu_device.h"
+#include "base/bytes.h"
+#include "device/host/cpu_device.h"
 #include "tests/allocators/helpers.h"
 #include "tests/allocators/real_traces.h"
 

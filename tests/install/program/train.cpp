@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
+#include "base/errors.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/errors.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"

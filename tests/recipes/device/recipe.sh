@@ -5,14 +5,14 @@ here=$(dirname "$0")
 . "$here/../recipe.sh"
 
 # 1. A class that hands out the parts of the device.
-create runtime/device/coprocessor/coprocessor.h << 'END'
+create device/coprocessor/coprocessor.h << 'END'
 // A board with memory of its own whose kernels run on the host. Knows no kernel.
 #pragma once
 
-#include "runtime/device/device.h"
-#include "runtime/device/host/cpu_memory.h"
-#include "runtime/device/host/host_captures.h"
-#include "runtime/device/host/simulated_streams.h"
+#include "device/device.h"
+#include "device/host/cpu_memory.h"
+#include "device/host/host_captures.h"
+#include "device/host/simulated_streams.h"
 
 namespace headroom {
 
@@ -40,14 +40,14 @@ class Coprocessor final : public Device {
 END
 
 # 2. A row for the contract of all devices.
-change after tests/runtime/device/device_rows.h '{"SimulatedGpu",' << 'END'
+change after tests/device/device_rows.h '{"SimulatedGpu",' << 'END'
     {"Coprocessor", []() -> std::unique_ptr<Device> { return std::make_unique<Coprocessor>(64 * kMiB); }},
 END
-must_fail Coprocessor check tests/runtime/device/device_contract_test.cpp
-change after tests/runtime/device/device_rows.h '#include <memory>' << 'END'
+must_fail Coprocessor check tests/device/device_contract_test.cpp
+change after tests/device/device_rows.h '#include <memory>' << 'END'
 
-#include "runtime/base/bytes.h"
-#include "runtime/device/coprocessor/coprocessor.h"
+#include "base/bytes.h"
+#include "device/coprocessor/coprocessor.h"
 END
 
 # 3. Its name, and how it is found and made.
@@ -69,13 +69,13 @@ END
 change before runtime/app/make_device.cpp '  return make_cuda_device({*gpu.ordinal' << 'END'
   if (options.device == "coprocessor") return std::make_unique<Coprocessor>(gpu.total_bytes);
 END
-change after runtime/app/make_device.cpp '#include "runtime/base/errors.h"' << 'END'
-#include "runtime/base/bytes.h"
-#include "runtime/device/coprocessor/coprocessor.h"
+change after runtime/app/make_device.cpp '#include "base/errors.h"' << 'END'
+#include "base/bytes.h"
+#include "device/coprocessor/coprocessor.h"
 END
 
 # A profile is a constant and its name.
-change before runtime/device/host/profiles.cpp 'const std::vector<DeviceProfile>& profiles() {' << 'END'
+change before device/host/profiles.cpp 'const std::vector<DeviceProfile>& profiles() {' << 'END'
 const DeviceProfile kTiny64Mb = [] {
   DeviceProfile profile = kLaptop2Gb;
   profile.name = "tiny-64mb";
@@ -85,7 +85,7 @@ const DeviceProfile kTiny64Mb = [] {
 }();
 
 END
-change before runtime/device/host/profiles.cpp '    return result;' << 'END'
+change before device/host/profiles.cpp '    return result;' << 'END'
     result.push_back(kTiny64Mb);
 END
 
@@ -104,8 +104,8 @@ TEST(MadeDevices, HaveTheirNames) {
 }  // namespace headroom
 END
 compile made.o runtime/app/options.cpp runtime/app/make_device.cpp made_test.cpp
-compile profiles.o runtime/device/host/profiles.cpp
-compile contract.o tests/runtime/device/device_contract_test.cpp
+compile profiles.o device/host/profiles.cpp
+compile contract.o tests/device/device_contract_test.cpp
 # shellcheck disable=SC2086 # the libraries are words
 $CXX $CXXFLAGS ./*.o $LIBRARIES -o tests_of_device
 ./tests_of_device --gtest_filter='*Coprocessor*:MadeDevices.*'

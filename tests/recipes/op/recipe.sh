@@ -5,7 +5,7 @@ here=$(dirname "$0")
 . "$here/../recipe.sh"
 
 # 1. The struct with its traits, and the inference of its outputs.
-change after runtime/ops/elementwise.h 'namespace headroom {' << 'END'
+change after ops/elementwise.h 'namespace headroom {' << 'END'
 
 // f32 x -> x^3
 struct Cube {
@@ -13,7 +13,7 @@ struct Cube {
   Outputs infer(const OpCheck& c) const;
 };
 END
-change after runtime/ops/elementwise.cpp 'namespace headroom {' << 'END'
+change after ops/elementwise.cpp 'namespace headroom {' << 'END'
 
 Outputs Cube::infer(const OpCheck& c) const {
   c.floats(1);
@@ -22,7 +22,7 @@ Outputs Cube::infer(const OpCheck& c) const {
 END
 
 # 2. Its place in the variant.
-change before runtime/ops/ops.h 'Unary, UnaryGrad,' << 'END'
+change before ops/ops.h 'Unary, UnaryGrad,' << 'END'
     Cube,
 END
 
@@ -88,7 +88,7 @@ change before tests/kernels/kernel_cases.cpp 'add(cases, size, Scale' << 'END'
     add(cases, size, Cube{}, {random_floats({n}, 9)});
 END
 tests=tests/kernels
-compile all_but_gradients.o runtime/ops/elementwise.cpp runtime/ops/ops.cpp kernels/sequence_kernel.cpp \
+compile all_but_gradients.o ops/elementwise.cpp ops/ops.cpp kernels/sequence_kernel.cpp \
   kernels/cpu/make_kernel.cpp kernels/cpu/half_kernel.cpp kernels/cpu/cube.cpp kernels/cpu/dense.cpp \
   $tests/attention_cases.cpp $tests/kernel_cases.cpp \
   $tests/kernel_cases_test.cpp $tests/reference.cpp $tests/reference_attention.cpp \

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

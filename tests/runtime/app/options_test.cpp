@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/toml.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/toml.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

@@ -6,8 +6,8 @@
 
 #include <functional>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {

@@ -5,11 +5,11 @@
 #include <map>
 #include <thread>
 
+#include "base/errors.h"
+#include "collective/faulty/faulty_collective.h"
+#include "collective/in_process/in_process_collective.h"
+#include "collective/staged_collective.h"
 #include "runtime/app/replicas.h"
-#include "runtime/base/errors.h"
-#include "runtime/collective/faulty/faulty_collective.h"
-#include "runtime/collective/in_process/in_process_collective.h"
-#include "runtime/collective/staged_collective.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/placement.h"
 #include "runtime/graph/precision.h"

@@ -8,7 +8,7 @@
 #include <ostream>
 #include <set>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/fuse.h"
 #include "tests/runtime/graph/gradient_cases.h"
 #include "tests/runtime/session/harness.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/functions.h"
 
 namespace headroom {

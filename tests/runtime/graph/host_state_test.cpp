@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "answers/predict_peak.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "runtime/app/place.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
-#include "runtime/predict/predict_peak.h"
 #include "runtime/session/capture_tasks.h"
 #include "tests/runtime/session/harness.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/random.h"
+#include "base/random.h"
 #include "runtime/graph/ancestors.h"
 
 namespace headroom {

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/files.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/errors.h"
-#include "runtime/base/files.h"
 #include "runtime/onnx/decode.h"
 #include "runtime/onnx/model_step.h"
 #include "runtime/onnx/read_model.h"

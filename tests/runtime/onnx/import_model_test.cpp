@@ -7,8 +7,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/errors.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/errors.h"
 #include "runtime/onnx/model_step.h"
 #include "runtime/onnx/op_table.h"
 #include "runtime/session/session.h"

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "runtime/base/errors.h"
-#include "runtime/base/safetensors.h"
+#include "base/errors.h"
+#include "base/safetensors.h"
 #include "tests/runtime/onnx/model_bytes.h"
 #include "tests/scratch_folder.h"
 

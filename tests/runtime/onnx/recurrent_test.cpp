@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/onnx/import_model.h"
 #include "runtime/session/session.h"
 #include "tests/runtime/onnx/model_bytes.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/ancestors.h"
 #include "runtime/graph/data_flow.h"
 #include "runtime/graph/fuse.h"

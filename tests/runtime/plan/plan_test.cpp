@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "runtime/graph/fuse.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/data_flow.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"

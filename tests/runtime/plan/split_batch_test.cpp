@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "tests/runtime/session/harness.h"

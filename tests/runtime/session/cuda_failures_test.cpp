@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "device/gpus.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
 #include "runtime/session/start_op.h"
 #include "tests/require_cuda.h"
 

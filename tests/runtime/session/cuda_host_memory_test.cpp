@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "runtime/app/place.h"
-#include "runtime/base/bytes.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/host_state.h"
 #include "runtime/graph/optimizer.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "device/gpus.h"
 #include "runtime/app/place.h"
-#include "runtime/device/gpus.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "tests/require_cuda.h"

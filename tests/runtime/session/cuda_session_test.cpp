@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/gpus.h"
+#include "base/errors.h"
+#include "device/gpus.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "tests/require_cuda.h"

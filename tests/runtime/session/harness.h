@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
-#include "runtime/base/random.h"
-#include "runtime/device/host/cpu_device.h"
+#include "base/random.h"
+#include "device/host/cpu_device.h"
 #include "runtime/graph/functions.h"
 #include "runtime/session/session.h"
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "device/faulty/faulty_device.h"
+#include "device/host/simulated_gpu.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/host_state.h"
 #include "runtime/graph/optimizer.h"

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "runtime/base/errors.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/gpus.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/errors.h"
+#include "device/faulty/faulty_device.h"
+#include "device/gpus.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/require_cuda.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"

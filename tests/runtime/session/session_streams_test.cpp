@@ -1,6 +1,6 @@
 // What sessions promise on a simulated GPU whose work takes time and whose streams are checked.
-#include "runtime/base/errors.h"
-#include "runtime/device/host/simulated_gpu.h"
+#include "base/errors.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
 

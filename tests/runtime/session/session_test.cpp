@@ -4,11 +4,11 @@
 #include <functional>
 
 #include "allocators/observer.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "device/faulty/faulty_device.h"
+#include "device/host/simulated_gpu.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
-#include "runtime/device/faulty/faulty_device.h"
-#include "runtime/device/host/simulated_gpu.h"
 #include "runtime/graph/categories.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"

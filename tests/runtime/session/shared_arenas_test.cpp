@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
-#include "runtime/device/host/simulated_gpu.h"
-#include "runtime/predict/predict_peak.h"
+#include "answers/predict_peak.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
 

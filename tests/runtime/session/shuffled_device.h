@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/base/random.h"
-#include "runtime/device/host/cpu_device.h"
+#include "base/random.h"
+#include "device/host/cpu_device.h"
 
 namespace headroom {
 

@@ -1,4 +1,4 @@
-// Sessions that come and go leave nothing behind; tools/bench/soak.cpp does the same for hours.
+// Sessions that come and go leave nothing behind; bench/soak.cpp does the same for hours.
 #include <malloc.h>
 
 #include "tests/runtime/session/harness.h"

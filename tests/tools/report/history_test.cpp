@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tests/scratch_folder.h"
 #include "tools/report/address_map.h"
 #include "tools/report/checks.h"
 #include "tools/report/diff.h"
 #include "tools/report/views.h"
+#include "trace/read_trace.h"
 
 namespace headroom::report {
 namespace {

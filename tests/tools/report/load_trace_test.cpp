@@ -4,9 +4,9 @@
 
 #include <cstddef>
 
-#include "allocators/trace/read_trace.h"
 #include "tests/scratch_folder.h"
 #include "tools/report/history.h"
+#include "trace/read_trace.h"
 
 namespace headroom::report {
 namespace {

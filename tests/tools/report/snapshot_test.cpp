@@ -1,4 +1,4 @@
-// Verdicts on snapshots of real programs: PyTorch 2.11 on an H200, limited to 4 GiB. tools/torch/snapshots.py
+// Verdicts on snapshots of real programs: PyTorch 2.11 on an H200, limited to 4 GiB. bench/snapshots.py
 // made them; its functions say what each program does.
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/trace_builder.h"
-#include "tests/allocators/trace/fake_training.h"
+#include "tests/trace/fake_training.h"
+#include "trace/trace_builder.h"
 
 namespace headroom::report {
 namespace {

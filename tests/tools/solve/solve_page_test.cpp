@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 
 namespace headroom::solve {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "runtime/base/files.h"
-#include "runtime/device/host/profiles.h"
+#include "base/files.h"
+#include "device/host/profiles.h"
 
 namespace headroom {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
+#include "trace/read_trace.h"
 
 namespace headroom {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "tools/who/formats.h"
 #include "tools/who/held_device.h"
 #include "tools/who/live.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/base/bytes.h"
+#include "base/bytes.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {

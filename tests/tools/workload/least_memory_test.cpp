@@ -6,8 +6,8 @@
 #include <array>
 
 #include "allocators/strategies/strategy.h"
-#include "runtime/base/bytes.h"
-#include "runtime/predict/solve_program.h"
+#include "answers/solve_program.h"
+#include "base/bytes.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "answers/solve_program.h"
+#include "base/bytes.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
-#include "runtime/base/bytes.h"
-#include "runtime/predict/solve_program.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/measure.h"
 #include "tools/workload/prediction.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/base/errors.h"
+#include "base/errors.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/measure.h"

@@ -7,8 +7,8 @@
 
 #include <numeric>
 
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {

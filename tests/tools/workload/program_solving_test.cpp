@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/trace_builder.h"
-#include "runtime/base/bytes.h"
-#include "runtime/base/errors.h"
+#include "base/bytes.h"
+#include "base/errors.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/torch_lines.h"
+#include "trace/trace_builder.h"
 
 namespace headroom {
 namespace {

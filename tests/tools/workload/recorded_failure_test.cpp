@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
-#include "allocators/trace/trace_builder.h"
-#include "runtime/base/bytes.h"
-#include "runtime/device/host/profiles.h"
+#include "base/bytes.h"
+#include "device/host/profiles.h"
 #include "tools/workload/recorded_setup.h"
+#include "trace/read_trace.h"
+#include "trace/trace_builder.h"
 
 namespace headroom {
 namespace {

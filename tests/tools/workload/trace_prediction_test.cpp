@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/trace_builder.h"
+#include "base/bytes.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/bytes.h"
 #include "tools/workload/program_fitting.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
+#include "trace/trace_builder.h"
 
 namespace headroom {
 namespace {

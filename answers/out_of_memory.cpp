@@ -1,0 +1,282 @@
+#include "answers/out_of_memory.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "allocators/replay/capacity_search.h"
+#include "allocators/strategies/strategy_text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+
+namespace headroom {
+namespace {
+
+// One search: what is tried goes to the report.
+struct Search {
+  const RunSetup& present;
+  const Play& play;
+  OutOfMemoryReport& report;
+  int64_t events_left;  // to play
+  bool is_long;         // too long for as many trials as a search needs
+
+  Attempt attempt(const RunSetup& setup) {
+    Attempt attempt = play(setup, false);
+    events_left -= attempt.work;
+    return attempt;
+  }
+  bool fits(const RunSetup& setup) { return attempt(setup).fits; }
+  void note(ChangeKind kind, std::string what, bool does_fit, const RunSetup& setup,
+            bool is_least = true) const {
+    if (!is_least) what += " (less may do)";
+    report.changes.push_back({kind, std::move(what), does_fit, setup, is_least});
+  }
+};
+
+struct Steps {
+  int64_t count = 0;
+  bool is_least = true;  // one step fewer does not fit
+};
+
+// The least number of steps in [1, most] found to fit. Nothing when none of growing steps fits. `attempt`
+// returns a CapacityTrial. A search that has played enough goes for the most at once, and ends at what fits.
+// A long one takes larger steps: how much more than enough was tried costs it nothing.
+template <typename Try>
+std::optional<Steps> least_steps(Search& search, int64_t most, const Try& attempt) {
+  int64_t failing = 0;
+  for (int64_t steps = 1; failing < most; steps *= search.is_long ? 4 : 2) {
+    const int64_t fitting = search.events_left > 0 ? std::min(steps, most) : most;
+    const CapacityTrial trial = attempt(fitting);
+    if (!trial.fits) {
+      failing = fitting;
+      continue;
+    }
+    CapacityGap gap{failing, fitting};
+    int64_t enough = trial.enough;
+    // At least one more: where much more was tried than is enough.
+    for (int64_t trials = 0; !gap.is_closed() && (search.events_left > 0 || trials < 1); ++trials) {
+      gap = narrow(gap, search.is_long ? enough : 0, 1, [&](int64_t count) {
+        const CapacityTrial one = attempt(count);
+        if (one.fits) enough = one.enough;
+        return one;
+      });
+    }
+    return Steps{gap.fitting, gap.is_closed()};
+  }
+  return std::nullopt;
+}
+
+// The limit of the virtual device that had no room, as far as its GPU has more.
+void change_virtual_limit(ChangeKind kind, Search& search) {
+  const std::string& device = search.report.facts.device;
+  std::vector<GpuSizes> sizes = parse_gpu_sizes(search.present.options.virtual_devices, "virtual-devices");
+  const DeviceMap& gpus = search.present.gpus;
+  if (device.empty() || search.report.facts.requested == 0) return;
+  const auto logical = static_cast<size_t>(parse_device_name(device).ordinal);
+  const int physical = gpus.find(parse_device_name(device)).physical;
+  const std::optional<int> number = gpus.physical[static_cast<size_t>(physical)].ordinal;
+  const auto of_gpu =
+      std::find_if(sizes.begin(), sizes.end(), [&](const GpuSizes& one) { return one.gpu == number; });
+  if (of_gpu == sizes.end()) return;  // it is whole, or was cut up in code
+  size_t place = 0;
+  int64_t room = search.present.device.total_bytes;
+  for (size_t i = 0; i < gpus.logical.size(); ++i) {
+    if (gpus.logical[i].physical != physical) continue;
+    if (i < logical) ++place;
+    room -= *gpus.logical[i].limit_bytes;
+  }
+  const int64_t page = search.present.device.granularity_bytes, limit = of_gpu->bytes[place];
+  RunSetup setup = search.present;
+  const auto set = [&](int64_t pages) {
+    setup.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
+    setup.options.virtual_devices = format_gpu_sizes(sizes);
+  };
+  const std::optional<Steps> pages = least_steps(search, room / page, [&](int64_t count) {
+    set(count);
+    return CapacityTrial{search.fits(setup)};
+  });
+  if (!pages) return search.note(kind, "any higher limit of " + device, false, setup);
+  set(pages->count);
+  search.note(kind, "limit of " + device + " +" + format_bytes(pages->count * page), true, setup,
+              pages->is_least);
+}
+
+void change_limit(ChangeKind kind, Search& search) {
+  if (search.present.gpus.has_virtual()) return change_virtual_limit(kind, search);
+  const std::optional<int64_t> limit = search.present.options.strategy_settings().limit_bytes;
+  if (!limit || !with_limit(search.present.options, *limit)) return;
+  // A library that finds no room needs less of a pool, not more.
+  const int64_t direction = search.report.facts.requested > 0 ? 1 : -1;
+  const int64_t page = search.present.device.granularity_bytes;
+  const int64_t room = direction > 0 ? search.present.device.total_bytes - *limit : *limit;
+  RunSetup setup = search.present;
+  const auto set = [&](int64_t pages) {
+    setup.options = *with_limit(search.present.options, *limit + direction * pages * page);
+  };
+  const std::optional<Steps> pages = least_steps(search, room / page, [&](int64_t count) {
+    set(count);
+    return CapacityTrial{search.fits(setup)};
+  });
+  if (!pages) return search.note(kind, direction > 0 ? "any higher limit" : "any lower limit", false, setup);
+  set(pages->count);
+  search.note(kind, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(pages->count * page),
+              true, setup, pages->is_least);
+}
+
+void change_fraction(ChangeKind kind, Search& search) {
+  const std::optional<double> fraction = search.present.options.memory_fraction;
+  if (!fraction) return;
+  RunSetup setup = search.present;
+  const auto set = [&](int64_t hundredths) {
+    setup.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
+  };
+  const auto most = static_cast<int64_t>((1 - *fraction) * 100);
+  const std::optional<Steps> steps = least_steps(search, most, [&](int64_t count) {
+    set(count);
+    return CapacityTrial{search.fits(setup)};
+  });
+  if (!steps) return search.note(kind, "any larger memory fraction", false, setup);
+  set(steps->count);
+  search.note(kind, "memory fraction +" + std::to_string(steps->count) + " %", true, setup, steps->is_least);
+}
+
+void start_libraries_first(ChangeKind kind, Search& search) {
+  if (search.report.facts.requested > 0 || search.present.options.libraries_first) return;
+  RunSetup setup = search.present;
+  setup.options.libraries_first = true;
+  search.note(kind, "libraries-first", search.fits(setup), setup);
+}
+
+// Under the present limit, if there is one.
+void change_strategy(ChangeKind kind, Search& search) {
+  const StrategySettings settings = search.present.options.strategy_settings();
+  for (const Strategy* cure : cures()) {
+    const std::string_view other = cure->name;
+    if (settings.name == other) continue;
+    if (search.events_left <= 0 && search.report.smallest() != nullptr) return;
+    RunSetup setup = search.present;
+    setup.options.strategy = other;
+    setup.options.limit_bytes = settings.limit_bytes;
+    setup.options.memory_fraction = settings.memory_fraction;
+    search.note(kind, "strategy " + std::string(other), search.fits(setup), setup);
+  }
+}
+
+void pack_plan(ChangeKind kind, Search& search) {
+  if (!search.present.has_plan || search.present.options.plan == PlanMode::kPacked) return;
+  RunSetup setup = search.present;
+  setup.options.plan = PlanMode::kPacked;
+  search.note(kind, "plan packed", search.fits(setup), setup);
+}
+
+// Values are dropped and computed again until the step fits in what the device has free.
+void plan_for_memory(ChangeKind kind, Search& search) {
+  const RunSetup& present = search.present;
+  const bool has_limit = present.options.strategy_settings().limit_bytes.has_value();
+  const bool is_one_device = present.gpus.physical.size() == 1 && !present.gpus.has_virtual();
+  if (!present.has_plan || present.batch == 0 || has_limit || !is_one_device) return;
+  if (search.report.smallest() != nullptr) return;
+  RunSetup setup = present;
+  const int64_t page = present.device.granularity_bytes;
+  const int64_t free = (present.device.total_bytes - present.gpus.physical.front().used_bytes) / page * page;
+  if (free <= 0) return;
+  setup.strategy.reset();
+  setup.options.memory_bytes = free;
+  setup.options.memory_fraction.reset();
+  setup.options.allow_growth = false;
+  setup.options.strategy = "direct";
+  setup.options.plan = PlanMode::kPacked;
+  search.note(kind, "memory " + exact_size(free), search.fits(setup), setup);
+}
+
+void shrink_batch(ChangeKind kind, Search& search) {
+  const int64_t unit = search.present.batch_unit;
+  int64_t units = search.present.batch / unit;
+  if (units <= 1) return;
+  RunSetup setup = search.present;
+  // Sixteenths of it, and where even one of these is too large, sixteenths of that.
+  while (units > 1) {
+    const int64_t step = std::max<int64_t>(units / 16, 1);
+    const auto set = [&](int64_t steps) { setup.batch = (units - steps * step) * unit; };
+    const std::optional<Steps> steps = least_steps(search, (units - 1) / step, [&](int64_t count) {
+      set(count);
+      return CapacityTrial{search.fits(setup)};
+    });
+    if (steps) {
+      set(steps->count);
+      return search.note(kind, "batch " + std::to_string(setup.batch), true, setup, steps->is_least);
+    }
+    units = step > 1 ? step : 1;
+  }
+  setup.batch = unit;
+  search.note(kind, "any smaller batch", false, setup);
+}
+
+void enlarge_device(ChangeKind kind, Search& search) {
+  const int64_t page = search.present.device.granularity_bytes;
+  RunSetup setup = search.present;
+  const auto set = [&](int64_t pages) {
+    setup.device.total_bytes = search.present.device.total_bytes + pages * page;
+  };
+  constexpr int64_t kMostTimes = 64;
+  const int64_t most = kMostTimes * search.present.device.total_bytes / page;
+  Attempt known;  // the last that says how others go, up to this total
+  int64_t known_total = 0;
+  const auto attempt_now = [&] {
+    const int64_t total = setup.device.total_bytes;
+    if (known.enough_total > 0 && known.enough_total <= total && total <= known_total) {
+      search.events_left -= known.work;  // as if it were played, so that no search goes on for longer
+      return known;
+    }
+    Attempt attempt = search.attempt(setup);
+    if (attempt.enough_total > 0) {
+      known = attempt;
+      known_total = total;
+    }
+    return attempt;
+  };
+  const std::optional<Steps> pages = least_steps(search, most, [&](int64_t count) {
+    set(count);
+    const Attempt attempt = attempt_now();
+    const int64_t lacking = attempt.used_bytes - search.present.device.total_bytes;
+    return CapacityTrial{attempt.fits, std::max<int64_t>(0, lacking + page - 1) / page};
+  });
+  if (!pages) return search.note(kind, "any larger device", false, setup);
+  set(pages->count);
+  search.note(kind, format_bytes(pages->count * page) + " more on the device", true, setup, pages->is_least);
+}
+
+// In the order of ChangeKind.
+constexpr void (*kSearches[])(ChangeKind kind, Search& search) = {
+    change_limit, change_fraction, start_libraries_first, change_strategy,
+    pack_plan,    plan_for_memory, shrink_batch,          enlarge_device};
+static_assert(std::size(kSearches) == EnumNames<ChangeKind>::kNames.size());
+
+}  // namespace
+
+const TriedChange* OutOfMemoryReport::smallest() const {
+  const auto found =
+      std::find_if(changes.begin(), changes.end(), [](const TriedChange& change) { return change.fits; });
+  return found == changes.end() ? nullptr : &*found;
+}
+
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup& present, const Play& play,
+                                        std::string message) {
+  OutOfMemoryReport report;
+  report.message = facts.requested > 0 ? out_of_memory_message(facts) : std::move(message);
+  report.facts = facts;
+  report.judgement = judge(facts);
+  Attempt now = play(present, true);
+  report.reproduced = !now.fits;
+  if (!report.reproduced) return report;
+  if (now.failure) {
+    report.live = std::move(now.failure->live);
+    if (report.judgement.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
+  }
+  // Half of what a search for the least capacity plays: here each change is a search of its own.
+  Search search{present, play, report, kMaxSearchedEvents / 2 - now.work,
+                now.work * kUnlimitedTrials > kMaxSearchedEvents};
+  for (const ChangeKind kind : enum_values<ChangeKind>()) kSearches[static_cast<size_t>(kind)](kind, search);
+  return report;
+}
+
+}  // namespace headroom

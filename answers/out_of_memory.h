@@ -1,0 +1,84 @@
+// Why a program found no room, what lived there, and the smallest change with which it fits, proven by
+// playing it on a simulated twin of the device. Knows no command line and no net.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocators/failure_observer.h"
+#include "base/enum_names.h"
+#include "base/judge.h"
+#include "runtime/app/setup.h"
+
+namespace headroom {
+
+// How it goes under a setup.
+struct Attempt {
+  bool fits = false;
+  std::string error;                     // one line
+  std::optional<FailedRequest> failure;  // of an allocation, if it was asked for
+  int64_t used_bytes = 0;                // of the device at its peak, where it fits; 0: unknown
+  // The least total of the device with which every request would have found room, where it fits and the
+  // strategy does not depend on the total; 0: unknown.
+  int64_t enough_total = 0;
+  int64_t work = 0;  // events of a trace that were played, or steps of plans; 0: few
+};
+// With `explains`, a failure says what lived there, which takes memory and time.
+using Play = std::function<Attempt(const RunSetup&, bool explains)>;
+
+// What may be changed, in the order in which it is tried: the first that fits is the smallest. What costs a
+// user least comes first: up to the memory, results do not change.
+enum class ChangeKind : uint8_t {
+  kLimit,  // higher, or lower for a library's sake
+  kMemoryFraction,
+  kLibrariesFirst,
+  kStrategy,
+  kPlan,
+  kMemory,  // the step planned for what the device has free, in more time; where none of the above is enough
+  kBatch,
+  kDevice,  // with more memory, or as much given back by others
+};
+template <>
+struct EnumNames<ChangeKind> {
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "limit", "memory-fraction", "libraries-first", "strategy", "plan", "memory", "batch", "device"};
+};
+
+struct TriedChange {
+  ChangeKind kind = ChangeKind::kLimit;
+  std::string what;  // "--limit 76546048 (+38.00 MiB)"
+  bool fits = false;
+  RunSetup setup;
+  bool is_least = true;  // false: less may fit, too, but the search of a long trace had to end
+};
+
+struct OutOfMemoryReport {
+  std::string message;  // of the error, without the cause
+  MemoryFacts facts;
+  Judgement judgement;              // why
+  bool reproduced = false;          // whether the twin fails, too; nothing below is known otherwise
+  std::vector<LiveBlock> live;      // when it failed, the largest first
+  std::optional<PinningBlock> pin;  // of fragmentation
+  std::vector<TriedChange> changes;
+
+  // The first that fits; null where none does.
+  const TriedChange* smallest() const;
+};
+
+// Plays the present setup, and where it fails every change to it. `facts` are the error's; of a library's
+// failure (a request of 0 bytes) `message` is its text.
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup& present, const Play& play,
+                                        std::string message = {});
+
+// Seven lines at most, the verdict first; the next command is the caller's, who knows the program.
+std::string to_text(const OutOfMemoryReport& report);
+// The same facts as one line of JSON: cause, reason, facts in exact bytes, live, pin, changes, smallest.
+std::string to_json(const OutOfMemoryReport& report);
+
+}  // namespace headroom

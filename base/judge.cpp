@@ -1,0 +1,412 @@
+#include "base/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace headroom {
+namespace {
+
+using enum Cause;
+using enum Confidence;
+using Request = MemoryNumbers::Request;
+using Result = std::optional<Judgement>;
+
+// The largest GPU has 288 GB: no program requests more than this on purpose.
+constexpr int64_t kAbsurdBytes = 16 * 1024 * kGiB;
+constexpr int64_t kAbsurdFactor = 100;  // times the device
+// cuBLAS and cuDNN together took 76 to 130 MiB to start wherever we measured them (docs/gpu.md), the first
+// context up to 518 MiB. With this much free, a lack of memory is not why one does not start.
+constexpr int64_t kPlentyForLibraries = 2 * kGiB;
+// The same on a small card: a quarter of it, and at least this.
+constexpr int64_t kPlentyOnSmallCard = kGiB;
+// A pool leaves up to 1.5 GiB to libraries (TensorFlow's figures, docs/strategies.md), so this much may be
+// free when a pool is full.
+constexpr int64_t kLargestReserve = 1536 * kMiB;
+// cuBLAS's handle, the largest, took 64 to 100 MiB.
+constexpr int64_t kRoomForLibrary = 64 * kMiB;
+
+std::string size(int64_t bytes) {
+  return format_bytes(bytes);
+}
+
+// A request may be any number: what does not fit into 64 bits is the largest that does.
+int64_t sum(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_add_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
+}
+
+std::optional<int64_t> live(const MemoryNumbers& n) {
+  return n.in_use ? n.in_use : n.allocated;
+}
+
+int64_t needed(const MemoryNumbers& n) {
+  return sum(live(n).value_or(0), *n.requested);
+}
+
+// What the pool holds and could give if nothing were rounded or in pieces.
+int64_t unused(const MemoryNumbers& n) {
+  return n.in_use && n.reserved ? *n.reserved - *n.in_use : n.idle.value_or(0);
+}
+
+std::optional<int64_t> limit_room(const MemoryNumbers& n) {
+  if (n.limit_room || !n.limit || n.limit_is_on_process) return n.limit_room;
+  return std::max<int64_t>(0, *n.limit - n.reserved.value_or(n.allocated.value_or(0)));
+}
+
+// What the pool may still reserve; needs n.free.
+int64_t room(const MemoryNumbers& n) {
+  return std::min(*n.free, limit_room(n).value_or(*n.free));
+}
+
+Result size_overflow(const MemoryNumbers& n) {
+  if (!n.requested) return std::nullopt;
+  const bool absurd = *n.requested >= kAbsurdBytes || (n.total && *n.requested / kAbsurdFactor > *n.total);
+  if (!absurd) return std::nullopt;
+  std::string times;
+  if (n.total) {
+    times = fmt::format(", {:.0f} times the device's {}",
+                        static_cast<double>(*n.requested) / static_cast<double>(*n.total), size(*n.total));
+  }
+  return Judgement{
+      kSizeOverflow, kHigh,
+      fmt::format(
+          "{} were requested{}: a size was computed wrongly (a 32-bit product, a length read from bad data)",
+          size(*n.requested), times)};
+}
+
+// Only a driver that spills to host memory (Windows does) lets a process hold more than the device has.
+Result host_spill(const MemoryNumbers& n) {
+  if (!n.total || !n.allocated || *n.allocated <= *n.total + *n.total / 50) return std::nullopt;
+  std::string reason = fmt::format(
+      "{} are allocated on a device of {}: the driver moved {} to host memory, which is many times slower",
+      size(*n.allocated), size(*n.total), size(*n.allocated - *n.total));
+  if (n.requested && *n.requested > *n.total) {
+    reason += fmt::format("; the request of {} alone is larger than the device, too", size(*n.requested));
+  }
+  return Judgement{kHostSpill, kHigh, std::move(reason)};
+}
+
+Result too_large(const MemoryNumbers& n) {
+  if (!n.requested || !n.total || *n.requested <= *n.total) return std::nullopt;
+  return Judgement{kTooLargeForDevice, kHigh,
+                   fmt::format("one request of {} cannot fit a device of {}, even an empty one",
+                               size(*n.requested), size(*n.total))};
+}
+
+Result no_context(const MemoryNumbers& n) {
+  if (n.request != Request::kContext || n.reserved.value_or(0) > 0) return std::nullopt;
+  return Judgement{kOtherProcess, n.total ? kHigh : kMedium,
+                   fmt::format("the driver found no room for this process's context, the first thing that a "
+                               "process takes: others hold the device{}",
+                               n.total ? fmt::format(" of {}", size(*n.total)) : "")};
+}
+
+Result limit(const MemoryNumbers& n) {
+  const bool device_has_room = !n.free || (n.requested && *n.requested <= sum(unused(n), *n.free));
+  const std::optional<int64_t> left = limit_room(n);
+  // A limit on the whole process: how much it leaves is not known, so the device must have room by itself.
+  const bool refused = !n.limit || !n.requested ? false
+                       : left                   ? *n.requested > sum(unused(n), *left)
+                              : *n.requested > unused(n) && n.free && *n.requested <= *n.free;
+  if (refused && device_has_room) {
+    const std::string free = n.free ? fmt::format("the device has {} free", size(*n.free))
+                                    : "the log does not say what the device has free";
+    return n.limit_is_reserve
+               ? Judgement{kLibraryReserve, kHigh,
+                           fmt::format("{} are needed, the pool stops at {} to leave libraries room, and {}",
+                                       size(needed(n)), size(*n.limit), free)}
+               : Judgement{kLimit, kHigh,
+                           fmt::format("{} are needed, the limit is {}, and {}", size(needed(n)),
+                                       size(*n.limit), free)};
+  }
+  if (!n.limit_refused) return std::nullopt;
+  return Judgement{kLimit, kHigh,
+                   fmt::format("a limit{} refused the request, not the device",
+                               n.limit ? fmt::format(" of {}", size(*n.limit)) : "")};
+}
+
+// The pool may not grow as far as the device would let it: a limit that the log does not show.
+Result capacity(const MemoryNumbers& n) {
+  if (n.request != Request::kTensor || !n.requested || !n.capacity) return std::nullopt;
+  const int64_t held = n.allocated.value_or(0);
+  if (*n.requested <= *n.capacity - held) return std::nullopt;  // within the limit: something else
+  if (n.free && *n.free - kLargestReserve >= *n.requested) {
+    return Judgement{kLimit, kMedium,
+                     fmt::format("the pool may hold {} and has {} in use; {} were requested, and the device "
+                                 "has {} free, so a limit refused",
+                                 size(*n.capacity), size(held), size(*n.requested), size(*n.free))};
+  }
+  if (n.free_at_start && *n.capacity < (*n.free_at_start - kLargestReserve) / 10 * 9) {
+    return Judgement{
+        kLimit, kMedium,
+        fmt::format("{} were free at the start, and the pool may hold only {}: a limit or a fraction was set",
+                    size(*n.free_at_start), size(*n.capacity))};
+  }
+  if (n.takes_three_quarters && n.total && *n.capacity <= *n.total / 100 * 90) {
+    return Judgement{
+        kLimit, kMedium,
+        fmt::format("the pool may hold {} of the device's {}: {} takes three quarters unless told otherwise",
+                    size(*n.capacity), size(*n.total), n.pool_of)};
+  }
+  return std::nullopt;
+}
+
+Result rounding_of_request(const MemoryNumbers& n) {
+  if (!n.is_exact || !n.requested || !n.free || (n.limit && !limit_room(n))) return std::nullopt;
+  if (*n.requested > room(n)) return std::nullopt;
+  return Judgement{kRounding, kHigh,
+                   fmt::format("{} can be reserved, but the strategy takes more than the request at a time",
+                               size(room(n)))};
+}
+
+Result plenty_is_free(const MemoryNumbers& n) {
+  if (!n.free) return std::nullopt;
+  if (n.requested) {
+    if (n.limit) return std::nullopt;  // free memory of the device is out of reach under a limit
+    const int64_t margin = n.capacity ? kPlentyForLibraries : std::max(kRoomForLibrary, *n.requested / 8);
+    if (*n.free - margin < *n.requested) return std::nullopt;
+    return Judgement{
+        kNotMemory, kMedium,
+        fmt::format("{} were requested and {} are free on the device: it was not full. A setting that the "
+                    "log does not show (a fraction, a share of a partitioned GPU) may have refused, or "
+                    "another process that has ended since held the memory",
+                    size(*n.requested), size(*n.free))};
+  }
+  const bool plenty =
+      *n.free >= kPlentyForLibraries || (n.total && *n.free >= kPlentyOnSmallCard && *n.free >= *n.total / 4);
+  if (!plenty || n.request == Request::kTensor || n.request == Request::kWorkspace) return std::nullopt;
+  return Judgement{kNotMemory, kHigh,
+                   fmt::format("{} are free{}, and a library needs a few hundred MiB to start: look at "
+                               "versions, driver and earlier errors instead",
+                               size(*n.free), n.total ? fmt::format(" of {}", size(*n.total)) : "")};
+}
+
+// The pool took what a library needs to start.
+Result preallocation(const MemoryNumbers& n) {
+  if (n.request != Request::kLibrary && n.request != Request::kContext) return std::nullopt;
+  if (n.is_exact && n.idle) {
+    if (*n.idle < kRoomForLibrary) return std::nullopt;
+    return Judgement{
+        kPreallocation, kHigh,
+        fmt::format("the pool holds {} and uses {}, which leaves {} for a library to start in",
+                    size(n.reserved.value_or(0)), size(n.allocated.value_or(0)), size(n.free.value_or(0)))};
+  }
+  if (n.pool_of.empty() || n.pool_is_foreign || (n.requested && n.idle)) return std::nullopt;
+  if (n.pool_at_start && n.free_at_start && *n.free_at_start - *n.pool_at_start < kLargestReserve) {
+    return Judgement{
+        kPreallocation, kHigh,
+        fmt::format("{} took {} of the {} that were free, which left {} for context, libraries and kernels",
+                    n.pool_of, size(*n.pool_at_start), size(*n.free_at_start),
+                    size(*n.free_at_start - *n.pool_at_start))};
+  }
+  if (n.free && n.total) {
+    return Judgement{kPreallocation, kMedium,
+                     fmt::format("{} of {} are free after {} took its pool: little for a library to start in",
+                                 size(*n.free), size(*n.total), n.pool_of)};
+  }
+  return Judgement{kPreallocation, kMedium,
+                   fmt::format("a library did not start, {} takes nearly all memory before its libraries "
+                               "start, and the log shows no setting that stops it",
+                               n.pool_of)};
+}
+
+Result second_framework(const MemoryNumbers& n) {
+  if (!n.pool_is_foreign || !n.pool_at_start || !n.total || *n.pool_at_start < *n.total / 2)
+    return std::nullopt;
+  return Judgement{kPreallocation, kHigh,
+                   fmt::format("{} in the same log took a pool of {} of the device's {}; others get the rest",
+                               n.pool_of, size(*n.pool_at_start), size(*n.total))};
+}
+
+// A desktop holds some part of most devices; a quarter is where it matters.
+Result other_process(const MemoryNumbers& n) {
+  if (n.others.value_or(0) <= 0 || !n.total || *n.others < *n.total / 4) return std::nullopt;
+  if (n.requested && n.free && *n.requested > sum(unused(n), *n.free + *n.others)) return std::nullopt;
+  const bool most = *n.others >= *n.total / 2 || (n.reserved && *n.others > *n.reserved);
+  return Judgement{kOtherProcess, n.is_exact || most ? kHigh : kMedium,
+                   fmt::format("other processes{} hold {}{} of the device's {}; this one's pool holds {}",
+                               n.named_others, n.others_are_estimated ? "about " : "", size(*n.others),
+                               size(*n.total), n.reserved ? size(*n.reserved) : "an unknown amount")};
+}
+
+// Handles, workspaces of libraries, a second framework: all that a process holds outside its pool.
+Result handle_leak(const MemoryNumbers& n) {
+  if (!n.process || !n.reserved) return std::nullopt;
+  const int64_t outside = *n.process - *n.reserved;
+  if (outside < kPlentyForLibraries || outside < *n.process / 2) return std::nullopt;
+  return Judgement{kHandleLeak, kMedium,
+                   fmt::format("this process holds {}, its pool only {}: {} are outside, where one context "
+                               "and its libraries take less than {}",
+                               size(*n.process), size(*n.reserved), size(outside), size(kGiB))};
+}
+
+Result workspace(const MemoryNumbers& n) {
+  if (n.request != Request::kWorkspace) return std::nullopt;
+  return Judgement{
+      kWorkspace, n.requested ? kHigh : kMedium,
+      n.requested ? fmt::format("the request of {} is an op's workspace, not a tensor", size(*n.requested))
+                  : "a library found no algorithm whose workspace fits into what is left"};
+}
+
+// Exact numbers decide whether the bytes without rounding, and whether the blocks, would fit.
+Result exact_pieces(const MemoryNumbers& n) {
+  if (!n.is_exact || !n.requested || !n.reserved || !n.allocated || !n.free) return std::nullopt;
+  const int64_t most = *n.reserved + room(n);
+  if (needed(n) > most) return std::nullopt;
+  if (sum(*n.allocated, *n.requested) > most) {
+    return Judgement{kRounding, kHigh,
+                     fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
+                                 size(*n.allocated), size(*live(n)))};
+  }
+  const int64_t piece = std::max(n.largest.value_or(0), room(n));
+  std::string reason = fmt::format("{} are idle and {} can be reserved, but no piece is larger than {}",
+                                   size(*n.reserved - *n.allocated), size(room(n)), size(piece));
+  if (piece < *n.requested && size(piece) == size(*n.requested))
+    reason += fmt::format(", {} less than requested", size(*n.requested - piece));
+  return Judgement{kFragmentation, kHigh, std::move(reason)};
+}
+
+Result fragmentation(const MemoryNumbers& n) {
+  if (n.is_exact || !n.requested || !n.allocated || n.request == Request::kWorkspace) return std::nullopt;
+  if (n.largest && *n.largest >= *n.requested) return std::nullopt;
+  const std::optional<int64_t> idle =
+      n.idle || !n.capacity || !n.takes_capacity ? n.idle : std::optional(*n.capacity - *n.allocated);
+  if (idle && *idle < (*n.allocated + *idle) / 100) return std::nullopt;  // as good as full
+  if (idle && *idle >= *n.requested) {
+    const int64_t pool = *n.allocated + *idle;
+    const bool near_full = *idle < pool / 20;
+    return Judgement{
+        kFragmentation, near_full || !(n.reserved || n.largest) ? kMedium : kHigh,
+        fmt::format("the pool has {} idle, more than the {} requested, but not in one piece{}{}", size(*idle),
+                    size(*n.requested),
+                    n.largest ? fmt::format(": its largest free block is {}", size(*n.largest)) : "",
+                    near_full ? fmt::format("; it is also nearly full, {} of {} in use", size(*n.allocated),
+                                            size(pool))
+                              : "")};
+  }
+  if (!n.free || !n.idle || *n.requested > sum(*n.free, *n.idle)) return std::nullopt;
+  return Judgement{
+      kFragmentation, kMedium,
+      fmt::format(
+          "{} free on the device and {} idle in the pool are enough for the {} requested only together",
+          size(*n.free), size(*n.idle), size(*n.requested))};
+}
+
+Result exhausted(const MemoryNumbers& n) {
+  const bool is_library = n.request == Request::kLibrary || n.request == Request::kContext;
+  if (is_library && !n.free && !n.allocated) return std::nullopt;
+  if (!n.requested) {
+    if (n.free && *n.free >= kPlentyForLibraries) return std::nullopt;
+    return Judgement{kExhausted,
+                     n.is_exact ? kHigh
+                     : n.free   ? kMedium
+                                : kLow,
+                     n.free ? fmt::format("a library finds only {} free", size(*n.free))
+                            : "the device had no room; the log does not say for what, nor who holds it"};
+  }
+  if (n.free && n.idle && *n.requested > sum(unused(n), *n.free)) {
+    const int64_t more = *n.requested - unused(n) - *n.free;
+    return Judgement{kExhausted, kHigh,
+                     n.reserved && live(n)
+                         ? fmt::format("{} are needed and {} can be had on the device, {} too little",
+                                       size(needed(n)), size(*n.reserved + *n.free), size(more))
+                         : fmt::format("{} were requested; {} free and {} idle in the pool are {} too little",
+                                       size(*n.requested), size(*n.free), size(*n.idle), size(more))};
+  }
+  if (n.free && n.idle && n.total && n.allocated) {
+    return Judgement{
+        kExhausted, kHigh,
+        fmt::format("{} are allocated on a device of {}; {} were requested, and the {} that are free or idle "
+                    "are in pieces",
+                    size(*n.allocated), size(*n.total), size(*n.requested), size(*n.free + *n.idle))};
+  }
+  if (n.capacity && *n.requested > *n.capacity) {
+    return Judgement{kTooLargeForDevice, kHigh,
+                     fmt::format("one request of {} cannot fit a pool that may hold {}, even an empty one",
+                                 size(*n.requested), size(*n.capacity))};
+  }
+  if (n.capacity && n.allocated) {
+    return Judgement{kExhausted, kHigh,
+                     fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
+                                 size(*n.capacity), size(*n.requested))};
+  }
+  if (n.free)
+    return Judgement{kExhausted, kMedium,
+                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
+  if (n.allocated)
+    return Judgement{
+        kExhausted, kMedium,
+        fmt::format("{} were requested beside the {} that this process holds; the log does not say "
+                    "how large the device is",
+                    size(*n.requested), size(*n.allocated))};
+  return Judgement{
+      kExhausted, kLow,
+      fmt::format("{} were requested; the log does not say who holds the memory", size(*n.requested))};
+}
+
+struct Rule {
+  std::string_view question;
+  Result (*judge)(const MemoryNumbers& numbers);
+};
+
+constexpr Rule kRules[] = {
+    {"Is the request a size that nobody can mean?", size_overflow},
+    {"Is more allocated than the device has?", host_spill},
+    {"Is the request larger than the device?", too_large},
+    {"Was there no room for the context?", no_context},
+    {"Did a limit refuse?", limit},
+    {"Did a limit that the log does not show refuse?", capacity},
+    {"Could the request alone be reserved?", rounding_of_request},
+    {"Is plenty free?", plenty_is_free},
+    {"Did a pool take what a library needs to start?", preallocation},
+    {"Did another framework's pool take the device?", second_framework},
+    {"Would exact sizes, or one piece, fit?", exact_pieces},
+    {"Do other processes hold a quarter or more?", other_process},
+    {"Does this process hold more outside its pool than in it?", handle_leak},
+    {"Was it for a workspace?", workspace},
+    {"Is enough idle, but not in one piece?", fragmentation},
+    {"Is it simply too little?", exhausted},
+};
+
+MemoryNumbers numbers_of(const MemoryFacts& facts) {
+  MemoryNumbers n;
+  n.request = facts.requested == 0          ? Request::kLibrary
+              : facts.tensor == "workspace" ? Request::kWorkspace
+                                            : Request::kTensor;
+  n.is_exact = true;
+  if (facts.requested > 0) n.requested = facts.requested;
+  if (facts.device_total > 0) n.total = facts.device_total;
+  n.free = facts.device_free;
+  n.allocated = facts.allocated;
+  n.in_use = facts.asked > 0 ? facts.asked : facts.allocated;
+  n.reserved = facts.reserved;
+  n.idle = facts.reserved - facts.allocated;
+  n.largest = facts.largest_free_block;
+  n.others = facts.others;
+  n.limit = facts.limit;
+  n.limit_room = facts.limit_room;
+  n.limit_is_reserve = facts.limit_is_reserve;
+  n.limit_is_on_process = facts.limit_is_on_process;
+  return n;
+}
+
+}  // namespace
+
+std::optional<Judgement> judge(const MemoryNumbers& numbers) {
+  if (numbers.request == Request::kNone) return std::nullopt;
+  for (const Rule& rule : kRules) {
+    if (Result result = rule.judge(numbers)) return result;
+  }
+  return std::nullopt;
+}
+
+Judgement judge(const MemoryFacts& facts) {
+  return judge(numbers_of(facts)).value_or(Judgement{kUnknown, kLow, "the numbers do not say why"});
+}
+
+}  // namespace headroom

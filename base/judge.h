@@ -1,0 +1,66 @@
+// The one judge of why memory ran out: from the numbers of a failed request it names the cause, with a
+// reason. Errors, reports and logs of other frameworks all ask it. Knows no strategy, no graph and no log.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/cause.h"
+#include "base/enum_names.h"
+#include "base/errors.h"
+
+namespace headroom {
+
+enum class Confidence : uint8_t { kHigh, kMedium, kLow };
+template <>
+struct EnumNames<Confidence> {
+  static constexpr std::array<std::string_view, 3> kNames = {"high", "medium", "low"};
+};
+
+struct Judgement {
+  Cause cause = Cause::kUnknown;
+  Confidence confidence = Confidence::kLow;
+  std::string reason;  // a clause with the numbers that decide: no capital, no full stop
+};
+
+// The numbers behind a request that failed, in bytes; absent where nobody knows them.
+struct MemoryNumbers {
+  enum class Request : uint8_t { kNone, kTensor, kWorkspace, kLibrary, kContext };
+
+  Request request = Request::kNone;  // kNone: the failure may not be about memory
+  bool is_exact = false;             // of one moment and to the byte; else rounded, from text
+  std::optional<int64_t> requested;
+  std::optional<int64_t> total, free;  // of the device
+  std::optional<int64_t> allocated;    // live blocks, rounded as the pool rounds
+  std::optional<int64_t> in_use;       // the same without rounding
+  std::optional<int64_t> reserved;     // held by the pool, live or idle
+  std::optional<int64_t> idle;         // reserved and not allocated
+  std::optional<int64_t> largest;      // free block inside the pool
+  std::optional<int64_t> process;      // all that this process holds
+  std::optional<int64_t> others;       // all that other processes hold
+  bool others_are_estimated = false;
+  std::string named_others;  // " (pid 17, 23)", where the log names them
+
+  std::optional<int64_t> limit;       // on this pool
+  std::optional<int64_t> limit_room;  // what the limit still lets it reserve
+  bool limit_is_reserve = false;      // nobody set it: it keeps memory free for libraries
+  bool limit_is_on_process = false;   // it counts context and libraries, too
+  bool limit_refused = false;         // the message itself says that a limit refused
+
+  std::optional<int64_t> capacity;  // how far the pool may grow: a limit, or what was free at its start
+  bool takes_capacity = false;      // all of that counts as the pool's
+  std::optional<int64_t> free_at_start, pool_at_start;
+  std::string_view pool_of;           // "TensorFlow": whose pool takes all memory unless a setting stops it
+  bool pool_is_foreign = false;       // and that is another framework than the one that failed
+  bool takes_three_quarters = false;  // of the device, by default
+};
+
+// The first rule that holds, see docs/explain.md; nothing where numbers decide nothing.
+std::optional<Judgement> judge(const MemoryNumbers& numbers);
+// Of the numbers of an error, which always decide. A request of 0 bytes is a library's.
+Judgement judge(const MemoryFacts& facts);
+
+}  // namespace headroom

@@ -1,0 +1,41 @@
+#include "device/host/cpu_device.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/errors.h"
+
+namespace headroom {
+namespace {
+
+int64_t capacity_of(std::optional<int64_t> capacity_bytes) {
+  if (!capacity_bytes) return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (*capacity_bytes < 1) {
+    throw InvalidArgument(
+        fmt::format("capacity of the CPU: {} bytes, but at least 1 is needed", *capacity_bytes));
+  }
+  return *capacity_bytes;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(std::optional<int64_t> capacity_bytes, CpuThreads threads)
+    : info_{"/device:CPU:0", processor_name()},
+      memory_(capacity_of(capacity_bytes), streams_),
+      captures_(threads.inter_op),
+      kernel_threads_(threads.intra_op) {
+  if (threads.inter_op < 1) throw InvalidArgument("the CPU runs its work on at least one thread");
+}
+
+}  // namespace headroom

@@ -1,0 +1,92 @@
+// A simulated GPU in plain numbers. A profile decides what the driver returns, never what a strategy does.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/enum_names.h"
+#include "device/device_libraries.h"
+#include "device/host/host_stream_pool.h"
+#include "device/host/host_virtual_memory.h"
+
+namespace headroom {
+
+// The bytes that a library takes on a device, and its status when it cannot start.
+struct LibraryProfile {
+  int64_t handle_bytes = 0;
+  int64_t needed_bytes = 0;  // must be free for the handle to be made; at least handle_bytes
+  int64_t module_bytes = 0;  // its kernels, loaded at the first use of any
+  std::string failure_status;
+};
+
+// Where a figure of a profile comes from.
+enum class FigureOrigin : uint8_t {
+  kMeasured,   // by this project
+  kPublished,  // printed by someone's driver or framework, or computed from what these printed
+  kEstimated   // from other cards of the same architecture
+};
+template <>
+struct EnumNames<FigureOrigin> {
+  static constexpr std::array<std::string_view, 3> kNames = {"measured", "published", "estimated"};
+};
+
+struct DeviceProfile {
+  std::string name;
+  std::string description;
+  std::string model = {};      // as the driver names it; unknown when empty
+  int gpus = 1;                // of the machine, all alike
+  int compute_capability = 0;  // major * 10 + minor
+  int64_t total_bytes = 0;     // as the driver reports it to programs: less than nvidia-smi's
+  FigureOrigin total_origin = FigureOrigin::kPublished;
+  int64_t others_bytes = 0;   // held by other processes
+  int64_t context_bytes = 0;  // a new one's, as PyTorch and others keep it
+  FigureOrigin context_origin = FigureOrigin::kEstimated;
+  int64_t stack_bytes = 0;       // of it, for stacks of threads: this runtime gives them back at once
+  int64_t own_module_bytes = 0;  // kernels that belong to no library, loaded at the first use of any
+  LibraryProfile blas;
+  LibraryProfile dnn;
+  int64_t granularity_bytes = 0;
+  double driver_call_us = 0;          // one call that maps or unmaps pages
+  double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
+  VirtualMemoryCosts virtual_memory;  // per call on a physical block
+  StreamPoolCosts stream_pool;
+  // Published peaks: products of matrices in TF32, or in f32 on cards without it, and memory traffic.
+  double tflops = 0, memory_gb_per_s = 0;
+  // Of copies to page-locked host memory and from there, each way; 0: unknown.
+  double link_gb_per_s = 0;
+  // The time of work on the clock of the streams. With 0, as in all built-in profiles, work is done as soon
+  // as it is queued.
+  double kernel_us = 0;
+  double copy_bytes_per_us = 0;
+
+  // What of the context a process of this runtime keeps.
+  int64_t kept_context_bytes() const { return std::max<int64_t>(0, context_bytes - stack_bytes); }
+  // What a library takes; of kNone the kernels that belong to none.
+  LibraryProfile library(Library library) const;
+  // Handles and kernels of these libraries.
+  int64_t bytes_of(std::span<const Library> libraries) const;
+  // Context, handles and all kernels together.
+  int64_t overhead_bytes() const;
+};
+
+// All profiles, to be copied and changed at will.
+std::span<const DeviceProfile> device_profiles();
+
+// The profile's own figure, or about what PCI Express of the card's generation reaches.
+double link_gb_per_s(const DeviceProfile& profile);
+
+// The profile of that name. Throws InvalidArgument listing the known ones, with the nearest as a suggestion.
+const DeviceProfile& find_profile(std::string_view name);
+
+// "; did you mean 'rtx-3090'?" for another spelling of a single card's name or model, such as "RTX 3090" or
+// "3090"; of several such cards it names all. Empty for any other text.
+std::string card_suggestion(std::string_view text);
+
+// A profile for a device of which only the total is known: that of the default machine if the total is its,
+// else of the single card, in use by nobody, whose total is nearest by ratio. The total is not changed.
+const DeviceProfile& nearest_profile(int64_t total_bytes);
+
+}  // namespace headroom

@@ -1,0 +1,11 @@
+// make_cuda_device in a build without the CUDA toolkit.
+#include "base/errors.h"
+#include "device/gpus.h"
+
+namespace headroom {
+
+std::unique_ptr<Device> make_cuda_device(const CudaSettings&) {
+  throw InvalidArgument("this build has no CUDA: it was made without the CUDA toolkit 12.4 and cuDNN 9");
+}
+
+}  // namespace headroom

@@ -1,0 +1,34 @@
+// A driver's own pool, which allocates and releases in the order of the work of streams, as cudaMallocAsync
+// does. An optional part of DeviceMemory; knows no strategy.
+#pragma once
+
+#include <cstdint>
+
+#include "device/stream.h"
+
+namespace headroom {
+
+struct StreamOrderedPoolSettings {
+  int64_t release_threshold_bytes = 0;  // idle memory above this goes back when the device is synchronised
+  int64_t max_bytes = 0;                // the pool never holds more; at most what the device has
+};
+
+// Thread-safe. Gives all that it holds back when it ends.
+class StreamOrderedPool {
+ public:
+  virtual ~StreamOrderedPool() = default;
+
+  // Memory of at least `bytes` (> 0) for work that is queued on `stream` from now on; null when there is no
+  // room. Memory that another stream gave back is reused after that one's work.
+  virtual void* try_allocate(int64_t bytes, Stream stream) = 0;
+  // Gives back what try_allocate returned for the same `bytes`, for when the work on `stream` is done.
+  virtual void release(void* pointer, int64_t bytes, Stream stream) noexcept = 0;
+  // Waits for the device, and gives idle memory back to it until no more than `keep_bytes` are held.
+  virtual void trim(int64_t keep_bytes) noexcept = 0;
+
+  // Held from the device, and the part of it that is in use.
+  virtual int64_t reserved_bytes() const = 0;
+  virtual int64_t used_bytes() const = 0;
+};
+
+}  // namespace headroom

@@ -1,0 +1,65 @@
+// Attention: each query's mean of values, weighted by the softmax of its products with the keys.
+#pragma once
+
+#include <span>
+
+#include "ops/op.h"
+
+namespace headroom {
+
+// The longest query, key and value of one head that kernels take.
+inline constexpr int64_t kMaxHeadExtent = 128;
+// Queries, and keys, of a tile of scores.
+inline constexpr int64_t kAttentionTile = 64;
+
+// What a mask does to the scores of a tile of 64 queries and 64 keys, for attention that leaves out what has
+// no share: mask -> u8 (strips of queries, tiles of keys), MaskTile of kernels/attention_tiles.h. One serves
+// all layers that read the mask. `scores` is (B,H,T,S).
+struct MaskTiles {
+  static constexpr OpTraits kTraits{.name = "mask_tiles", .differentiable = false};
+  Shape scores;
+  Outputs infer(const OpCheck& c) const;
+};
+
+// Attention of heads (Vaswani et al. 2017) whose scores are never a tensor (Rabe, Staats 2021; Dao et al.
+// 2022). q (B,T,H,D), k (B,S,H,D), v (B,S,H,D), [mask, its MaskTiles] -> y (B,T,H,D), the softmax of scale q
+// k^T + mask times v, and statistics (B,H,T,2) of each softmax for the gradient: with scores in powers of 2,
+// that is times log2(e), the largest score and the logarithm to base 2 of the sum of 2^(score - largest).
+// They are two, since one number loses the sum where a mask of large numbers hides all scores of a row. The
+// mask broadcasts to (B,H,T,S), but for the last axis. With zero_nan_rows the result is 0 where that softmax
+// is NaN, as where a mask is -inf throughout; the largest score is +inf there. Where q, k and v are `packed`
+// they are one tensor (B,T,3,H,D), as one product gives them, and so are their gradients.
+struct Attention {
+  static constexpr OpTraits kTraits{.name = "attention"};
+  float scale = 1;
+  bool zero_nan_rows = false;
+  bool packed = false;
+  Outputs infer(const OpCheck& c) const;
+};
+// dy, q, k, v, y, statistics, [mask, its MaskTiles] -> dq, dk, dv. A mask has no gradient.
+struct AttentionGrad {
+  static constexpr OpTraits kTraits{.name = "attention_grad", .differentiable = false};
+  float scale = 1;
+  bool packed = false;
+  Outputs infer(const OpCheck& c) const;
+};
+
+// What q, k and v of an attention are among its operands.
+struct HeadOperands {
+  size_t first, count;  // one that is packed, or three
+  Shape q, k;           // (B,T,H,D), (B,S,H,D)
+
+  HeadOperands(const Attention& op, std::span<const TensorSpec> operands);
+  HeadOperands(const AttentionGrad& op, std::span<const TensorSpec> operands);
+
+  // Where the mask is, if there is one; its tiles follow.
+  size_t mask() const { return first + count + (first > 0 ? 2 : 0); }
+  bool is_packed() const { return count == 1; }
+  // Elements between a query, key or value of a head and the next one.
+  int64_t row_step() const { return q[2] * q[3] * (is_packed() ? 3 : 1); }
+
+ private:
+  HeadOperands(size_t first, bool packed, std::span<const TensorSpec> operands);
+};
+
+}  // namespace headroom

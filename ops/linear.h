@@ -1,0 +1,33 @@
+// Products of matrices, alone and with what surrounds them in a dense layer.
+#pragma once
+
+#include "ops/op.h"
+
+namespace headroom {
+
+// a (B..,M,K), b (B..,K,N) -> (B..,M,N). Leading axes broadcast. transpose_a: a is (B..,K,M), likewise b.
+struct MatMul {
+  static constexpr OpTraits kTraits{.name = "matmul", .library = Library::kBlas};
+  bool transpose_a = false;
+  bool transpose_b = false;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const MatMul&) const = default;
+};
+
+// A product with its neighbours (fuse() makes it).
+// x (..,K), w (K,N), bias (N), [residual like y] -> y (..,N) = x w + bias + residual, or relu of that. K > 0.
+// transpose_b: w is (N,K).
+struct Dense {
+  static constexpr OpTraits kTraits{.name = "dense", .library = Library::kBlas};
+  bool relu = false;
+  bool transpose_b = false;
+  Outputs infer(const OpCheck& c) const;
+};
+// x (M,K), dy (M,N), the gradient at x w + bias -> dw (K,N) = x^T dy, dbias (N) = the sums of dy over M
+struct DenseFilterGrad {
+  static constexpr OpTraits kTraits{
+      .name = "dense_filter_grad", .library = Library::kBlas, .differentiable = false};
+  Outputs infer(const OpCheck& c) const;
+};
+
+}  // namespace headroom

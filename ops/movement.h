@@ -1,0 +1,95 @@
+// Ops that move, pick or repeat elements and compute none.
+#pragma once
+
+#include <optional>
+
+#include "ops/op.h"
+
+namespace headroom {
+
+// x -> the same bytes under another shape with as many elements; a plan never copies it
+struct Reshape {
+  static constexpr OpTraits kTraits{.name = "reshape"};
+  Shape shape;
+  Outputs infer(const OpCheck& c) const;
+};
+// x -> the same on another device; to_device() and the placement pass insert it
+struct CopyToDevice {
+  static constexpr OpTraits kTraits{.name = "copy_to_device"};
+  Outputs infer(const OpCheck& c) const;
+};
+struct Transpose {
+  static constexpr OpTraits kTraits{.name = "transpose"};
+  std::vector<int> axes;  // output axis i is input axis axes[i]
+  Outputs infer(const OpCheck& c) const;
+};
+// Whether a transposition leaves the elements of a tensor in their order: it moves axes of extent 1 alone.
+bool keeps_order(const Shape& x, const std::vector<int>& axes);
+// One or more inputs of equal dtype and of equal shape but for `axis`
+struct Concat {
+  static constexpr OpTraits kTraits{.name = "concat"};
+  int axis = 0;
+  Outputs infer(const OpCheck& c) const;
+};
+// x -> x[begin, begin + extents), or every steps[axis]-th element, backwards if that is negative
+struct Slice {
+  static constexpr OpTraits kTraits{.name = "slice"};
+  std::vector<int64_t> begin;
+  Shape extents;
+  std::vector<int64_t> steps = {};  // empty: all 1
+  Outputs infer(const OpCheck& c) const;
+};
+// dy -> dx (input_shape), zero outside the slice: also what pads a tensor with zeros
+struct SliceGrad {
+  static constexpr OpTraits kTraits{.name = "slice_grad"};
+  std::vector<int64_t> begin;
+  Shape input_shape;
+  std::vector<int64_t> steps = {};
+  Outputs infer(const OpCheck& c) const;
+};
+// table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.
+struct Gather {
+  static constexpr OpTraits kTraits{.name = "gather"};
+  // This row of the table gets no gradient, as padding_idx of torch.nn.Embedding; -1: none. At most 2^24, up
+  // to where f32 holds every whole number.
+  int64_t padding_row = -1;
+  Outputs infer(const OpCheck& c) const;
+};
+// dy (I..., ...), indices -> dtable (table_shape), summed where indices repeat
+struct GatherGrad {
+  static constexpr OpTraits kTraits{.name = "gather_grad", .differentiable = false};
+  Shape table_shape;
+  Outputs infer(const OpCheck& c) const;
+};
+// The batch of a step out of a table that stays on the device. table (N, ...), step i32 [], [order i32 (M)]
+// -> (batch, ...): rows [b batch, (b + 1) batch) of the table, or of what `order` names, where b is step mod
+// the number of whole batches; rows left over are never taken. With `scale` u8 becomes f32, times the scale.
+// A row outside [0, N) is a DeviceError at run time.
+struct TakeBatch {
+  static constexpr OpTraits kTraits{.name = "take_batch", .differentiable = false};
+  int64_t batch = 1;
+  std::optional<float> scale = {};
+  Outputs infer(const OpCheck& c) const;
+};
+// x -> shape (by broadcasting)
+struct BroadcastTo {
+  static constexpr OpTraits kTraits{.name = "broadcast_to"};
+  Shape shape;
+  Outputs infer(const OpCheck& c) const;
+};
+// -> f32 tensor filled with one value
+struct Fill {
+  static constexpr OpTraits kTraits{.name = "fill", .differentiable = false};
+  float value = 0;
+  Shape shape;
+  Outputs infer(const OpCheck& c) const;
+};
+
+// step mod `turns`, never negative: the turn that a step takes.
+template <typename I>
+constexpr I turn_of_step(int32_t step, I turns) {
+  const I rest = static_cast<I>(step) % turns;
+  return rest < 0 ? rest + turns : rest;
+}
+
+}  // namespace headroom
