@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What PyTorch offers for training with less memory, on the nets and rows of budgets.py: run both on one GPU.
+"""Measures PyTorch's ways to train with less memory, on the nets and rows of budgets.py: run both on one GPU.
 
 usage: budgets_in_pytorch.py [--nets NET...] [--ways WAY...] [--steps N]
 
-Each net trains in bf16 (autocast, SGD, convolutions with channels last) in a process of its own: as it is (eager),
+Each net trains in bf16 (autocast, SGD, convolutions with channels last) in a process of its own: unchanged (eager),
 compiled with torch.compile, compiled with each activation_memory_budget of 0.5, 0.33, 0.2, with each block under
-torch.utils.checkpoint, and with torch.autograd.graph.save_on_cpu. Prints MiB of the process as the driver counts it,
-as a part of the compiled net's, and ms a step. Needs torchvision and transformers.
+torch.utils.checkpoint, and with torch.autograd.graph.save_on_cpu. Prints MiB of the process as the driver counts it, as
+a share of the compiled net's, and ms per step. Needs torchvision and transformers.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def build(name):
     if name == "gpt2":
         import transformers
 
-        # Without dropout and without a cache, as in the exported file.
+        # No dropout and no cache, as in the exported file.
         config = transformers.GPT2Config(use_cache=False, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
         net = transformers.GPT2LMHeadModel(config).cuda()
         text = torch.randint(0, config.vocab_size, (rows, 512), device="cuda")

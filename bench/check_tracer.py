@@ -1,12 +1,12 @@
 """Compares the tracer with real peaks of PyTorch: bench/check_tracer.py TABLE MODELS.py [MODEL...]
 
-TABLE is a CSV file (tests/tools/trace/recorded/peaks.csv) or a Markdown table with rows `| model | batch | precision | optimizer | requested | allocated | reserved | base |`
-in MiB, measured on a GPU in four training steps; `base`, which may be missing, is what earlier rows of the process had
-left allocated, the workspaces of libraries. MODELS.py defines `ALL`: for each model a pair of a function
-build(device), which returns (net, batch, loss) with batch(n) -> (inputs, targets) and loss(net, inputs, targets),
-and the batch sizes. With `headroom` in PATH the reserved bytes under the strategy caching are compared, too. The
-rows of a model were measured in one process, so in all but its first, or those whose base is 0, the workspaces of
-libraries stand at the beginning.
+TABLE is a CSV file (tests/tools/trace/recorded/peaks.csv) or a Markdown table with rows `| model | batch | precision |
+optimizer | requested | allocated | reserved | base |` in MiB, measured on a GPU in four training steps; `base`, which
+may be missing, is what earlier rows of the process had left allocated, the workspaces of libraries. MODELS.py defines
+`ALL`: for each model a pair of a function build(device), which returns (net, batch, loss) with batch(n) -> (inputs,
+targets) and loss(net, inputs, targets), and the batch sizes. With `headroom` in PATH the reserved bytes under the
+strategy caching are also compared. The rows of a model were measured in one process, so in all but its first, or those
+whose base is 0, the workspaces of libraries stand at the beginning.
 """
 
 import importlib.util
@@ -92,7 +92,7 @@ def reserved_bytes(traced, folder):
 
 
 def put_libraries_first(traced):
-    """As in a process whose libraries have started."""
+    """Moves the libraries' blocks to the front, as in a process whose libraries have started."""
     events = traced.recorder.events
     libraries = [event for event in events if event[0] == "a" and event[1].category == LIBRARY]
     others = [event for event in events if not (event[0] == "a" and event[1].category == LIBRARY)]

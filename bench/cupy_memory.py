@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a CuPy program takes of the GPU under CuPy's own pool, CUDA's pool, and strategies of ours.
+"""Measures the GPU memory of a CuPy program under CuPy's own pool, CUDA's pool, and our strategies.
 
 usage: cupy_memory.py [--json FILE] [ALLOCATOR...]
 
@@ -7,10 +7,10 @@ ALLOCATOR is pool (CuPy's own), async (CUDA's, by cudaMallocAsync) or a strategy
 caching unless given. Each runs in a process of its own. HEADROOM_LIBRARY names libheadroom.so, and PYTHONPATH the
 folder with the package headroom.
 
-The workload: k-means and a stencil on data sets whose sizes vary from round to round, as a program has them that
-takes one file after the other. Prints a table: what the driver gave at most beyond the context and the libraries
-(cudaMemGetInfo, every 2 ms), what the allocator says that it took and was asked for at most, seconds, and a sum
-that must not depend on the allocator. Exit codes: 0 done, 5 the sums differ, 1 anything else.
+The workload: k-means and a stencil on data sets whose sizes vary from round to round, as a program has them that takes
+one file after the other. Prints a table: the peak from the driver beyond the context and the libraries (cudaMemGetInfo,
+every 2 ms), the peaks that the allocator reports as reserved and requested, seconds, and a sum that must not depend on
+the allocator. Exit codes: 0 done, 5 the sums differ, 1 anything else.
 """
 
 import json
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def numbers(cupy, rows, columns):
-    """The same numbers in [0, 1) everywhere, without a library of random numbers."""
+    """Returns the same numbers in [0, 1) on every machine, without a library of random numbers."""
     bits = cupy.arange(rows * columns, dtype=cupy.uint32)
     bits *= cupy.uint32(2654435761)
     bits ^= bits >> cupy.uint32(15)

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""How the time and memory of each command grow with its input.
+"""Measures the growth of each command's time and memory with its input.
 
 usage: large_inputs.py HEADROOM [--events N...] [--nodes N...] [--only TEXT]
 
-Writes traces of N events (250000 1000000), snapshots of as many with few stacks and with one for each,
-logs of as many lines and models of N nodes (6250 25000; a training step has about four times as many), runs
-each command on each, and prints a line for each: seconds of wall clock and of processor time, the most memory, and how much
-longer it took than with the smallest input, per event. A command that takes longer than a minute of
-processor time is ended. fill.csv allocates N blocks of up to 1 MiB and then frees them in random order
-(2 N events); waves.csv does so four times with N / 8 blocks, of which every tenth stays; mix.csv has N
-events and N / 10 blocks live at once; streams.csv has N events on 4,096 streams, random.csv N on one, where more and
-more blocks live and are freed at random. Exit codes: 0 every command took at most 5 s (10 s for models) and 1 GiB, 5
-otherwise, 1 anything else.
+Writes traces of N events (250000 1000000), snapshots of as many with few stacks and with one for each, logs of as many
+lines and models of N nodes (6250 25000; a training step has about four times as many), runs each command on each, and
+prints a line for each: seconds of wall clock and of processor time, the most memory, and how much longer it took than
+with the smallest input, per event. A command that takes longer than a minute of processor time is ended. fill.csv
+allocates N blocks of up to 1 MiB and then frees them in random order (2 N events); waves.csv does so four times with N
+/ 8 blocks, of which every tenth stays; mix.csv has N events and N / 10 blocks live at once; streams.csv has N events on
+4,096 streams, random.csv N on one, where more and more blocks live and are freed at random. Exit codes: 0 every command
+took at most 5 s (10 s for models) and 1 GiB, 5 otherwise, 1 anything else.
 """
 
 import argparse
@@ -171,7 +170,7 @@ def varint(value):
 
 
 def field(number, value):
-    """Of a message in protocol buffers: a number, or bytes."""
+    """Encodes a field of a message in protocol buffers: a number, or bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     if isinstance(value, str):
@@ -297,7 +296,7 @@ def main():
         for size in sizes:
             with tempfile.TemporaryDirectory() as name:
                 folder = pathlib.Path(name)
-                # Elsewhere: what this process takes would count as what its children take.
+                # In another process: this process's memory would count as its children's.
                 writer = multiprocessing.Process(target=write_inputs, args=(folder, size, is_model))
                 writer.start()
                 writer.join()

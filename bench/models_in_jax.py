@@ -57,7 +57,7 @@ def block_parameters(key, width):
 def attend(x, p, heads, causal):
     batch, length, width = x.shape
     q, k, v = jnp.split(dense(x, p["qkv"]).reshape(batch, length, 3 * heads, width // heads), 3, axis=2)
-    # cuDNN's takes 16 bits and even lengths alone.
+    # cuDNN's attention supports only 16 bits and even lengths.
     how = "cudnn" if x.dtype != jnp.float32 and length % 2 == 0 else "xla"
     y = jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=how)
     return dense(y.reshape(batch, length, width), p["out"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training of nets from ONNX files on several GPUs of one host beside PyTorch's DistributedDataParallel.
+"""Training of nets from ONNX files on several GPUs of one host compared with PyTorch's DistributedDataParallel.
 
 usage: models_on_gpus.py HEADROOM FOLDER [--gpus N] [--nets NET...] [--plans PLAN...] [--programs eager compile]
                          [--steps N] [--batch N] [--seconds N] [--device NAME] [--json FILE]
@@ -44,7 +44,7 @@ def run_rank(rank, name, how, gpus, batch, steps, device):
     how_here = how if on_gpu else "cpu"
 
     def parallel(net):
-        # As ours: each replica has batch norms of its own.
+        # Like our replicas: each has batch norms of its own.
         return DistributedDataParallel(net, device_ids=[rank] if on_gpu else None, broadcast_buffers=False,
                                        gradient_as_bucket_view=True)
 

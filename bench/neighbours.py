@@ -34,7 +34,7 @@ import time
 
 MIB = 1 << 20
 PAGE = 2 * MIB  # cuMemAlloc takes such pages
-# Beside the limit and the neighbour: page tables of the driver, and pages that hold less than they could.
+# Allowance beside the limit and the neighbor: page tables of the driver, and partly used pages.
 MARGIN = 32 * MIB
 MEMORY_BELOW = 100 * MIB
 BATCH = 4096
@@ -235,7 +235,8 @@ def run_beside(command, card, kind, limit_bytes, seconds):
             seen["process"] = max(seen["process"] or 0, held)
         if other is None:
             seen["card"] = max(seen["card"] or 0, card.used() - before)
-        # A greedy one may take what ours has not taken yet: it begins once ours has started.
+        # A greedy process may allocate memory that ours does not use yet, so it begins once ours
+        # has started.
         elif not going and (kind == "kind" or (appeared and now - appeared > 1.5)):
             other.go()
             going = True

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Weak scaling over the GPUs of one host: processes under mpirun and threads (--replicas), beside PyTorch DDP.
+# Measures weak scaling over the GPUs of one host: processes under mpirun and threads (--replicas), compared with
+# PyTorch DDP.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 
@@ -67,7 +68,7 @@ for file in "$data"/t10k-*; do ln -s "$(readlink -f "$file")" "$copies/"; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 
-# us BATCH WORD...: what a step of that batch of all takes; WORDs lead the program's arguments.
+# us BATCH WORD... prints the time of a step of that total batch; the WORDs come first among the program's arguments.
 us() {
   batch=$1
   shift
@@ -76,7 +77,7 @@ us() {
   printf '%s\n' "$json" | sed -n 's/.*"seconds_per_step":\([^,}]*\).*/\1/p' | awk '{ printf "%.1f", 1e6 * $1 }'
 }
 
-# row WHO GPUS BATCH ALONE TOGETHER
+# row NAME GPUS BATCH ALONE TOGETHER
 row() {
   printf 'RESULT %s %s %s %s %s\n' "$1" "$2" "$3" "$4" "$5" >>"$results"
   say "$1, $2 GPUs, batch $3: $4 us alone, $5 us together"

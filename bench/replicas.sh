@@ -10,7 +10,7 @@ usage() {
 usage: bench/replicas.sh [--data DIR] [--build DIR] [--device NAME] [--replicas N] [--memory SIZE]
                                [--batches "64 4096"] [--epochs N] [--rounds N]
 Prints one Markdown table: the least of the rounds' us per step, alone and with N replicas on virtual devices of SIZE
-each, for each batch of all replicas, with and without the optimizer sharded. Without --data digits are drawn; --device
+each, for each batch of all replicas, with and without the optimizer sharded. Without --data digits are generated; --device
 is cuda by default, sim:h200 tries the script without a GPU.
 HELP
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs README's commands, as written there, on clean systems, and says for each whether it passes.
+# Runs README's commands, as written there, on clean systems, and prints the result of each.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 . "$(dirname -- "$0")/clean_system.sh"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs a .deb of ours on clean systems, uses it, removes it, and looks for what it left.
+# Installs one of our .deb files on clean systems, uses it, removes it, and checks that nothing is left.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 . "$(dirname -- "$0")/clean_system.sh"
@@ -67,7 +67,7 @@ $apt update
 files() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /root -o -path /run -o \
   -path /var/lib/apt -o -path /var/cache -o -path /var/log -o -path /var/lib/dpkg \) -prune -o -print | sort; }
 if [ "$1" = 1 ]; then $apt install --no-install-recommends gcc libc6-dev; fi
-# What the package needs is there before, so that only its own files count.
+# Installs the package's dependencies first, so that only its own files count.
 $apt install --no-install-recommends $(dpkg-deb -f /root/headroom.deb Depends | tr ',' '\n' | sed 's/(.*//;s/|.*//')
 files >/tmp/before
 $apt install --no-install-recommends /root/headroom.deb

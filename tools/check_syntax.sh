@@ -17,7 +17,7 @@ HELP
   *) fail 2 "unknown argument '$1' (see --help)" ;;
 esac
 
-# The newest clang that has a C compiler beside it.
+# Chooses the newest clang++ that has a clang of the same version.
 choose_clang() {
   for version in '' -21 -20 -19 -18 -17 -16 -15 -14; do
     if command -v "clang++$version" >/dev/null && command -v "clang$version" >/dev/null; then
@@ -44,13 +44,13 @@ if [ -f "$root/build/syntax/CMakeCache.txt" ] &&
   ! grep -q "^CMAKE_CXX_COMPILER:[A-Z]*=.*/$(basename -- "$CXX")\$" "$root/build/syntax/CMakeCache.txt"; then
   rm -rf "$root/build/syntax"
 fi
-# The widest vectors, whatever this machine has.
+# Uses the widest vectors, independent of this machine.
 case "$(uname -m)" in
   x86_64) architecture=x86-64-v4 ;;
   *) architecture=native ;;
 esac
-# clang reads common headers once: its last action is to check a source or to write a precompiled header, whichever it is told
-# last. Other compilers take -fsyntax-only as it is and read each header with each file.
+# clang reads common headers once: its last action option decides between checking a source and writing a precompiled
+# header. Other compilers accept -fsyntax-only directly and read each header with each file.
 set --
 if "$CXX" --version | grep -q clang; then
   set -- -DHEADROOM_PRECOMPILE=ON "-DCMAKE_C_FLAGS_SYNTAX=-Xclang -fsyntax-only -Werror" \

@@ -39,7 +39,7 @@ folder=$(mktemp -d)
 [ -n "$keep" ] || trap 'rm -rf "$folder"' EXIT
 unset HEADROOM_PYTHON PYTHONPATH
 
-# step WHAT COMMAND...: runs it, with its time; the output is shown where it fails.
+# step NAME COMMAND... runs a command and prints its time, and its output if it fails.
 step() {
   what=$1
   shift

@@ -24,7 +24,7 @@ take_argument() {
   esac
 }
 
-# require_tools [TOOL...]: what clean systems need, and those tools.
+# require_tools [TOOL...] checks for the tools that clean systems need, and these.
 require_tools() {
   [ "$(id -u)" -eq 0 ] || fail 2 "needs root"
   for tool in debootstrap unshare "$@"; do
@@ -32,7 +32,7 @@ require_tools() {
   done
 }
 
-# Where this machine gets a Debian's or an Ubuntu's packages; nothing where it is another system.
+# Prints the mirror of a Debian's or an Ubuntu's packages that this machine uses; nothing on another system.
 mirror_of() {
   (
     . /etc/os-release

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What the scripts of this folder share; sourced, POSIX sh. Sets $root and moves no one's current directory.
+# Common functions of the scripts in this folder; sourced, POSIX sh. Sets $root and does not change the current directory.
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 
 say() { printf '%s: %s\n' "$(basename -- "$0" .sh)" "$*"; }
@@ -15,7 +15,7 @@ gnu_major() {
   "$1" -dumpversion 2>/dev/null | cut -d. -f1 | grep -E '^[0-9]+$' || echo 0
 }
 
-# C++20 as used here needs g++ 12; Ubuntu 22.04 keeps it beside an older default. $CXX, when set, is obeyed.
+# C++20 as used here needs g++ 12; Ubuntu 22.04 has it next to an older default. $CXX, if set, is used.
 choose_compiler() {
   [ -z "${CXX:-}" ] || return 0
   for candidate in g++ g++-14 g++-13 g++-12; do
@@ -30,7 +30,7 @@ choose_compiler() {
 
 gpu_is_here() { nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
-# configure PRESET [ARGUMENT...]: says what it found for GPUs and ranks, or everything where it fails.
+# configure PRESET [ARGUMENT...] configures, and prints the GPUs and ranks that it found, or everything if it fails.
 configure() {
   preset=$1
   shift
@@ -47,7 +47,7 @@ $printed"
   printf '%s\n' "$printed" | sed -n -E 's/^-- ((No )?(CUDA|MPI|NCCL)[ :].*)/  \1/p'
 }
 
-# build PRESET [TARGET...]: says how far it is, and shows whatever the compilers say.
+# build PRESET [TARGET...] builds, and shows the progress and the compilers' messages.
 build() {
   preset=$1
   shift
@@ -60,8 +60,8 @@ build() {
   } | show_progress || fail 1 "building the $preset preset failed (above)"
 }
 
-# What Ninja prints, its lines "@ FINISHED TOTAL SECONDS @TEXT" made into one that stays up to date on a terminal, and
-# into one every ten seconds elsewhere. All other lines are shown as they are.
+# Filters the output of Ninja: turns its lines "@ FINISHED TOTAL SECONDS @TEXT" into one line that stays up to date on a
+# terminal, or into one every ten seconds elsewhere. Prints all other lines unchanged.
 show_progress() {
   clear=
   pause=10

@@ -5,7 +5,7 @@ set -eu
 . "$(dirname -- "$0")/common.sh"
 
 "$root/tools/setup.sh"
-# The demo needs no GPU. Where there is one, the programs that it suggests can use it.
+# The demo needs no GPU. If there is one, the programs that it suggests can use it.
 if gpu_is_here; then cuda=AUTO; else cuda=OFF; fi
 configure release -DHEADROOM_CUDA=$cuda
 build release headroom_demo headroom train_mnist # what it runs, and what it suggests

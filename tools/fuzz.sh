@@ -20,14 +20,14 @@ jobs=1
 if [ "$1" = --jobs ]; then
   jobs=${2:-}
   case "$jobs" in
-    '' | *[!0-9]* | 0) fail 2 "'$jobs' is no number of jobs (see --help)" ;;
+    '' | *[!0-9]* | 0) fail 2 "'$jobs' is not a number of jobs (see --help)" ;;
   esac
   shift 2
 fi
 minutes=${1:-}
 [ $# -eq 0 ] || shift
 case "$minutes" in
-  '' | *[!0-9]* | 0) fail 2 "'$minutes' is no number of minutes (see --help)" ;;
+  '' | *[!0-9]* | 0) fail 2 "'$minutes' is not a number of minutes (see --help)" ;;
 esac
 CXX=${CXX:-clang++}
 CC=${CC:-clang}

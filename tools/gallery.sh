@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes docs/gallery: one page for each recorded program, with the verdict, the curve of memory and what each strategy
-# takes.
+# Makes docs/gallery: one page for each recorded program, with the verdict, the curve of memory and the memory of each
+# strategy.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 
@@ -39,10 +39,11 @@ strategies='allow-growth two-ended caching caching:expandable_segments=true pool
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# output COMMAND: what it prints but its next steps, as a block of code. A command that fails ends the script.
+# output COMMAND prints the command's output except its next steps, as a code block. A command that fails ends the
+# script.
 output() {
   COLUMNS=100 "$@" >"$work/output" 2>&1 || fail 1 "$*: $(head -n 1 "$work/output")"
-  # Without the column of times, which are this machine's.
+  # Removes the column of times, which depend on this machine.
   awk '{ at = index($0, " ns/call") } at > 0 { cut = at - 1 }
     /^$|^too narrow/ { cut = 0 } cut > 0 { $0 = substr($0, 1, cut) substr($0, cut + 9) } { print }' "$work/output" |
     sed '/^next:/,$d' | sed -e :a -e '/^\n*$/{$d;N;ba' -e '}' | sed 's/^/    /; s/[[:space:]]*$//'

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Ends trainings with SIGKILL at random moments and checks that the file of --save is whole each time, and that a
-# training resumed from it has the bits of one that nobody ended.
+# training resumed from it has the same bits as an uninterrupted one.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 
@@ -65,7 +65,7 @@ ssize_t write(int descriptor, const void* data, size_t bytes) {
 SLOW
 "${CC:-cc}" -shared -fPIC -O1 -o "$folder/slow_disk.so" "$folder/slow_disk.c"
 
-# The same for all, but for the number of epochs: the rate is constant.
+# Options of all runs, except the number of epochs: the learning rate is constant.
 words="--device cpu --plan packed --steps 5 --batch 4 --schedule constant --evaluate-every 5"
 checksum() { sed -n 's/.*"weights_checksum":"\([0-9a-f]*\)".*/\1/p' | head -n 1; }
 # The bits after EPOCHS epochs without interruption, each computed once.
@@ -83,7 +83,7 @@ none=0
 broken=0
 full=0
 kinds=(plain twice limited full slow)
-# What a tmpfs must have for no checkpoint (1.1 MiB), for one, and for the next beside it.
+# Sizes of a tmpfs with room for no checkpoint (1.1 MiB), for one, and for one and its successor.
 rooms=(600k 1700k 2900k)
 for ((i = 1; i <= times; i++)); do
   kind=${kinds[i % 5]}

@@ -12,7 +12,7 @@ export COLUMNS=72  # an example with the indent of a man page fits into 80 colum
 escape() { sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^\\([.']\\)/\\\\\\&\\1/"; }
 
 # The help of a command as sections: a heading is a line that ends in a colon, an option or argument a line of two
-# blanks and a name. Its text begins behind two blanks or more, or in the next line. Examples stay as they are.
+# blanks and a name. Its text begins after two blanks or more, or in the next line. Examples stay as they are.
 sections() {
   escape | awk '
     function text(line) { sub(/^ +/, "", line); if (line != "") print line }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the build needs and is missing, on Debian 12+ and Ubuntu 22.04+; says what to install elsewhere.
+# Installs the missing tools that the build needs, on Debian 12+ and Ubuntu 22.04+; elsewhere prints what to install.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 

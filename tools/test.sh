@@ -48,7 +48,7 @@ if [ -n "${HEADROOM_REQUIRE_CUDA:-}" ]; then
   gpu_is_here || fail 1 "a GPU is required, and nvidia-smi shows none"
 fi
 
-# Without a GPU the kernels need only compile and link: one generation does, and nvcc is slow.
+# If there is no GPU, the kernels need only compile and link: one generation suffices, and nvcc is slow.
 if [ -z "${CUDAARCHS:-}" ] && ! gpu_is_here; then
   export CUDAARCHS=90
 fi

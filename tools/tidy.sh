@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs clang-tidy with the checks of .clang-tidy: tools/tidy.sh [--all | FILE...]. Without arguments it checks the
+# Runs clang-tidy with the checks of .clang-tidy: tools/tidy.sh [--all | FILE...]. With no arguments it checks the
 # sources that differ from the branch main. Sources that the build leaves out, such as CUDA's, are skipped.
 set -eu
 . "$(dirname -- "$0")/common.sh"

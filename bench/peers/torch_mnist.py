@@ -54,7 +54,7 @@ class Training:
         self.optimizer.step()
 
     def capture(self):
-        """As in PyTorch's manual: warm up on a side stream, then capture."""
+        """Captures as PyTorch's manual describes: warms up on a side stream, then captures."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -108,8 +108,9 @@ def strategies():
 
 
 class Buffer:
-    """A block of device memory, freed with the object on the stream that it was allocated for, or with all
-    others when the allocator is closed."""
+    """A block of device memory, freed with the object on the stream that it was allocated for, or with all others when
+    the allocator is closed.
+    """
 
     def __init__(self, allocator, size, stream=0):
         self.pointer = 0
@@ -133,7 +134,7 @@ class Allocator:
 
     @property
     def closed(self):
-        """Whether close() was called: then there is no memory, and other calls raise HeadroomError."""
+        """Returns true after close(): then there is no memory, and other calls raise HeadroomError."""
         return not self._handle
 
     def _open_handle(self):
@@ -142,8 +143,9 @@ class Allocator:
         return self._handle
 
     def allocate(self, size, stream=0):
-        """The address of a block of `size` bytes; 0 for none. Raises ValueError for a size that is negative
-        or above 2^63-1."""
+        """The address of a block of `size` bytes; 0 for none. Raises ValueError for a size that is negative or above
+        2^63-1.
+        """
         size, block = _checked_size(size), ctypes.c_void_p()
         _check(library().headroom_allocate(self._open_handle(), size, stream, ctypes.byref(block)))
         return block.value or 0
@@ -153,11 +155,11 @@ class Allocator:
         _check(library().headroom_deallocate(self._open_handle(), pointer, stream))
 
     def record_use(self, pointer, stream):
-        """Notes that another stream uses the block, too."""
+        """Notes that another stream also uses the block."""
         _check(library().headroom_record_use(self._open_handle(), pointer, stream))
 
     def buffer(self, size, stream=0):
-        """The same as an object that frees the block."""
+        """Allocates an object that frees its block."""
         return Buffer(self, size, stream)
 
     def trim(self):
@@ -165,7 +167,7 @@ class Allocator:
         return library().headroom_trim(self._open_handle())
 
     def statistics(self):
-        """What the strategy counts, in bytes and calls."""
+        """Returns the strategy's statistics, in bytes and calls."""
         counts = _Counts()
         size = ctypes.sizeof(counts)
         _check(library().headroom_count(self._open_handle(), ctypes.byref(counts), size))

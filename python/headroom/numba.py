@@ -30,7 +30,7 @@ def use(strategy=None):
 
 
 def statistics(device=0):
-    """What the strategy of the device counts; None before the first allocation."""
+    """Returns the statistics of the device's strategy; None before the first allocation."""
     return _allocators[device].statistics() if device in _allocators else None
 
 

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Checks that each file of code includes the standard headers of the names that it uses, by the table std_headers.txt:
-# compilers differ in what their headers bring along.  check.sh [CHECKOUT]
+# Checks that each file of code includes the standard headers of the names that it uses, by the table std_headers.txt, because compilers differ in what their headers include.  check.sh [CHECKOUT]
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 cd -- "${1:-$here/../..}"

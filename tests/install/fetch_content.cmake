@@ -1,9 +1,9 @@
-# The program with the tree as a part of its own build: configures, and compiles against the headers. With WHOLE=ON the
-# libraries are built, too, and the program runs.
+# Builds the program with the tree as a part of its own build: configures, and compiles against the headers. With
+# WHOLE=ON also builds the libraries and runs the program.
 file(REMOVE_RECURSE ${FOLDER})
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
-# Without CUDA: to look for a compiler of CUDA takes longer than all else.
+# CUDA is off: the search for a CUDA compiler takes longer than everything else.
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/program -B ${FOLDER} -G Ninja -DFETCH=${SOURCE}
     -DCMAKE_BUILD_TYPE=Release -DHEADROOM_CUDA=OFF -DHEADROOM_MPI=OFF -DCMAKE_CXX_COMPILER=${CXX}
     -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=-Werror)
@@ -11,7 +11,7 @@ if(WHOLE)
   run(${CMAKE_COMMAND} --build ${FOLDER} --target train take_blocks)
   run(${FOLDER}/train cpu caching)
   run(${FOLDER}/take_blocks cpu)
-  # What installs the program installs nothing of ours.
+  # Installing the program must not install anything of ours.
   run(${CMAKE_COMMAND} --install ${FOLDER} --prefix ${FOLDER}/prefix)
   file(GLOB_RECURSE installed ${FOLDER}/prefix/*)
   if(installed)

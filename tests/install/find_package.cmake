@@ -1,4 +1,4 @@
-# Installs the build into an empty prefix, looks at what came, and builds and runs the program against it.
+# Installs the build into an empty prefix, checks the files, and builds and runs the program against it.
 file(REMOVE_RECURSE ${PREFIX} ${FOLDER})
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
@@ -20,7 +20,7 @@ if(others)
   message(FATAL_ERROR "installed, and should not be: ${others}")
 endif()
 
-# The libraries name nothing of this build, and version what they show.
+# The libraries name nothing of this build, and version their exports.
 file(GLOB libraries ${PREFIX}/lib*/libheadroom.so ${PREFIX}/lib*/libheadroom_runtime.so
      ${PREFIX}/lib*/*/libheadroom.so ${PREFIX}/lib*/*/libheadroom_runtime.so)
 list(LENGTH libraries count)

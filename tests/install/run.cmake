@@ -1,4 +1,4 @@
-# run(COMMAND...): what it prints is in `out`; ends the test where the command fails.
+# run(COMMAND...) runs a command and sets `out` to its output; ends the test if the command fails.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE errors)
   if(NOT status EQUAL 0)

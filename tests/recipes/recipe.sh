@@ -1,4 +1,4 @@
-# What the tests of CONTRIBUTING.md's recipes are written with. Such a test follows its recipe in a copy of the
+# Functions for the tests of CONTRIBUTING.md's recipes. Such a test follows its recipe in a copy of the
 # tree: the copy holds the files that the recipe adds or changes, and the compiler takes all others from the
 # tree. Source it with the arguments TREE COPY; CXX and CXXFLAGS are those of the build.
 set -eu

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What tools/common.sh shows of a build, from lines as Ninja prints them: progress every ten seconds, compilers' words whole.
+# Tests the output of tools/common.sh during a build, from lines as Ninja prints them: progress every ten seconds,
+# compilers' messages whole.
 set -u
 . "$(dirname -- "$0")/../../tools/common.sh"
 

@@ -14,7 +14,7 @@ import warnings
 
 
 class Inner:
-    """What PyTorch's C++ has behind a CUDAPluggableAllocator: setters of hooks."""
+    """The C++ side of PyTorch's CUDAPluggableAllocator: setters of hooks."""
 
     def __init__(self):
         self.hooks = {}

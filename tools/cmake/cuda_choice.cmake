@@ -1,9 +1,9 @@
 # The code for NVIDIA GPUs has libraries of its own. headroom_device, headroom_collective and headroom_kernels declare
-# functions that one of two libraries defines: X_cuda, with CUDA's libraries behind it, or X_no_cuda, which says that there
-# is no CUDA. A program links the first where the toolkit is installed, unless headroom_program() says otherwise.
+# functions that one of two libraries defines: X_cuda, which links CUDA's libraries, or X_no_cuda, which reports that
+# there is no CUDA. A program links the first if the toolkit is installed, unless headroom_program() says otherwise.
 
-# headroom_program(NAME CUDA ON|OFF): whether a program links the code for GPUs. Without it a program loads none of CUDA's
-# libraries, which takes 70 ms.
+# headroom_program(NAME CUDA ON|OFF) decides if a program links the code for GPUs. With OFF a program loads none of
+# CUDA's libraries, which takes 70 ms.
 function(headroom_program name)
   cmake_parse_arguments(ARG "" "CUDA" "" ${ARGN})
   if(ARG_CUDA)
@@ -27,8 +27,8 @@ function(headroom_cuda_choice library)
   target_link_libraries(${library} INTERFACE "$<LINK_ONLY:${choice}>")
 endfunction()
 
-# headroom_cuda_units(TARGET SOURCES...): .cu files, five as one where the preset compiles C++ files so. Most of nvcc's time
-# goes into headers.
+# headroom_cuda_units(TARGET SOURCES...) adds .cu files, five as one if the preset does so for C++ files. Most of nvcc's
+# time goes into headers.
 function(headroom_cuda_units target)
   set(files ${ARGN})
   if(NOT CMAKE_UNITY_BUILD)

@@ -1,6 +1,6 @@
-# What others build on: headroom::headroom (C++) and headroom::strategies (C). In this build, and in a project that adds it
-# with FetchContent, the first is the static libraries. Installed, it is one shared library whose headers need nothing
-# but a C++20 compiler: the libraries of third parties are inside and hidden.
+# Libraries for other projects: headroom::headroom (C++) and headroom::strategies (C). In this build, and in a project
+# that adds it with FetchContent, the first is the static libraries. Installed, it is one shared library whose headers
+# need nothing but a C++20 compiler: the libraries of third parties are inside and hidden.
 add_library(headroom_library INTERFACE)
 add_library(headroom::headroom ALIAS headroom_library)
 target_link_libraries(headroom_library INTERFACE headroom_runtime headroom_onnx)
@@ -34,7 +34,7 @@ set_target_properties(headroom_shared PROPERTIES
 target_compile_features(headroom_shared INTERFACE cxx_std_20)
 target_include_directories(headroom_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/headroom>)
 
-# The headers that programs include, and what these include: nothing else is installed.
+# The headers that programs include, and their includes: no others are installed.
 set(headers
   allocators/replay/replay.h
   allocators/strategies/strategy_text.h

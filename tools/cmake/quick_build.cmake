@@ -1,4 +1,4 @@
-# What makes a build quick: precompiled headers, and less optimisation where no time is spent.
+# Speeds up builds: precompiled headers, and less optimization of code that uses little time.
 # Precompiled headers only save time: every file still includes what it uses, and .ci/run compiles without them.
 set(common <algorithm> <array> <chrono> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <mutex>
     <numeric> <optional> <set> <span> <sstream> <stdexcept> <string> <string_view> <thread> <tuple> <unordered_map>
@@ -20,8 +20,8 @@ function(headroom_precompiled name release_level sanitized_level)
   set_target_properties(${name} PROPERTIES HEADROOM_LEVEL ${level} HEADROOM_PRECOMPILED ${name})
 endfunction()
 
-# In code that makes no pointers out of addresses and bytes, checks of every pointer cost a quarter of the time and find what
-# the address sanitizer reports, too. They stay in these folders.
+# In code that makes no pointers out of addresses and bytes, checks of every pointer cost a quarter of the time and find
+# only faults that the address sanitizer also reports. These folders keep the checks.
 set(handles_addresses base device collective runtime/onnx runtime/session trace allocators kernels)
 list(JOIN handles_addresses "|" handles_addresses)
 if(HEADROOM_SANITIZE MATCHES "undefined")

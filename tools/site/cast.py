@@ -32,7 +32,7 @@ CHARACTER_WIDTH, LINE_HEIGHT, FONT_SIZE = 8.0, 18, 13.3
 
 
 def run(command, columns, environment):
-    """What the command prints on a terminal of that width."""
+    """Returns the output of the command on a terminal of that width."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     process = subprocess.Popen(

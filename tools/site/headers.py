@@ -1,5 +1,6 @@
 """The headers that are installed, as tools/cmake/install.cmake finds them: `headers.py FOLDER` fails if FOLDER, where
-they are installed, has others."""
+they are installed, has others.
+"""
 
 import pathlib
 import re
@@ -15,7 +16,7 @@ def roots():
 
 
 def included():
-    """What these include, and what that includes, sorted."""
+    """Returns the headers that these include, directly or not, sorted."""
     found = roots()
     for header in found:
         for other in re.findall(r'^#include "([^"]+)"', (ROOT / header).read_text(), re.M):

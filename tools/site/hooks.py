@@ -1,5 +1,6 @@
-"""What MkDocs does with our pages: links to files outside docs/ lead to copies of them, and the reference is
-made from the headers that are installed."""
+"""Hooks of MkDocs for our pages: links to files outside docs/ lead to copies of them, and the reference is generated
+from the installed headers.
+"""
 
 import pathlib
 import re
@@ -48,7 +49,7 @@ def on_files(files, config):
             ("README.md", "index.md"),
         ):
             content = content.replace(f"]({other}", f"]({target}")
-        # What is left and is no page lies beside this one in the repository.
+        # The remaining links lead to files beside this page in the repository.
         content = re.sub(
             r"\]\((?!https?:|#|[\w-]+\.md|images/|gallery/)([^)#\s]+)(#[^)\s]*)?\)",
             lambda link: f"](source/{link.group(1)})",

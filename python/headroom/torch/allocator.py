@@ -54,7 +54,7 @@ def use(strategy=None):
 
 
 def statistics(device=0):
-    """What the strategy of the device counts, in bytes; None before the first allocation."""
+    """Returns the statistics of the device's strategy, in bytes; None before the first allocation."""
     text = ctypes.create_string_buffer(4096)
     _library.headroom_statistics.restype = ctypes.c_size_t
     if _library.headroom_statistics(device, text, ctypes.c_size_t(len(text))) == 0:

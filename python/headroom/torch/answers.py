@@ -1,9 +1,9 @@
-"""Traces one program again and again, as another process asks for it, so that it is loaded once.
+"""Traces one program repeatedly at the request of another process, so that the program is loaded once.
 
-Each trace is made by a copy of the process that has loaded the program, so that none sees what another left behind.
-Requests and answers are lines of JSON on stdin and stdout. A request has `output`, the file for the trace, and may
-have `batch`, `changes` (changes.py) and `speed` (costs.py). An answer has `error`, one line, `failure`, one line, where
-Python ended, or what is known of the program. The program's own output goes to stderr.
+Each trace is made by a copy of the process that has loaded the program, so that traces do not affect each other.
+Requests and answers are lines of JSON on stdin and stdout. A request has `output`, the file for the trace, and may have
+`batch`, `changes` (changes.py) and `speed` (costs.py). An answer has `error`, one line; `failure`, one line, if Python
+ended; or the facts about the program. The program's own output goes to stderr.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from .tracer import find_unshared_counts_in_child
 
 
 def describe(trace):
-    """What `headroom solve` needs to know of a traced program beside its trace."""
+    """Returns the facts that `headroom solve` needs about a traced program beside its trace."""
     costs, program = trace.costs, trace.changed
     answer = {"us_per_step": costs.total_us() if costs else 0, "modules": []}
     if not program.models:

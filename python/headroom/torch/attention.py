@@ -14,7 +14,7 @@ _aten = torch.ops.aten
 
 
 def can_use_fused(query, key, value, mask, is_causal):
-    """What all fused kernels ask for (sdp_utils_cpp.h)."""
+    """Returns true if the requirements of all fused kernels hold (sdp_utils_cpp.h)."""
     if not (query.dim() == key.dim() == value.dim() == 4):
         return False
     if query.size(0) != key.size(0) or query.size(0) != value.size(0):
@@ -79,7 +79,7 @@ def can_use_efficient(gpu, query, key, value, mask, is_causal, enable_gqa):
 
 
 def choose(gpu, query, key, value, mask, is_causal, enable_gqa, dropout):
-    """Which kernel PyTorch takes: "cudnn", "flash", "efficient" or "math", in its order."""
+    """Returns the kernel that PyTorch chooses: "cudnn", "flash", "efficient" or "math", in its order."""
     backends = torch.backends.cuda
     if (
         getattr(backends, "cudnn_sdp_enabled", lambda: False)()

@@ -19,13 +19,13 @@ from .standin.patch import patch
 
 _TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
-# Of an accumulation only so many passes are traced: the later ones are like the last of these.
+# Traces only so many passes of an accumulation: the later ones are like the last of these.
 _TRACED_PASSES = 3
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What to change; `model` is the class of the root module that holds `checkpoints`."""
+    """The changes to make; `model` is the class of the root module that holds `checkpoints`."""
 
     passes: int = 1  # the forward and backward passes of a step, with batches of a part each
     checkpoints: tuple = ()  # paths of modules that run again in the backward pass
@@ -54,7 +54,7 @@ class Changes:
 
 
 class ChangedProgram:
-    """Makes changes in one run of a tracer, those of `change`. What it patches lasts as long as `stack`."""
+    """Makes the changes of `change` in one run of a tracer. Its patches last as long as `stack`."""
 
     def __init__(self, tracer, stack):
         self.tracer = tracer
@@ -69,7 +69,7 @@ class ChangedProgram:
         self._install(stack)
 
     def change(self, changes):
-        """What to change from here on. A program may have made its optimizers when it was loaded."""
+        """Sets the changes from here on. A program may have made its optimizers when it was loaded."""
         self.changes = changes
         for optimizer in self.optimizers:
             self._change_optimizer(optimizer)
@@ -92,7 +92,7 @@ class ChangedProgram:
     def _is_last_pass(self):
         return self._pass == self.changes.traced_passes - 1
 
-    # What surrounds the forward pass.
+    # Contexts around the forward pass.
 
     def _enter(self):
         changes = self.changes
@@ -159,7 +159,7 @@ class ChangedProgram:
         original = owner.zero_grad
 
         def zero_grad(target, *args, **kwargs):
-            # Before the first backward pass of a step, or behind its last.
+            # Allowed before the first backward pass of a step, or after its last.
             allowed = self._is_last_pass if self._has_gradients else self._pass == 0
             return original(target, *args, **kwargs) if allowed else None
 
@@ -211,8 +211,9 @@ def caching_configs(model):
 
 
 def name_in_program(step, value, depth=2):
-    """What the program calls a value that its step, or a function that this calls, uses; None where it has no
-    name."""
+    """Returns the program's name for a value that its step, or a function that the step calls, uses; None if it has no
+    name.
+    """
     code = getattr(step, "__code__", None)
     held = {}
     cells = getattr(step, "__closure__", None) or ()

@@ -1,4 +1,4 @@
-"""Work in a copy of this process, which leaves nothing behind here: what it imports, keeps or breaks goes with it."""
+"""Work in a copy of this process, which leaves no trace here: its imports, objects and failures end with it."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ class ChildError(Exception):
 
 
 def in_child(work):
-    """What `work()` returns, as pickled. Raises ChildError where the copy ends before."""
+    """Returns the pickled result of `work()`. Raises ChildError if the copy ends before that."""
     reader, writer = os.pipe()
     parent = os.getpid()
     sys.stdout.flush()
@@ -70,7 +70,7 @@ def _end(work, parent, writer):
 
 
 def _die_with(parent):
-    """Nobody would read the result of a copy whose process was killed."""
+    """Ends this copy with its parent: its result would have no reader."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

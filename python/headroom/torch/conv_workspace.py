@@ -1,9 +1,8 @@
 """The workspaces of convolutions in cuDNN, as its heuristics choose engines without benchmarking.
 
-cuDNN itself answers where PyTorch has it (cudnn.py), but for 1x1 convolutions: on a device it may
-compute these as matrix products over the tensors as they lie, by kernels that it does not name
-without a device. `size_of_1x1` says when, from recorded trainings. Where PyTorch is built without
-cuDNN, rules estimate all of it:
+If PyTorch has cuDNN, cuDNN itself answers (cudnn.py), except for 1x1 convolutions: on a device it may compute these as
+matrix products over the tensors in place, with kernels that it does not name without a device. `size_of_1x1` decides,
+from recorded trainings. If PyTorch is built without cuDNN, rules estimate all workspaces:
 
 Tensor cores read channels last. For tensors in PyTorch's usual order cuDNN takes copies of the
 input, the output and the filter in that order, with channels padded to what a tensor core loads at
@@ -102,8 +101,7 @@ class Workspaces:
         self._heuristics = cudnn.Heuristics(gpu)
 
     def bytes_of(self, convolution, part):
-        """The workspace of the convolution (FORWARD), of its gradient for the input or for the
-        filter."""
+        """The workspace of the convolution (FORWARD), of its gradient for the input or for the filter."""
         if convolution.is_half_depthwise:
             # cuDNN has kernels for it that it names only where a driver is loaded.
             return _PARTS_OF_DEPTHWISE * parts_bytes(convolution) if part is FILTER else 0
@@ -203,7 +201,7 @@ def _is_product_of_filter(convolution, other_bytes, is_half):
     return parts <= other_bytes or not is_long or weights < _LARGE_WEIGHT // 2
 
 
-# Without cuDNN.
+# Estimates for builds without cuDNN.
 
 _SPLITS_OF_LONG, _LONG = 18, 64  # a filter's matrix with 64 columns for each row is split 18 times
 
@@ -232,8 +230,7 @@ def _copies(convolution, pad):
 
 
 def _sums_of_filters(gpu, convolution):
-    """Parts of the gradient of a filter: tiles of its matrix that leave multiprocessors idle are
-    split."""
+    """Parts of the gradient of a filter: tiles of its matrix that leave multiprocessors idle are split."""
     filters, unit = convolution.filters, convolution.unit
     if convolution.taps == 1 and filters % unit == 0 and filters > 64:
         return 0

@@ -29,7 +29,7 @@ def _copies(tracer, name, layout, *tensors):
 
 
 def _is_depthwise(tensor, layout, transposed, groups):
-    """Whether PyTorch's own kernels compute it, which take no workspace (use_cudnn_depthwise)."""
+    """Returns true if PyTorch's own kernels compute it, which use no workspace (use_cudnn_depthwise)."""
     is_depthwise = not transposed and tensor.dim() > 3 and groups == tensor.size(1) and groups > 1
     return is_depthwise and layout == torch.contiguous_format
 

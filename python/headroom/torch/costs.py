@@ -15,7 +15,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Speed:
-    """What kernels of a GPU reach. `link_bytes_per_us` is that of its copies from and to the host."""
+    """The throughput of a GPU's kernels. `link_bytes_per_us` is that of its copies from and to the host."""
 
     flops_per_us: float
     half_flops_per_us: float

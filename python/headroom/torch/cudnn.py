@@ -51,8 +51,8 @@ _C_TYPES = {
 # cudnnDataType_t
 _DATA_TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 9}
 
-# Of each operation: its descriptor, and its attributes alpha, beta, convolution, input, weight,
-# output.
+# Numbers for each operation: its descriptor, and its attributes alpha, beta, convolution, input,
+# weight, output.
 FORWARD = (10, 700, 701, 702, 704, 703, 705)
 INPUT_GRADIENT = (12, 706, 707, 708, 710, 709, 711)
 WEIGHT_GRADIENT = (11, 712, 713, 714, 716, 715, 717)
@@ -91,13 +91,14 @@ _SHARED_BYTES = {
     (12, 0): 99 << 10,
 }
 _PROCESSORS_OF_CLUSTER = {9: 18, 12: 12}  # at most, in one cluster (GPC), by major capability
-# As cuDNN has measured them on an H200; cards of one model differ a little.
+# Clusters that cuDNN has measured on an H200; cards of one model differ a little.
 _MEASURED_CLUSTERS = {((9, 0), 132): [18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2]}
 
 
 def _properties(gpu):
-    """What cuDNN asks a device about itself (queryFromDevice). Clocks and cache do not change its
-    answers."""
+    """Returns the properties that cuDNN queries from a device (queryFromDevice). Clocks and cache do not change its
+    answers.
+    """
     return {
         "version": 1,
         "deviceVer": gpu.capability[0] * 100 + gpu.capability[1] * 10,
@@ -127,8 +128,7 @@ def _properties(gpu):
 
 
 class Heuristics:
-    """The workspaces of convolutions on one GPU. `workspace_bytes` answers None where cuDNN does
-    not."""
+    """The workspaces of convolutions on one GPU. `workspace_bytes` answers None where cuDNN does not."""
 
     def __init__(self, gpu):
         self._gpu = gpu
@@ -151,8 +151,7 @@ class Heuristics:
         return device
 
     def workspace_bytes(self, operation, dtype, tensors, stride, padding, dilation):
-        """`operation` is one of the three above, `tensors` the (sizes, strides) of input, weight
-        and output."""
+        """`operation` is one of the three above, `tensors` the (sizes, strides) of input, weight and output."""
         if dtype not in _DATA_TYPES or self._device is None:
             return None
         flags = torch.backends.cudnn
@@ -300,9 +299,9 @@ def _set_clusters(device, gpu):
 
 
 def _clusters_place(words, versions, title):
-    """Where a descriptor holds the clusters, and how many sizes of groups, or None.
+    """Returns the position of the clusters in a descriptor and the number of group sizes, or None.
 
-    They lie behind the versions of device and driver (in 9.26 one more word, which is zero) and
+    They lie after the versions of device and driver (in 9.26 one more word, which is zero) and
     before the name of the device. Of the clusters cuDNN has assumed one.
     """
     name = title.encode()[:8]

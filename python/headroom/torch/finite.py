@@ -1,5 +1,5 @@
-"""What tests for NaN and infinities say of tensors whose values are unknown: that they are finite, as those of a training
-that goes on are. What follows from such tests by logic alone is known, too; their elements are no data.
+"""Answers of tests for NaN and infinities about tensors with unknown values: that they are finite, as in a training
+that continues. Values that follow from such tests by logic alone are known; their elements are not data.
 """
 
 import torch
@@ -42,7 +42,7 @@ def _mark(tensor, answer):
 
 
 def answer_of(tensor):
-    """What all elements of a tensor are that follows from such tests; None for others."""
+    """Returns the value of all elements of a tensor that follows from such tests; None for other tensors."""
     answer, version = getattr(tensor, "_headroom_test", (None, None))
     return answer if version is not None and version == _version(tensor) else None
 
@@ -57,7 +57,7 @@ def follow(func, inputs, result):
 
 
 def tests(known):
-    """The functions of PyTorch by name; `known` gives the real tensor behind a fake one."""
+    """Returns the tests by their names in PyTorch; `known` gives the real tensor behind a fake one."""
     return {name: _test(getattr(torch, name), known, answer) for name, answer in TESTS.items()}
 
 

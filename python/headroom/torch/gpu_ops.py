@@ -45,7 +45,8 @@ def _histc(tracer, func, args, kwargs):
 
 def _ctc_loss(tracer, func, args, kwargs):
     """A table of all steps and of the longest target with blanks between its symbols (ctc_loss_gpu_template). Where the
-    lengths are unknown, the longest target fills its row."""
+    lengths are unknown, the longest target fills its row.
+    """
     log_probs, targets, lengths = args[0], args[1], tracer.values.of(args[3])
     steps, batch = log_probs.size(0), log_probs.size(1)
     if lengths is not None:
@@ -91,9 +92,10 @@ _FOLLOWED_BY_RULES = {
 
 
 def on_gpu(func, result):
-    """The results of an op that are on the GPU: attention's seed and offset are not. Those of a convolution
-    are followed one by one, each between its copies and its workspace (convolution.py), that of an embedding
-    behind its sort (kernels.py)."""
+    """Returns the results of an op that are on the GPU; attention's seed and offset are not. The results of a
+    convolution are recorded one by one, each between its copies and its workspace (convolution.py), those of an
+    embedding after its sort (kernels.py).
+    """
     if func in _FOLLOWED_BY_RULES:
         return []
     if func is _aten.native_dropout.default:  # the mask comes first
@@ -127,7 +129,7 @@ _FILLS = {
 
 @functools.lru_cache(maxsize=None)
 def only_overwrites(func):
-    """Whether an op fills its first argument, or overwrites the lists of an optimizer."""
+    """Returns true if an op fills its first argument, or overwrites the lists of an optimizer."""
     name = func._schema.name.partition("::")[2]
     return name in _FILLS or (
         name.startswith("_foreach_") and func._schema.is_mutable and not func._schema.returns
@@ -152,6 +154,7 @@ _ON_ONE_DEVICE = {
 
 @functools.lru_cache(maxsize=None)
 def wants_one_device(func):
-    """Whether an op with weights refuses tensors on several devices. Others do, too, but PyTorch's own C++ code gives
-    them tensors that it has made where it sees the fake ones: on the CPU."""
+    """Returns true if an op with weights refuses tensors on several devices. Other ops refuse them too, but PyTorch's
+    own C++ code gives them tensors that it has created on the CPU from the fake ones.
+    """
     return func._schema.name.partition("::")[2] in _ON_ONE_DEVICE

@@ -24,7 +24,9 @@ class Gpu:
 
     @property
     def blas_workspace_bytes(self):
-        """What PyTorch gives to a cuBLAS handle: getChosenWorkspaceSize in CUDABlas (CublasHandlePool.cpp)."""
+        """Returns the workspace that PyTorch gives a cuBLAS handle: getChosenWorkspaceSize in CUDABlas
+        (CublasHandlePool.cpp).
+        """
         return 32 << 20 if self.capability[0] in (9, 10) else (4096 * 2 + 16 * 8) << 10
 
 
@@ -73,8 +75,9 @@ GPUS = (
 
 
 def find_gpu(name):
-    """The GPU of a name such as "rtx-3090", "sim:rtx-3090" or "sim" (the profile that a simulated device has
-    without a name); ValueError for one that is not known."""
+    """The GPU of a name such as "rtx-3090", "sim:rtx-3090" or "sim" (the profile that a simulated device has without a
+    name); ValueError for one that is not known.
+    """
     wanted = "laptop-2gb" if name == "sim" else name.removeprefix("sim:").partition(":")[0].lower()
     for gpu in GPUS:
         if gpu.name.replace("-", "") == wanted.replace("-", ""):

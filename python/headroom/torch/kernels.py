@@ -1,4 +1,4 @@
-"""What the GPU's kernels of an op take beyond its results: temporaries and libraries' workspaces.
+"""Memory of an op's GPU kernels beyond its results: temporaries and libraries' workspaces.
 
 One function for each kind of op; docs/notes/pytorch-memory.md has the source and the measurement of each.
 """

@@ -46,13 +46,13 @@ def _load(path, function):
 
 
 def _likeness(name, function):
-    """As `headroom trace train.py` sorts the functions of a file (tools/trace/program.cpp)."""
+    """Sorts the functions of a file as `headroom trace train.py` does (tools/trace/program.cpp)."""
     first = next(iter(inspect.signature(function).parameters), "")
     return 0 if name == "make_step" else 1 if "batch" in first else 2
 
 
 def _may_build(value, name, module):
-    """Whether it is a function of the file that can be called with a batch alone or with nothing."""
+    """Returns true for a function of the file that can be called with only a batch or with no arguments."""
     is_own = getattr(value, "__module__", None) == module.__name__
     if not isinstance(value, types.FunctionType) or not is_own or name.startswith("_"):
         return False
@@ -73,7 +73,7 @@ def _place_of(error):
 
 
 def _without_arguments(error):
-    """What argparse missed, as an error of the user's line; None for an exit of somebody else."""
+    """Returns argparse's complaint as an error of the user's line; None for an exit of other code."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         is_argparse = frame.f_globals.get("__name__") == "argparse"
         if is_argparse and frame.f_code.co_name == "error" and "message" in frame.f_locals:
@@ -103,7 +103,8 @@ def function_of(program):
 @contextlib.contextmanager
 def running(program):
     """Runs the program in the body, without arguments. Raises a TraceError with one line, and the program's own line,
-    for what it raises there."""
+    for what it raises there.
+    """
     path, function = _path_and_function(program)
     arguments, sys.argv = sys.argv, [path]
     try:

@@ -1,6 +1,6 @@
-"""What a traced program allocates: blocks, their lifetimes, and where in the program each comes from.
+"""Records the allocations of a traced program: blocks, their lifetimes, and the place in the program of each.
 
-Knows storages and Python frames; knows no ops. trace_file.py writes what it holds.
+Knows storages and Python frames; knows no ops. trace_file.py writes the records.
 """
 
 import os
@@ -36,14 +36,14 @@ _DISPATCH_FILES = tuple(
 
 
 def is_user_file(path):
-    """Whether a file is the user's own: outside Python, site-packages and this package."""
+    """Returns true if a file is the user's own: outside Python, site-packages and this package."""
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
     return not path.startswith(_LIBRARY_FOLDERS)
 
 
 def is_own_file(path):
-    """Whether a file is the tracer's, or the part of PyTorch through which it hears of ops."""
+    """Returns true if a file is the tracer's, or the part of PyTorch that reports ops to it."""
     return path.startswith(_LIBRARY_FOLDERS[-1]) or path.endswith(_DISPATCH_FILES)
 
 
@@ -81,8 +81,9 @@ class Block:
 
 
 class Recorder:
-    """The events of a run, in order: ("a", block), ("f", block), ("m", step, phase), ("c",) where the program
-    has the cache emptied."""
+    """The events of a run, in order: ("a", block), ("f", block), ("m", step, phase), ("c",) where the program has the
+    cache emptied.
+    """
 
     def __init__(self):
         self.events = []
@@ -101,7 +102,7 @@ class Recorder:
         self._is_own = {}
         self._stacks = {}
 
-    # Where the program is.
+    # The current place in the program.
 
     def enter(self, phase, step=None):
         """From here on events belong to a phase, and a step."""
@@ -183,7 +184,7 @@ class Recorder:
         return self.blocks.get(tensor.untyped_storage()._cdata)
 
     def track(self, storage, op, category=OTHER):
-        """Follows a storage until nobody refers to it. Storages without bytes are on the GPU too."""
+        """Follows a storage until its last reference is gone. Storages without bytes are on the GPU too."""
         key = storage._cdata
         block = self.blocks.get(key)
         if block is not None:

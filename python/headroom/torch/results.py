@@ -47,7 +47,7 @@ class _Odd(Exception):
 
 
 class Results:
-    """Of one FakeTensorMode."""
+    """The results of one FakeTensorMode."""
 
     def __init__(self, fake_mode):
         self._fake_mode = fake_mode
@@ -56,7 +56,7 @@ class Results:
         self._learned = []  # keys of _known that no other process has told
 
     def run(self, func, args, kwargs):
-        """What func gives on fake tensors; call it outside of the mode."""
+        """Returns the results of func on fake tensors; call it outside the mode."""
         op = self._ops.get(func)
         if op is None:
             op = self._ops[func] = (func.name(), _kind_of(func))
@@ -91,7 +91,7 @@ class Results:
         return self._make(made, source)
 
     def learned(self):
-        """What was learned in this process, for `learn` in another."""
+        """Returns the results learned in this process, for `learn` in another."""
         return {key: self._known[key] for key in self._learned}
 
     def learn(self, known):

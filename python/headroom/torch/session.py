@@ -17,7 +17,7 @@ from .tracer import Tracer, unshared_counts
 
 
 class Trace:
-    """What a traced program allocates; `save` writes it for `headroom replay`, `predict`, `fit`, `report`."""
+    """The allocations of a traced program; `save` writes them for `headroom replay`, `predict`, `fit`, `report`."""
 
     def __init__(self, program, settings, seconds):
         self.recorder = program.tracer.recorder
@@ -86,7 +86,8 @@ def _make_step(make_step, batch):
 
 class LoadedProgram:
     """A program that is loaded on fake tensors, with PyTorch prepared for it as long as `stack` is open. `load` gives
-    its function, which `run` calls, once."""
+    its function, which `run` calls, once.
+    """
 
     def __init__(self, load, gpu, host_is_gpu, stack):
         unshared_counts()
@@ -107,8 +108,9 @@ class LoadedProgram:
 
     @refused_values()
     def run(self, batch, steps, changes=None, speed=None, on_step=None):
-        """Builds the program and does its steps, with changes (changes.py) and the times of ops on a GPU of that
-        speed (costs.py)."""
+        """Builds the program and does its steps, with changes (changes.py) and the times of ops on a GPU of that speed
+        (costs.py).
+        """
         tracer, changes = self.tracer, changes or Changes()
         tracer.costs = Costs(speed) if speed else None
         self.changed.change(changes)
@@ -150,8 +152,9 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None):
 def trace_loaded(
     load, batch, steps, device, program, changes=None, speed=None, on_step=None
 ):
-    """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the
-    times of ops on a GPU of that speed (costs.py)."""
+    """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the times of ops
+    on a GPU of that speed (costs.py).
+    """
     gpu = find_gpu(device)
     if steps < 1:
         raise ValueError("steps must be 1 or more")
@@ -168,7 +171,7 @@ def trace_loaded(
 
 
 def settings_of(program, batch, steps, gpu):
-    """What a trace says of its program."""
+    """Returns a trace's settings for its program."""
     settings = {
         "program": program,
         "framework": f"PyTorch {torch.__version__.split('+')[0]}",

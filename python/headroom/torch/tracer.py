@@ -1,8 +1,8 @@
 """Runs a program on fake tensors and records what it would allocate on a GPU.
 
-Every op reaches `Tracer.__torch_dispatch__` after autograd and autocast, so that the lifetimes of
-storages are those of a real run. What a GPU does beyond that (workspaces, temporaries, other kernels)
-comes from the tables in gpu_ops.py and kernels.py.
+Every op reaches `Tracer.__torch_dispatch__` after autograd and autocast, so that the lifetimes of storages are those of
+a real run. Further GPU memory (workspaces, temporaries, other kernels) comes from the tables in gpu_ops.py and
+kernels.py.
 """
 
 import bisect
@@ -44,7 +44,7 @@ def reference_counts(tensor):
 
 
 def is_dense(tensor):
-    """Whether the elements fill their memory without gaps and overlaps, in any order."""
+    """Returns true if the elements fill their memory without gaps and overlaps, in any order."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size())):
         if size == 1:
@@ -78,7 +78,8 @@ def unshared_counts():
 
 def find_unshared_counts_in_child():
     """Finds unshared_counts() out in another process: where there is a GPU, a process that has run a backward pass
-    cannot fork others that do."""
+    cannot fork others that do.
+    """
     if not _unshared_counts:
         _unshared_counts.append(tuple(in_child(_count_unshared)))
 
@@ -94,8 +95,9 @@ def _count_unshared():
 
 
 class Tracer(TorchDispatchMode):
-    """The dispatch mode. `gpu` is the simulated GPU (a Gpu); `host_is_gpu` takes every tensor for one on
-    the GPU, for programs that name no device."""
+    """The dispatch mode. `gpu` is the simulated GPU (a Gpu); `host_is_gpu` takes every tensor for one on the GPU, for
+    programs that name no device.
+    """
 
     def __init__(self, gpu, host_is_gpu=False):
         super().__init__()
@@ -210,8 +212,9 @@ class Tracer(TorchDispatchMode):
         return result
 
     def _runs_on_gpu(self, func, device, inputs):
-        """Where an op's results are. Tensors on the GPU are on the CPU for PyTorch's C++ code, so a CPU as
-        the device of an op says nothing, but where the program itself copies (`copy_to`)."""
+        """Returns true if an op's results are on the GPU. PyTorch's C++ code sees tensors on the GPU as being on the
+        CPU, so a CPU as an op's device means nothing, unless the program itself copies (`copy_to`).
+        """
         if self.host_is_gpu:
             return True
         if self.target is not None:
@@ -226,7 +229,9 @@ class Tracer(TorchDispatchMode):
         return any(tensor.untyped_storage()._cdata in blocks for tensor in inputs)
 
     def _require_one_device(self, func, inputs):
-        """As PyTorch demands of an op on a GPU; a single number may be on the CPU."""
+        """Raises if inputs are on several devices, as PyTorch does for an op on a GPU; a single number may be on the
+        CPU.
+        """
         if len(inputs) < 2 or not gpu_ops.wants_one_device(func):
             return
         blocks = self.recorder.blocks
@@ -273,9 +278,10 @@ class Tracer(TorchDispatchMode):
         self.recorder.backward_module = None if node is None else self.nodes.get(self.recorder.node)
 
     def _adds_in_place(self, args, kwargs):
-        """Whether an addition is autograd's sum of two gradients of one value, which overwrites the first
-        where nobody else has it (can_accumulate_inplace in input_buffer.cpp). Autograd does not do so with
-        fake tensors. A backward formula adds what its own node has made."""
+        """Returns true if an addition is autograd's sum of two gradients of one value, which overwrites the first if it
+        has no other reference (can_accumulate_inplace in input_buffer.cpp). Autograd does not do so with fake tensors.
+        A backward formula adds gradients that its own node has made.
+        """
         first, second = args[0], args[1]
         if (
             kwargs
@@ -295,7 +301,7 @@ class Tracer(TorchDispatchMode):
                 return False
         return reference_counts(first) == unshared_counts() and is_dense(first)
 
-    # What kernels and libraries take.
+    # Memory of kernels and libraries.
 
     def temporaries(self, op, sizes, category=WORKSPACE):
         """Blocks that live no longer than the op that ran: all of them at once, freed in reverse."""
@@ -374,7 +380,8 @@ class Tracer(TorchDispatchMode):
 
     def finish(self):
         """Categories of what modules and optimizers do not hold: by what it is a copy of, or when it was made and how
-        long it lived."""
+        long it lived.
+        """
         for block, original in self.copied:
             if block.category == OTHER and original.category != OTHER:
                 block.category, block.tensor = original.category, original.tensor

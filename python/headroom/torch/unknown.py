@@ -16,7 +16,7 @@ TESTS = {"isfinite": True, "isnan": False, "isinf": False}
 
 
 class UnknownNumber(float):
-    """What a program has instead of the value of a tensor."""
+    """The value of a tensor whose value is unknown."""
 
     def __new__(cls, what):
         self = float.__new__(cls, math.nan)
@@ -71,8 +71,9 @@ class UnknownNumber(float):
 
 
 def unknown_among(known, values):
-    """For max and min: the first of the values that a trace does not know, or None. `known` gives the real
-    tensor behind a fake one."""
+    """Returns, for max and min, the first of the values that a trace does not know, or None. `known` gives the real
+    tensor behind a fake one.
+    """
     for value in values:
         if isinstance(value, UnknownNumber) or (
             isinstance(value, FakeTensor) and known(value) is None
@@ -82,7 +83,7 @@ def unknown_among(known, values):
 
 
 def holds_unknown(values):
-    """Whether a number among the arguments of an op is unknown, or NaN, which looks the same there."""
+    """Returns true if a number among the arguments of an op is unknown, or NaN, which cannot be told apart there."""
     if isinstance(values, dict):
         values = values.values()
     return any(

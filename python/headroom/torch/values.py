@@ -1,9 +1,8 @@
 """Small tensors whose values follow from constants: a trace knows them and computes with them.
 
-Programs read such values to decide how they go on: drop-path rates from a linspace, the steps of an
-optimizer, a mask of ones. Random numbers that are drawn alone, permutations and samples of indices are known,
-too: they decide whether a layer is left out and in which order data comes, and are no data. All other values
-are unknown.
+Programs branch on such values: drop-path rates from a linspace, the steps of an optimizer, a mask of ones. Single
+random numbers, permutations and samples of indices are also known: they decide if a layer is skipped and the order of
+data, and are not data. All other values are unknown.
 """
 
 import weakref
@@ -73,7 +72,7 @@ class KnownValues:
         self._storages = {}
 
     def of(self, tensor):
-        """The real tensor behind a fake one, or None if its values are unknown."""
+        """Returns the real tensor behind a fake one, or None if its values are unknown."""
         if not isinstance(tensor, FakeTensor):
             return tensor
         real = getattr(tensor, "_headroom_value", None)
@@ -129,7 +128,7 @@ class KnownValues:
         return result
 
     def are_known(self, tensors):
-        """Whether all of them are small and have known values; there must be one."""
+        """Returns true if there are tensors, and all of them are small and have known values."""
         return bool(tensors) and all(
             tensor.numel() <= _most(tensor) and self.of(tensor) is not None for tensor in tensors
         )
@@ -205,7 +204,7 @@ def _is_random(func):
 
 
 def _public_name(func):
-    """What a program calls an op; one that reads a number runs within another."""
+    """Returns a program's name for an op; an op that reads a number runs within another."""
     if func is _aten._local_scalar_dense.default:
         return called_function() or "item()"
     return func.overloadpacket.__name__.lstrip("_")

@@ -1,5 +1,6 @@
-"""What of CuPy's published interface a memory allocator meets, over host memory: UnownedMemory, MemoryPointer,
-set_allocator, the current stream and device. Arrays are made by `alloc`."""
+"""The part of CuPy's published interface that a memory allocator uses, over host memory: UnownedMemory, MemoryPointer,
+set_allocator, the current stream and device. `alloc` makes arrays.
+"""
 
 import sys
 import types

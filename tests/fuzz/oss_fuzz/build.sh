@@ -1,7 +1,6 @@
 #!/bin/bash -eu
 # Builds the fuzz targets for OSS-Fuzz, which sets CC, CXX, CFLAGS, CXXFLAGS, LIB_FUZZING_ENGINE, SRC, OUT and WORK.
-# Libraries that the base image lacks are downloaded at pinned commits and linked statically: targets run where
-# nothing is installed.
+# Libraries that the base image lacks are downloaded at pinned commits and linked statically: targets run on a system without installed libraries.
 cmake -S "$SRC/headroom" -B "$WORK/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' -DHEADROOM_CUDA=OFF -DHEADROOM_MPI=OFF -DHEADROOM_BENCHMARKS=OFF \
   -DHEADROOM_INSTALL=OFF -DHEADROOM_ARCH= -DHEADROOM_PORTABLE=ON -DHEADROOM_PRECOMPILE=OFF \

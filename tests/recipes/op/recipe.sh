@@ -78,7 +78,7 @@ Grads rule(const Cube&, const Context& c) {
 END
 check runtime/graph/gradients.cpp
 
-# 6. What it computes in plain loops, and rows of the tables of tests.
+# 6. Its computation in plain loops, and rows of the tables of tests.
 change before tests/kernels/reference_elementwise.cpp '[&](const UnaryGrad& o)' << 'END'
           [&](const Cube&) {
             return each([&](const Index&, int64_t i) { return in[0][i] * in[0][i] * in[0][i]; });

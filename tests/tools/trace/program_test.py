@@ -1,4 +1,4 @@
-"""What a program that cannot be traced is told. See python_test.sh"""
+"""Tests the messages for programs that cannot be traced. See python_test.sh"""
 
 import contextlib
 import io

@@ -1,4 +1,6 @@
-"""What a traced program may do, and what it is refused, as if it talked to a GPU (headroom/torch/standin)."""
+"""Tests the operations that a traced program may use, and those that it is refused, as if it used a GPU
+(headroom/torch/standin).
+"""
 
 import math
 import os

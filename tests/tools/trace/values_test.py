@@ -1,5 +1,6 @@
-"""What is known of values, and that nothing else becomes known in silence (headroom/torch/values.py, unknown.py).
-See python_test.sh"""
+"""Tests which values are known, and that no others silently become known (headroom/torch/values.py, unknown.py). See
+python_test.sh
+"""
 
 import copy
 import importlib.util
@@ -18,7 +19,7 @@ CLEAR = r"^values_test\.py:\d+: .*item\(\) needs the value of a tensor, and a tr
 
 
 def number(x):
-    """As a program reads the length of its longest row."""
+    """Reads a number as a program reads the length of its longest row."""
     return x.argmax(1).max().item()
 
 

@@ -1,7 +1,7 @@
-"""Stands in for the GPU that a traced program talks to: torch.cuda, devices of tensors, copies, values.
+"""Replaces the GPU that a traced program uses: torch.cuda, devices of tensors, copies, values.
 
-All changes to PyTorch are made by `install` and undone by the ExitStack that it is given. Nothing is
-changed while no trace runs.
+All changes to PyTorch are made by `install` and undone by the ExitStack that it is given. PyTorch is unchanged while no
+trace runs.
 """
 
 import logging

@@ -8,7 +8,7 @@ from ..errors import refusal
 from ..unknown import UnknownNumber
 from .patch import patch_all
 
-# What torch.accelerator has under the names of torch.cuda.
+# Functions of torch.accelerator with the same names in torch.cuda.
 _OF_ACCELERATORS = (
     "is_available",
     "device_count",

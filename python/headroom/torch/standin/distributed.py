@@ -93,7 +93,7 @@ _COLLECTIVES = (
     "scatter",
 )
 
-# What torchrun gives a process.
+# Environment variables that torchrun sets.
 _ENVIRONMENT = {
     "RANK": "0",
     "LOCAL_RANK": "0",
@@ -129,7 +129,7 @@ class _Group:
 
 
 def install(stack):
-    # For those who have its name from before, too.
+    # Also covers code that has imported the name before.
     made = staticmethod(lambda _, *args, **kwargs: OneRank(*args, **kwargs))
     patch(stack, torch.nn.parallel.DistributedDataParallel, "__new__", made)
     patch(stack, torch.nn.parallel, "DistributedDataParallel", OneRank)
@@ -158,7 +158,8 @@ def install(stack):
 
 def _give_environment(stack, group):
     """A program that demands a variable of torchrun gets it. One that asks whether it is there, to choose between one
-    GPU and several, is told so once it has chosen several."""
+    GPU and several, is told so once it has chosen several.
+    """
     kind = type(os.environ)
     original = kind.__getitem__
 

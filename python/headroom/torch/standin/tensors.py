@@ -228,7 +228,7 @@ def _install_values(tracer, stack):
             try:
                 return original(*args, **kwargs)
             except TraceError:
-                # Adafactor bounds its factors so. What is chosen of unknown values is unknown.
+                # Adafactor clips its factors this way. A choice among unknown values is unknown.
                 values = args if len(args) > 1 else args[0]
                 found = unknown_among(known, values) if isinstance(values, (list, tuple)) else None
                 if found is None:

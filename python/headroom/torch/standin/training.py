@@ -1,4 +1,4 @@
-"""What a training is made of, as the tracer follows it: modules, backward, optimizers, scalers, data loaders."""
+"""The parts of a training that the tracer follows: modules, backward, optimizers, scalers, data loaders."""
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -127,7 +127,9 @@ def _fill_weights_at_once(stack):
 
 
 def _take_lengths_as_tensors(stack):
-    """The CTC loss copies lengths that are numbers into tensors behind PyTorch's back, where fake ones have no memory."""
+    """Copies the CTC loss's lengths into tensors first: PyTorch would copy them in C++, where fake tensors have no
+    memory.
+    """
     original = torch.ctc_loss
 
     def ctc_loss(log_probs, targets, *lengths_and_rest, **kwargs):

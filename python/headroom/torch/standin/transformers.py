@@ -1,4 +1,4 @@
-"""What Transformers asks of masks whose values a trace does not know."""
+"""Answers to Transformers' questions about masks whose values a trace does not know."""
 
 _ANSWERS = {
     # They leave a mask out that hides nothing. A program that has one made of its data hides padding.
@@ -13,6 +13,6 @@ _ANSWERS = {
 
 
 def answer(frame):
-    """What an unknown condition in a function of Transformers is taken for; None elsewhere."""
+    """Returns the assumed value of an unknown condition in a function of Transformers; None elsewhere."""
     is_inside = frame.f_globals.get("__name__", "").startswith("transformers.")
     return _ANSWERS.get(frame.f_code.co_name) if is_inside else None

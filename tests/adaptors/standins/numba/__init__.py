@@ -1,1 +1,1 @@
-"""What of Numba's published interface an External Memory Management plugin meets."""
+"""The part of Numba's published interface that an External Memory Management plugin uses."""
