@@ -29,11 +29,11 @@ std::vector<Value> all_fetches(std::span<const Targets> targets) {
 MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
     : OutOfMemory(facts_of_budget(memory_bytes)),
       least_bytes_(least_bytes),
-      text_(least_bytes > 0 ? fmt::format("{} is too small for every plan that was found; the least that is "
-                                          "enough: --memory {}",
-                                          format_bytes(memory_bytes), exact_size(least_bytes))
-                            : fmt::format("{} is too small for every plan, and so is all of the device",
-                                          format_bytes(memory_bytes))) {}
+      text_(least_bytes > 0
+                ? fmt::format("{} is too small for every plan that was found; the minimum: --memory {}",
+                              format_bytes(memory_bytes), exact_size(least_bytes))
+                : fmt::format("{} is too small for every plan, and so is all of the device",
+                              format_bytes(memory_bytes))) {}
 
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
   if (solution.compresses_norms) compress_norms(graph, all_fetches(targets));

@@ -93,7 +93,7 @@ std::string to_text(const OutOfMemoryReport& report) {
   std::string text =
       fmt::format("{}: {}\n{}\n", name_of(report.judgement.cause), report.judgement.reason, report.message);
   if (!report.reproduced) {
-    return text + "no change is proven: on a simulated twin of the device the same requests fit\n";
+    return text + "no change is tested: the same requests fit on a simulated twin of the device\n";
   }
   if (!report.live.empty()) text += live_blocks_text(report.live);
   if (report.pin) {
@@ -103,7 +103,7 @@ std::string to_text(const OutOfMemoryReport& report) {
                         format_bytes(pin.opens_bytes));
   }
   const std::string fitting = list(report, true), failing = list(report, false);
-  text += fmt::format("fits with: {}\n", fitting.empty() ? "no change that was tried" : fitting);
+  text += fmt::format("fits with: {}\n", fitting.empty() ? "none of the changes tried" : fitting);
   if (!failing.empty()) text += fmt::format("not with: {}\n", failing);
   return text;
 }

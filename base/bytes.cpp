@@ -50,7 +50,7 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
   if (!(bytes < std::ldexp(1.0, 60))) refuse(text, what, "it is too large");
   if (bytes != std::floor(bytes)) {
     if (factor == 1) refuse(text, what, "it has a fraction of a byte");
-    return static_cast<int64_t>(bytes);  // 1.3GiB is no whole number of bytes: round down
+    return static_cast<int64_t>(bytes);  // 1.3GiB is not a whole number of bytes: round down
   }
   return static_cast<int64_t>(bytes);
 }

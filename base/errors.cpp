@@ -32,7 +32,7 @@ std::string memory_breakdown(const MemoryFacts& facts) {
                                  format_bytes(facts.largest_free_block));
   if (facts.limit) {
     text += fmt::format(", limit {}{}", format_bytes(*facts.limit),
-                        facts.limit_is_reserve      ? " to leave libraries room"
+                        facts.limit_is_reserve      ? " to leave room for libraries"
                         : facts.limit_is_on_process ? " on the process"
                                                     : "");
   }

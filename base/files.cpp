@@ -94,7 +94,7 @@ std::string read_file(const std::string& path, int64_t max_bytes,
 
 namespace {
 
-// Whether `path` exists and is no regular file: it is written directly, since a rename would replace it.
+// Whether `path` exists and is not a regular file: it is written directly, since a rename would replace it.
 bool is_special(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);

@@ -86,7 +86,7 @@ Result host_spill(const MemoryNumbers& n) {
       "{} are allocated on a device of {}: the driver moved {} to host memory, which is many times slower",
       size(*n.allocated), size(*n.total), size(*n.allocated - *n.total));
   if (n.requested && *n.requested > *n.total) {
-    reason += fmt::format("; the request of {} alone is larger than the device, too", size(*n.requested));
+    reason += fmt::format("; the request of {} alone also exceeds the device", size(*n.requested));
   }
   return Judgement{kHostSpill, kHigh, std::move(reason)};
 }
@@ -101,8 +101,8 @@ Result too_large(const MemoryNumbers& n) {
 Result no_context(const MemoryNumbers& n) {
   if (n.request != Request::kContext || n.reserved.value_or(0) > 0) return std::nullopt;
   return Judgement{kOtherProcess, n.total ? kHigh : kMedium,
-                   fmt::format("the driver found no room for this process's context, the first thing that a "
-                               "process takes: others hold the device{}",
+                   fmt::format("the driver had no room for this process's context, its first allocation: "
+                               "other processes use the device{}",
                                n.total ? fmt::format(" of {}", size(*n.total)) : "")};
 }
 
@@ -118,8 +118,9 @@ Result limit(const MemoryNumbers& n) {
                                     : "the log does not say what the device has free";
     return n.limit_is_reserve
                ? Judgement{kLibraryReserve, kHigh,
-                           fmt::format("{} are needed, the pool stops at {} to leave libraries room, and {}",
-                                       size(needed(n)), size(*n.limit), free)}
+                           fmt::format(
+                               "{} are needed, the pool stops at {} to leave room for libraries, and {}",
+                               size(needed(n)), size(*n.limit), free)}
                : Judgement{kLimit, kHigh,
                            fmt::format("{} are needed, the limit is {}, and {}", size(needed(n)),
                                        size(*n.limit), free)};
@@ -313,7 +314,7 @@ Result exhausted(const MemoryNumbers& n) {
     const int64_t more = *n.requested - unused(n) - *n.free;
     return Judgement{kExhausted, kHigh,
                      n.reserved && live(n)
-                         ? fmt::format("{} are needed and {} can be had on the device, {} too little",
+                         ? fmt::format("{} are needed and {} are available on the device, {} too little",
                                        size(needed(n)), size(*n.reserved + *n.free), size(more))
                          : fmt::format("{} were requested; {} free and {} idle in the pool are {} too little",
                                        size(*n.requested), size(*n.free), size(*n.idle), size(more))};
@@ -355,10 +356,10 @@ struct Rule {
 };
 
 constexpr Rule kRules[] = {
-    {"Is the request a size that nobody can mean?", size_overflow},
+    {"Is the request impossibly large?", size_overflow},
     {"Is more allocated than the device has?", host_spill},
     {"Is the request larger than the device?", too_large},
-    {"Was there no room for the context?", no_context},
+    {"Was there too little room for the context?", no_context},
     {"Did a limit refuse?", limit},
     {"Did a limit that the log does not show refuse?", capacity},
     {"Could the request alone be reserved?", rounding_of_request},
@@ -369,8 +370,8 @@ constexpr Rule kRules[] = {
     {"Do other processes hold a quarter or more?", other_process},
     {"Does this process hold more outside its pool than in it?", handle_leak},
     {"Was it for a workspace?", workspace},
-    {"Is enough idle, but not in one piece?", fragmentation},
-    {"Is it simply too little?", exhausted},
+    {"Is enough memory idle, but in pieces?", fragmentation},
+    {"Is there simply too little memory?", exhausted},
 };
 
 MemoryNumbers numbers_of(const MemoryFacts& facts) {

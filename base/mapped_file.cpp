@@ -32,7 +32,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   }
   close(descriptor);
   if (error != 0) refuse("map", error);
-  if (!is_file) throw InvalidArgument(fmt::format("{}: no regular file", path_));
+  if (!is_file) throw InvalidArgument(fmt::format("{}: not a regular file", path_));
   if (address != nullptr) {
     bytes_ = {static_cast<const std::byte*>(address), static_cast<size_t>(status.st_size)};
   }

@@ -171,7 +171,7 @@ class Reader {
       return dtype.is_string() && dtype.get_ref<const std::string&>() == known.first;
     });
     if (row == kStoredBytes.end() || (only_ours_ && !dtype_of_name(row->first)))
-      bad(fmt::format("dtype {} is none of F32, I32, U8{}",
+      bad(fmt::format("dtype {} is not one of F32, I32, U8{}",
                       dtype.dump(-1, ' ', true, Json::error_handler_t::replace),
                       only_ours_ ? "" : ", I64, ..."));
     std::optional<std::vector<int64_t>> extents = whole_numbers(value["shape"]);

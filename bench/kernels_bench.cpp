@@ -291,11 +291,11 @@ struct Options {
 
 int run(int argc, char** argv) {
   Options options;
-  OptionSet set("kernels_bench", "Times kernels on a device: one line for each op and way to multiply.");
-  set.add_arguments("OP", "Ops to time; all by default", &options.ops, false);
+  OptionSet set("kernels_bench", "Times kernels on a device: one line per op and precision of products.");
+  set.add_arguments("OP", "Ops to time (default: all)", &options.ops, false);
   add_device_options(set, options.runtime);
   set.add_integer("batch", "Images in a batch", &options.batch, 1);
-  set.add_list("math", "How a GPU multiplies: f32, tf32, bf16, f16", &options.math);
+  set.add_list("math", "Precision of products on a GPU: f32, tf32, bf16, f16", &options.math);
   set.add_switch("library-only", "Use cuBLAS and cuDNN instead of our fused kernels", &options.library_only);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const std::unique_ptr<Device> device = make_device(options.runtime);

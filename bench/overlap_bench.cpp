@@ -115,12 +115,12 @@ OverlapTimes measure_overlap(const OverlapOptions& options) {
 
 int run(int argc, char** argv) {
   OverlapOptions options;
-  OptionSet set("overlap_bench", "Measures how much of the copies to a GPU is hidden behind training steps.");
+  OptionSet set("overlap_bench", "Measures the share of copies to a GPU that overlaps with training steps.");
   set.add_integer("batch", "Images in one step", &options.batch, 1);
   set.add_integer("steps", "Steps of a round", &options.steps, 1);
-  set.add_integer("rounds", "Rounds; the median counts", &options.rounds, 1, 1000);
-  set.add_integer("loader-depth", "Batches that the loader holds", &options.depth, 2, 1024);
-  set.add_number("require", "Exit with 5 if less than this percentage is hidden", &options.require, 0, 100);
+  set.add_integer("rounds", "Rounds; prints the median", &options.rounds, 1, 1000);
+  set.add_integer("loader-depth", "Number of batches that the loader holds", &options.depth, 2, 1024);
+  set.add_number("require", "Exit with 5 if less than this percentage overlaps", &options.require, 0, 100);
   set.add_switch("json", "Print JSON", &options.json);
   add_runtime_options(set, options.runtime);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;

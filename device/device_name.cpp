@@ -18,7 +18,7 @@ std::string_view word(DeviceType type) {
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw InvalidArgument(fmt::format("'{}' names no device: {}", text, why));
+  throw InvalidArgument(fmt::format("'{}' is not a device: {}", text, why));
 }
 
 // "gpu:1", "gpu".

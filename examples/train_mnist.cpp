@@ -52,19 +52,19 @@ struct Options {
 };
 
 void add_options(OptionSet& set, Options& o) {
-  set.add_text("data", "Folder with MNIST's four IDX files, maybe gzipped; default: drawn digits", &o.data);
+  set.add_text("data", "Folder with the four IDX files of MNIST, gzipped or not (default: generated digits)",
+               &o.data);
   add_step_options(set, o.step);
   add_replica_options(set, o.replicas);
   set.add_number("collective-timeout", "Seconds that a replica waits for the others", &o.collective_timeout,
                  0.001, 86400);
   set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
-  set.add_number("learning-rate", "Learning rate at the start; with one-cycle its peak", &o.learning_rate,
-                 1e-12, 1e3);
+  set.add_number("learning-rate", "Initial learning rate; with one-cycle, the peak", &o.learning_rate, 1e-12,
+                 1e3);
   set.add_choice("schedule", "Learning rate schedule; one-cycle rises for a quarter of the steps",
                  &o.schedule);
   set.add_integer("evaluate-every", "Steps between evaluations; 0: after each epoch", &o.evaluate_every, 0);
-  set.add_number("target-accuracy",
-                 "Stop once this share of the test set is right; exit with 5 if it never is",
+  set.add_number("target-accuracy", "Stop at this test accuracy; exit with 5 if it is not reached",
                  &o.target_accuracy, 0, 1);
   set.add_number("loss-scale", "Loss scaling factor; default: 1024 with --math f16, otherwise 1",
                  &o.loss_scale, 1e-6, 1e12);
@@ -75,7 +75,7 @@ void add_options(OptionSet& set, Options& o) {
   set.add_integer("checkpoint-every", "Steps between writes of --save; 0: only at the end",
                   &o.checkpoint_every, 0);
   set.add_text("log", "Write one CSV line per step to this file", &o.log);
-  set.add_switch("verbose", "Also show which digits were taken for which", &o.verbose);
+  set.add_switch("verbose", "Also print the confusion matrix", &o.verbose);
   set.add_switch("json", "Print the result as one line of JSON, everything else to stderr", &o.json);
   add_runtime_options(set, o.runtime);
 }

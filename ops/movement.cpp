@@ -69,7 +69,7 @@ Outputs Transpose::infer(const OpCheck& c) const {
   std::vector<int> expected(static_cast<size_t>(rank));
   std::iota(expected.begin(), expected.end(), 0);
   c.require(sorted == expected,
-            fmt::format("axes [{}] are no permutation of rank {}", fmt::join(axes, ","), rank));
+            fmt::format("axes [{}] are not a permutation of rank {}", fmt::join(axes, ","), rank));
   std::vector<int64_t> extents;
   for (int axis : axes) extents.push_back(c.shape(0)[axis]);
   return {{c.input(0).dtype, shape_of(extents)}};

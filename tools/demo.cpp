@@ -58,12 +58,12 @@ int run(int argc, char** argv) {
   int64_t epochs = 2, batch = 64, seed = 1;
   OptionSet set("headroom_demo",
                 "Trains the conv net on a simulated 2 GB GPU under three memory strategies.");
-  set.add_text("data", "Folder with MNIST's four IDX files; without it digits are drawn", &folder);
+  set.add_text("data", "Folder with the four IDX files of MNIST (default: generated digits)", &folder);
   set.add_text("json", "Write the rows of the table to this file", &json);
-  set.add_text("recordings", "Folder that gets a recording of each run, for headroom report", &record);
+  set.add_text("recordings", "Write a recording of each run to this folder, for headroom report", &record);
   set.add_integer("epochs", "Passes over the data", &epochs, 1, 1000);
   set.add_integer("batch", "Images in one step", &batch, 1);
-  set.add_integer("seed", "Seed of digits, weights and order", &seed, 0);
+  set.add_integer("seed", "Random seed of digits, weights and data order", &seed, 0);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
   std::vector<Row> rows(3);

@@ -32,11 +32,11 @@ constexpr Subcommand kSubcommands[] = {
     {"doctor", "check the driver and the libraries for version conflicts", doctor::run_doctor},
     {"who", "show which processes hold the memory of each GPU", who::run_who},
     {"devices", "list real and simulated GPUs and their free memory", run_devices},
-    {"models", "list public nets, and how to export them or your own to ONNX", run_models},
-    {"show", "show the layers of an ONNX file and what takes memory in training", run_show},
-    {"predict", "predict whether training fits and what takes the memory, without a GPU", run_predict},
-    {"fit", "find the largest batch that fits, or the least memory that is enough", run_fit},
-    {"solve", "plan a training for a budget of memory at the least cost in time", run_solve},
+    {"models", "list public nets and how to export nets to ONNX", run_models},
+    {"show", "show the layers of an ONNX file and what uses memory in training", run_show},
+    {"predict", "predict whether training fits and what uses the memory, without a GPU", run_predict},
+    {"fit", "find the largest batch that fits, or the smallest device", run_fit},
+    {"solve", "plan a training for a memory budget at the least cost in time", run_solve},
     {"compare", "compare strategies and settings on nets or traces", compare::run_compare},
     {"strategies", "list the memory strategies", run_strategies},
     {"run", "run a few steps of a net, or a trace, and measure memory and time", run_run},
@@ -61,9 +61,8 @@ std::string usage() {
   }
   return text + "\n" +
          terminal.wrapped(
-             "headroom SUBCOMMAND -h shows the options in short and examples; headroom help SUBCOMMAND "
-             "explains "
-             "all options; headroom --version shows the version.") +
+             "headroom SUBCOMMAND -h shows the main options and examples; headroom help SUBCOMMAND "
+             "explains all options; headroom --version shows the version.") +
          "\n";
 }
 

@@ -252,7 +252,7 @@ size_t Pickle::pop_mark() {
 
 void Pickle::append(size_t from) {
   if (from == 0 || from > stack_.size() || stack_[from - 1].kind() != Kind::kList) {
-    input_.fail_at_byte("the pickle appends to a value that is no list");
+    input_.fail_at_byte("the pickle appends to a value that is not a list");
   }
   add_to(containers_[stack_[from - 1].position()], from);
 }
@@ -277,7 +277,7 @@ void Pickle::add_to(Container& container, size_t from) {
 void Pickle::set_items(size_t from) {
   if (from == 0 || from > stack_.size() || (stack_.size() - from) % 2 != 0 ||
       stack_[from - 1].kind() != Kind::kDictionary) {
-    input_.fail_at_byte("the pickle sets items of a value that is no dictionary");
+    input_.fail_at_byte("the pickle sets items of a value that is not a dictionary");
   }
   add_to(containers_[stack_[from - 1].position()], from);
 }

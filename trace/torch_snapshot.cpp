@@ -261,7 +261,7 @@ class DeviceHistory {
     if (size.kind() != Pickle::Kind::kInteger && size.kind() != Pickle::Kind::kLargeInteger) {
       throw InvalidArgument(size.kind() == Pickle::Kind::kNone
                                 ? "a block without a size"
-                                : "the size of a block is no whole number of 1 to 2^60 bytes");
+                                : "the size of a block is not a whole number of 1 to 2^60 bytes");
     }
     return pickle_.integer(size);
   }

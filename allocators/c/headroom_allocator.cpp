@@ -71,7 +71,7 @@ int ordinal_in(std::string_view text, std::string_view name) {
   int ordinal = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
   if (text.empty() || error != std::errc() || stop != text.data() + text.size() || ordinal < 0) {
-    throw InvalidArgument(fmt::format("device '{}': '{}' is no number of a GPU", name, text));
+    throw InvalidArgument(fmt::format("device '{}': '{}' is not the number of a GPU", name, text));
   }
   return ordinal;
 }
@@ -170,7 +170,7 @@ headroom_status headroom_deallocate(headroom_allocator* allocator, void* pointer
       const std::lock_guard lock(allocator->mutex);
       const auto found = allocator->blocks.find(pointer);
       if (found == allocator->blocks.end()) {
-        throw InvalidArgument(fmt::format("headroom_deallocate: {} is no live block", pointer));
+        throw InvalidArgument(fmt::format("headroom_deallocate: {} is not a live block", pointer));
       }
       block = std::move(found->second);
       allocator->blocks.erase(found);
@@ -188,7 +188,7 @@ headroom_status headroom_record_use(headroom_allocator* allocator, void* pointer
     const std::lock_guard lock(allocator->mutex);
     const auto found = allocator->blocks.find(pointer);
     if (found == allocator->blocks.end()) {
-      throw InvalidArgument(fmt::format("headroom_record_use: {} is no live block", pointer));
+      throw InvalidArgument(fmt::format("headroom_record_use: {} is not a live block", pointer));
     }
     if (allocator->has_events) {
       allocator->strategy->record_use(pointer, {stream});

@@ -34,7 +34,7 @@ std::string with_exact(int64_t bytes) {
 void check_limit(const StrategySettings& settings, int64_t total_bytes) {
   const int64_t limit = *settings.limit_bytes;
   if (limit < Allocator::kAlignment) {
-    throw InvalidArgument(fmt::format("limit of {} bytes: the least is {}", limit, Allocator::kAlignment));
+    throw InvalidArgument(fmt::format("limit of {} bytes: the minimum is {}", limit, Allocator::kAlignment));
   }
   if (limit > total_bytes) {
     throw InvalidArgument(fmt::format("limit of {} is above the device's total of {}", with_exact(limit),
@@ -180,42 +180,42 @@ std::unique_ptr<Allocator> make_failing(const Make& make, const StrategySettings
 
 constexpr Strategy kStrategies[] = {
     {.name = "grab-all",
-     .summary = "takes all free memory but a reserve at the start, as TensorFlow does by default",
+     .summary = "reserves all free memory at the start except a margin, as TensorFlow does by default",
      .make = make_grab_all,
      .takes_all_free_memory = true,
      .depends_on_total = true},
     {.name = "allow-growth",
-     .summary = "takes regions of doubling size as they are needed, from 2 MiB",
+     .summary = "reserves regions on demand, doubling their size from 2 MiB",
      .make = make_allow_growth,
      .cure_order = 1},  // the nearest to a pool
     {.name = "hard-limit",
-     .summary = "takes a fixed number of bytes at the start and never more",
+     .summary = "reserves a fixed number of bytes at the start and never more",
      .make = make_grab_all,
      .needs_limit = true,
      .depends_on_total = true},
     {.name = "two-ended",
-     .summary = "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
+     .summary = "reserves as grab-all does; places small blocks at the high end, large ones at the low end",
      .make = make_two_ended,
      .options = kTwoEndedOptions,
      .takes_all_free_memory = true,
      .depends_on_total = true},
     {.name = "caching",
-     .summary = "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
+     .summary = "caches segments of a few sizes and splits them into blocks, as PyTorch does by default",
      .make = make_caching,
      .options = kCachingOptions,
      .cure_order = 3},
     {.name = "pool",
-     .summary = "doubles its segments, or takes half of what the limit leaves, as RMM's pool does",
+     .summary = "doubles its segments, or reserves half of the rest of the limit, as RMM's pool does",
      .make = make_pool,
      .options = kPoolOptions,
      .cure_order = 5},
     {.name = "arena",
-     .summary =
-         "takes half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
+     .summary = "reserves half of the free memory in one piece and gives parts of it to streams, as RMM's "
+                "arena does",
      .make = make_arena,
      .depends_on_total = true},
     {.name = "mapped",
-     .summary = "maps physical pages under blocks where they are needed, idle ones before new ones",
+     .summary = "maps physical pages under blocks on demand, idle pages before new ones",
      .make = make_mapped,
      .options = kMappedOptions,
      .depends_on_total = true,  // it has addresses in proportion to the memory
@@ -227,12 +227,12 @@ constexpr Strategy kStrategies[] = {
      .cure_order = 4,
      .gpu_reserved_ratio = 1.31},  // after eight passes of a recorded training: docs/performance.md
     {.name = "packed",
-     .summary = "repeats a traced run at places planned in advance",
+     .summary = "repeats a traced run at offsets planned in advance",
      .make = make_packed,
      .options = kPackedOptions,
      .prepare_replay = plan_replay},
     {.name = "direct",
-     .summary = "asks the driver at every call and keeps nothing: the baseline",
+     .summary = "calls the driver for every request and caches nothing: the baseline",
      .make = make_direct,
      .cure_order = 6},
 };

@@ -45,24 +45,24 @@ StrategySettings::FailingCalls parse_calls(std::string_view text) {
 }
 
 constexpr StrategyModifier kModifiers[] = {
-    {"limit", "SIZE", "the pool never holds more",
+    {"limit", "SIZE", "maximum bytes of the pool",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.limit_bytes, parse_bytes(value, "limit"), "limit");
      }},
-    {"process-limit", "SIZE", "context, libraries, kernels and pool together never hold more",
+    {"process-limit", "SIZE", "maximum bytes of context, libraries, kernels and pool together",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.limit_bytes, parse_bytes(value, "process-limit"), "limit");
        settings.limit_scope = LimitScope::kProcess;
      }},
-    {"fraction", "SHARE", "a limit as a share of the device's total memory, without a reserve",
+    {"fraction", "SHARE", "limit as a share of the device's total memory, without a margin",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.memory_fraction, parse_share(value, "fraction"), "fraction");
      }},
-    {"reserve", "SIZE", "what a pool of all free memory leaves to libraries and others",
+    {"reserve", "SIZE", "memory that a pool of all free memory leaves to libraries and others",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.reserve_bytes, parse_bytes(value, "reserve"), "reserve");
      }},
-    {"thread-cache", "SIZE", "each stream caches up to this much freed memory, without the common lock",
+    {"thread-cache", "SIZE", "freed memory that each stream caches without the common lock",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.thread_cache_bytes, parse_bytes(value, "thread-cache"), "thread-cache");
      }},
@@ -71,11 +71,11 @@ constexpr StrategyModifier kModifiers[] = {
        if (!settings.record_path.empty()) throw InvalidArgument("record is given twice");
        settings.record_path = value;
      }},
-    {"fail", "CALLS", "these driver calls fail: 3, or 3.. from the third on, or 3..5",
+    {"fail", "CALLS", "driver calls that fail: 3, or 3.. from the third on, or 3..5",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.failing_calls, parse_calls(value), "fail");
      }},
-    {"allow-growth", "", "a pool that is taken at the start grows instead",
+    {"allow-growth", "", "grow a pool on demand that is otherwise reserved at the start",
      [](std::string_view, StrategySettings& settings) { settings.allow_growth = true; }},
 };
 

@@ -46,11 +46,11 @@ std::vector<PhysicalGpu> find_gpus(const RuntimeOptions& options) {
                           std::getenv("CUDA_VISIBLE_DEVICES"));
   }
   if (!options.others_by_gpu.empty() || options.gpus > 0) {
-    throw InvalidArgument("gpus and others-by-gpu change a simulated machine; this one is not");
+    throw InvalidArgument("gpus and others-by-gpu change a simulated machine; this machine is real");
   }
   if (cuda_ordinal(options.device)) {
     if (options.context_bytes) {
-      throw InvalidArgument("context changes a simulated GPU; a real one's takes what it takes");
+      throw InvalidArgument("context applies to a simulated GPU only");
     }
     if (options.check_streams) {
       throw InvalidArgument("check-streams checks the streams of a simulated GPU; this one is real");

@@ -104,20 +104,22 @@ std::string wrapped_command(std::string_view command, size_t width) {
   return made;
 }
 
-// Examples, each a command and behind several blanks what it is for, in lines of that width.
+// Each example is a command and, after several blanks, a remark. The result can be pasted into a shell: a
+// remark begins with '#'.
 std::string wrapped_examples(const std::string& examples, size_t width) {
   std::string made;
   std::istringstream lines(examples);
   for (std::string line; std::getline(lines, line);) {
-    if (line.size() <= width) {
-      made += line + "\n";
-      continue;
-    }
     const std::string_view text = trimmed(line);
     const size_t gap = text.find("  ");
+    const bool has_remark = gap != std::string_view::npos;
+    const std::string remark = has_remark ? "# " + std::string(trimmed(text.substr(gap))) : "";
+    if (line.size() + (has_remark ? 2 : 0) <= width) {
+      made += line.substr(0, line.size() - (has_remark ? remark.size() - 2 : 0)) + remark + "\n";
+      continue;
+    }
     made += wrapped_command(text.substr(0, gap), width) + "\n";
-    if (gap == std::string_view::npos) continue;
-    const std::string remark = "# " + std::string(trimmed(text.substr(gap)));
+    if (!has_remark) continue;
     made += "      " + Terminal(width, false).wrapped(remark, 8, 6) + "\n";
   }
   return made;
@@ -189,6 +191,9 @@ std::string OptionSet::help() const {
 std::string OptionSet::short_help() const {
   const size_t width = help_width();
   std::string text = wrapped_lines(description_, width) + usage();
+  if (arguments_.target != nullptr) {
+    text += "\nArguments:\n" + help_line(arguments_.name, arguments_.help, width);
+  }
   bool has_own = false;
   for (const Option& option : options_) {
     if (!option.group.empty()) continue;

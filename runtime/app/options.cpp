@@ -132,26 +132,28 @@ StrategySettings RuntimeOptions::strategy_settings() const {
 
 void add_device_options(OptionSet& set, RuntimeOptions& options) {
   set.begin_group("Device");
-  set.add_choice("device", "Where to compute", &options.device, device_names(), [](const std::string& name) {
-    if (cuda_ordinal(name) || is_gpu_of_profile(name)) return true;
-    if (const std::string cards = card_suggestion(name); !cards.empty()) {
-      throw InvalidArgument(fmt::format("--device: unknown value '{}'{}", printable(name, 200), cards));
-    }
-    return false;
-  });
-  set.add_bytes("device-memory", "Total memory of the GPU; on a real GPU a ballast takes the rest",
+  set.add_choice(
+      "device", "Device to compute on", &options.device, device_names(), [](const std::string& name) {
+        if (cuda_ordinal(name) || is_gpu_of_profile(name)) return true;
+        if (const std::string cards = card_suggestion(name); !cards.empty()) {
+          throw InvalidArgument(fmt::format("--device: unknown value '{}'{}", printable(name, 200), cards));
+        }
+        return false;
+      });
+  set.add_bytes("device-memory", "Total memory of the GPU; on a real GPU, a ballast allocates the rest",
                 &options.device_memory_bytes);
-  set.add_bytes("others", "Memory of the GPU that other processes hold; on a real GPU a ballast holds it",
+  set.add_bytes("others", "GPU memory that other processes use; on a real GPU, a ballast allocates it",
                 &options.others_bytes);
-  set.add_bytes("context", "Memory of the simulated GPU's context", &options.context_bytes);
-  set.add_text("others-by-gpu", "--others by GPU of a simulated machine, such as 2:11000MiB/3:11000MiB",
+  set.add_bytes("context", "Memory that the context of a simulated GPU uses", &options.context_bytes);
+  set.add_text("others-by-gpu", "--others for each GPU of a simulated machine, such as 2:11000MiB/3:11000MiB",
                &options.others_by_gpu);
   set.add_text("visible-devices", "GPUs to use, such as 1,2, or none; they become /GPU:0 and /GPU:1",
                &options.visible_devices);
   set.add_text("virtual-devices", "Split a GPU into devices with these limits, such as 0:1024MiB,1024MiB",
                &options.virtual_devices);
   set.add_check([&options] { require_more_than_context(options); });
-  set.add_integer("gpus", "GPUs of the simulated machine; 0: as in its profile", &options.gpus, 0, kMaxGpus);
+  set.add_integer("gpus", "Number of GPUs in the simulated machine; 0: as in its profile", &options.gpus, 0,
+                  kMaxGpus);
   set.begin_group();
 }
 
@@ -164,32 +166,31 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
     set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
                    strategy_names(), is_composed);
   }
-  set.add_bytes("limit", "Maximum memory that the strategy may reserve", &options.limit_bytes);
+  set.add_bytes("limit", "Maximum memory that the strategy reserves", &options.limit_bytes);
   set.add_choice("limit-scope",
-                 "What the limit counts: the pool, or the whole process with context and libraries",
+                 "Apply the limit to the pool, or to the whole process including context and libraries",
                  &options.limit_scope);
-  set.add_bytes("memory",
-                "Most that this process may take on the device; plans the training step to keep to it",
+  set.add_bytes("memory", "Memory budget of this process on the device; plans the training step to fit it",
                 &options.memory_bytes);
   set.add_choice("split-batch",
-                 "Whether --memory may run parts of the batch one after the other, which rounds differently: "
-                 "only where nothing else is enough, or wherever that is faster",
+                 "With --memory, run the batch in parts, which changes rounding: only if no other change "
+                 "fits the budget, or whenever that is faster",
                  &options.split_batch);
   set.add_switch(
       "compress-norms",
-      "With --memory, gradients of batch norms may read their normalised values in 8 bits, where that "
-      "saves time or nothing else is enough",
+      "With --memory, allow batch norms to store normalized values for their gradients in 8 bits, if "
+      "that saves time or no other change fits the budget",
       &options.compress_norms);
   set.add_bytes("host-memory",
-                "Most host memory, page-locked, where --memory may keep values of a step and the optimizer's "
-                "state, for all replicas; none if not given",
+                "With --memory, maximum page-locked host memory for values and optimizer state, for all "
+                "replicas together (default: none)",
                 &options.host_memory_bytes);
-  set.add_number("memory-fraction", "Share of the device's memory for the pool, instead of a limit",
+  set.add_number("memory-fraction", "Maximum share of the device's memory for the pool, instead of --limit",
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Grow the pool on demand", &options.allow_growth);
   set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
   set.add_switch("libraries-first",
-                 "Start cuBLAS and cuDNN before the pool, which leaves them the memory that they took",
+                 "Start cuBLAS and cuDNN before the pool, so that their memory is not part of it",
                  &options.libraries_first);
   set.add_choice(
       "plan",
@@ -197,26 +198,25 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
       &options.plan);
   set.add_text("record", "Record every allocation to this file, for headroom report", &options.record);
   set.begin_group("Threads and placement");
-  set.add_integer("intra-op-threads", "Host threads for one kernel; 0: as many as there are CPUs",
+  set.add_integer("intra-op-threads", "Host threads per kernel; 0: one for each CPU",
                   &options.intra_op_threads, 0, kMaxThreads);
   set.add_integer("inter-op-threads",
-                  "Kernels that the CPU runs side by side in a parallel plan; 0: one after the other",
+                  "Kernels that the CPU runs in parallel in a parallel plan; 0: one at a time",
                   &options.inter_op_threads, 0, kMaxThreads);
   set.add_switch("check-streams", "Find missing waits between the streams of a simulated GPU",
                  &options.check_streams);
   set.add_text("place",
-               "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1; with --replicas counted from "
-               "each one's first",
+               "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1; with --replicas, numbers "
+               "start at each replica's first GPU",
                &options.place);
-  set.add_choice("device-policy",
-                 "An op that reads from another device gets a copy (silent) or is an error (explicit)",
+  set.add_choice("device-policy", "Copy inputs from other devices (silent) or reject them (explicit)",
                  &options.device_policy);
   set.add_switch("allow-soft-placement",
-                 "Run an op on another device, with copies of its inputs, when its own does not exist",
+                 "Run an op on another device if its own does not exist, copying its inputs",
                  &options.allow_soft_placement);
   set.add_switch("log-placement", "Print the device of every op and variable to stderr",
                  &options.log_placement);
-  set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
+  set.add_integer("seed", "Random seed of weights, data order and dropout", &options.seed, 0);
   set.begin_group();
 }
 

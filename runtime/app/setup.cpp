@@ -86,7 +86,7 @@ std::optional<std::string> lower_memory_to_free(RuntimeOptions& options) {
   const int64_t free = free_bytes(setup_of(options)), asked = *options.memory_bytes;
   if (asked <= free) return std::nullopt;
   options.memory_bytes = free;
-  return fmt::format("a budget of {} is more than {} has free: planned for all of that, {}",
+  return fmt::format("a budget of {} exceeds the free memory of {}: planned for all of it, {}",
                      format_bytes(asked), options.device, format_bytes(free));
 }
 

@@ -12,7 +12,7 @@ namespace {
 Value one(const Op& op, std::initializer_list<Value> inputs, CodePlace place) {
   const std::vector<Value> operands(inputs);
   if (operands.front().graph == nullptr) {
-    throw InvalidArgument(std::string(op_name(op)) + ": operand 0 is no value of a graph");
+    throw InvalidArgument(std::string(op_name(op)) + ": operand 0 is not a value of a graph");
   }
   return operands.front().graph->add(op, operands, {}, place)[0];
 }
@@ -124,7 +124,7 @@ Value flatten(Value x, CodePlace place) {
   return reshape(x, {rows, rows == 0 ? 0 : x.shape().elements() / rows}, place);
 }
 Value to_device(Value x, std::string_view device, CodePlace place) {
-  if (x.graph == nullptr) throw InvalidArgument("to_device: operand 0 is no value of a graph");
+  if (x.graph == nullptr) throw InvalidArgument("to_device: operand 0 is not a value of a graph");
   const DeviceScope scope(*x.graph, device);
   return one(CopyToDevice{}, {x}, place);
 }

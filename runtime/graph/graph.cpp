@@ -138,7 +138,8 @@ std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::
   for (int position : mutated_inputs(op, inputs.size())) {
     const Value& changed = inputs[static_cast<size_t>(position)];
     if (value(changed.id).kind != ValueKind::kVariable) {
-      throw InvalidArgument(fmt::format("{}: changes {}, which is no variable", op_name(op), changed.name()));
+      throw InvalidArgument(
+          fmt::format("{}: changes {}, which is not a variable", op_name(op), changed.name()));
     }
   }
   node.name = unique_name(name.empty() ? op_name(op) : name);

@@ -49,7 +49,7 @@ void fill_constant(std::vector<std::byte>& bytes, float value, std::string_view 
     const auto number = static_cast<double>(value);
     if (!(number >= std::numeric_limits<T>::min() && number <= std::numeric_limits<T>::max())) {
       throw InvalidArgument(
-          fmt::format("variable {}: {} is no {}", variable_name, value, to_string(dtype_of<T>)));
+          fmt::format("variable {}: {} is not {}", variable_name, value, to_string(dtype_of<T>)));
     }
   }
   const T element = static_cast<T>(value);

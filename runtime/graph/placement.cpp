@@ -180,7 +180,7 @@ std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text) {
     const size_t equals = part.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
       throw InvalidArgument(fmt::format(
-          "place: '{}' is no scope with its device; write SCOPE=DEVICE, such as dense=/GPU:1", part));
+          "place: '{}' is not a scope with a device; write SCOPE=DEVICE, such as dense=/GPU:1", part));
     }
     const std::string scope(part.substr(0, equals));
     if (std::any_of(scopes.begin(), scopes.end(), [&](const auto& other) { return other.scope == scope; })) {

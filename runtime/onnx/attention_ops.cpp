@@ -36,7 +36,8 @@ Item bias_of(const NodeImport& n, const Item& mask, int64_t columns) {
   const Item never = n.im.number(-std::numeric_limits<float>::infinity());
   Item bias = mask;
   if (mask.type == ElementType::kBool) bias = n.im.where(mask, n.im.number(0), never);
-  if (bias.rank() < 1 || bias.dtype() != DType::kF32) n.fail("its mask is no tensor of floats or booleans");
+  if (bias.rank() < 1 || bias.dtype() != DType::kF32)
+    n.fail("its mask is not a tensor of floats or booleans");
   const int64_t missing = columns - bias.shape.last();
   if (bias.shape.last() == 1 || missing <= 0) return bias;
   Item rest = never;

@@ -27,7 +27,7 @@ using protozero::data_view;
 void require(Reader& field, protozero::pbf_wire_type type) {
   if (!field.has_wire_type(type)) {
     throw InvalidArgument(
-        fmt::format("damaged or no ONNX file: field {} is stored as another type", field.tag()));
+        fmt::format("damaged or not an ONNX file: field {} is stored as another type", field.tag()));
   }
 }
 data_view view_of(Reader& field) {
@@ -118,8 +118,8 @@ class Decoder {
           return false;
       }
     });
-    if (!has_graph) throw InvalidArgument("no ONNX file: it has no graph");
-    if (model_.opsets.empty()) throw InvalidArgument("no ONNX file: it does not say which opset it uses");
+    if (!has_graph) throw InvalidArgument("not an ONNX file: it has no graph");
+    if (model_.opsets.empty()) throw InvalidArgument("not an ONNX file: it does not say which opset it uses");
   }
 
  private:
@@ -357,7 +357,8 @@ class Decoder {
     const auto number = [&] {
       if (entry.second.empty() || entry.second.size() > 18 ||
           entry.second.find_first_not_of("0123456789") != std::string::npos) {
-        throw InvalidArgument(fmt::format("external data: {} '{}' is no number", entry.first, entry.second));
+        throw InvalidArgument(
+            fmt::format("external data: {} '{}' is not a number", entry.first, entry.second));
       }
       return int64_t{std::stoll(entry.second)};
     };
@@ -466,9 +467,9 @@ auto with_our_errors(F f) {
   try {
     return f();
   } catch (const protozero::end_of_buffer_exception&) {
-    throw InvalidArgument("truncated or no ONNX file: a message ends before its data");
+    throw InvalidArgument("truncated or not an ONNX file: a message ends before its data");
   } catch (const protozero::exception& error) {
-    throw InvalidArgument(fmt::format("damaged or no ONNX file: {}", error.what()));
+    throw InvalidArgument(fmt::format("damaged or not an ONNX file: {}", error.what()));
   }
 }
 

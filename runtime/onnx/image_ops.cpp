@@ -14,7 +14,7 @@ namespace {
 std::vector<int> image_axes(const NodeImport& n) {
   std::vector<int> axes;
   for (int axis = 2; axis < n.in(0).rank(); ++axis) axes.push_back(axis);
-  if (axes.empty()) n.fail(fmt::format("takes {}, which is no image", to_string(n.in(0).shape)));
+  if (axes.empty()) n.fail(fmt::format("takes {}, which is not an image", to_string(n.in(0).shape)));
   return axes;
 }
 

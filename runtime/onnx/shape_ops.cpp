@@ -245,7 +245,7 @@ void import_transpose(NodeImport& n) {
   }
   Axes sorted = order;
   std::sort(sorted.begin(), sorted.end());
-  if (sorted != in_order(x.rank())) n.fail("its perm is no permutation");
+  if (sorted != in_order(x.rank())) n.fail("its perm is not a permutation");
   n.out(n.im.transpose(x, order));
 }
 

@@ -13,8 +13,8 @@ namespace headroom {
 namespace {
 
 constexpr std::array kLevers = {
-    Lever{"order", "runs nodes early that free more than they take", order_nodes},
-    Lever{"recompute", "drops values and computes them again", recompute},
+    Lever{"order", "runs nodes that free memory earlier", order_nodes},
+    Lever{"recompute", "drops values and recomputes them", recompute},
     Lever{"offload", "keeps values in host memory between their uses", offload, true, without_offload},
 };
 

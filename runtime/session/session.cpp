@@ -99,7 +99,7 @@ std::string_view Session::not_captured_because() const {
   const bool are_of_one_kind = std::all_of(
       bound_.devices().begin(), bound_.devices().end(),
       [&](const PlacedDevice* placed) { return placed->device->captures().call_tasks() == call_tasks; });
-  return are_of_one_kind ? "" : "a CUDA graph holds the work of GPUs, this plan has some on the CPU too";
+  return are_of_one_kind ? "" : "a CUDA graph holds the work of GPUs, and this plan has some on the CPU";
 }
 
 // The first time node by node, which loads what kernels load when they are launched; a capture cannot.

@@ -39,7 +39,7 @@ TEST(DeviceNames, WhatNamesNoDeviceIsRefusedWithTheReason) {
   for (const char* text :
        {"", "/", "/TPU:0", "/device:0", "/device:GPU:0/", "/GPU:0/CPU:0", "//GPU:0", "GPU0"}) {
     EXPECT_TRUE(
-        refusal(text).starts_with(std::string("'") + text + "' names no device: there are CPU and GPU") ||
+        refusal(text).starts_with(std::string("'") + text + "' is not a device: there are CPU and GPU") ||
         refusal(text).find("is not a number of a device") != std::string::npos)
         << text << ": " << refusal(text);
   }

@@ -121,7 +121,7 @@ TEST_F(Mnist, APipeIsRefusedAndNotWaitedFor) {
   const std::string pipe = folder_ / "train-images-idx3-ubyte";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   folder_.write("train-labels-idx1-ubyte", labels_);
-  EXPECT_EQ(refusal(), pipe + ": is no regular file");
+  EXPECT_EQ(refusal(), pipe + ": is not a regular file");
 }
 
 TEST_F(Mnist, FindsFilesByTheirUsualNames) {

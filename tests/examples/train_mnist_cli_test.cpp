@@ -268,7 +268,7 @@ TEST(TrainMnistProgram, ABudgetThatIsRefusedIsAnObjectToo) {
   EXPECT_EQ(outcome.code, 3) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["outcome"], "out_of_memory");
-  EXPECT_NE(std::string(json["error"]).find("the least that is enough"), std::string::npos);
+  EXPECT_NE(std::string(json["error"]).find("the minimum"), std::string::npos);
 }
 
 TEST(TrainMnistProgram, JsonHasThePeaksOfEachDevice) {

@@ -199,7 +199,7 @@ TEST(Explain, TheArithmeticIsThatOfTheMessage) {
   const Explanation aoda = explain_text(read_fixture("torch_aoda"));
   EXPECT_EQ(format_bytes(bytes_of(aoda, "outside the pool")), "31.13 GiB");
   const Explanation cads = explain_text(read_fixture("torch_cads"));
-  EXPECT_EQ(format_bytes(bytes_of(cads, "the most that can be had")), "22.08 GiB");
+  EXPECT_EQ(format_bytes(bytes_of(cads, "maximum available")), "22.08 GiB");
   EXPECT_EQ(format_bytes(bytes_of(cads, "short by")), "716.80 MiB");  // 0.70 GiB
   const Explanation meshgen = explain_text(read_fixture("torch_meshgen_spill"));
   for (const Evidence& evidence : meshgen.evidence) {

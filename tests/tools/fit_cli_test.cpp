@@ -85,7 +85,7 @@ TEST(FitCommand, ABudgetThatKeepsNoBatchNamesTheLeastAndExitsWithThree) {
   for (const char* size : {"", "--batch 64 --least-memory "}) {
     const Outcome outcome = headroom(std::string("fit --net lenet ") + size + "--memory 300MiB");
     EXPECT_EQ(outcome.code, 3) << outcome.errors;
-    EXPECT_NE(outcome.out.find("the least that is enough: --memory "), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("the minimum: --memory "), std::string::npos) << outcome.out;
   }
 }
 
@@ -176,7 +176,7 @@ TEST(FitCommand, ABudgetThatCannotBeKeptFitsOnNoDevice) {
   const Outcome outcome = headroom("fit --least-memory --net residual --memory 300MiB");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.out.find("nothing fits: "), 0u) << outcome.out;
-  EXPECT_NE(outcome.out.find("the least that is enough: --memory "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("the minimum: --memory "), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("\nnext: headroom solve --net residual"), std::string::npos) << outcome.out;
 }
 

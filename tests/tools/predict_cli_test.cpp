@@ -55,7 +55,7 @@ TEST(PredictCommand, ABudgetThatIsTooSmallNamesTheLeastAndExitsWithThree) {
   for (const char* memory : {"100MiB", "300MiB"}) {
     const Outcome outcome = predict(fmt::format("--net lenet --memory {}", memory));
     EXPECT_EQ(outcome.code, 3) << outcome.errors;
-    EXPECT_NE(outcome.out.find("the least that is enough: --memory "), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("the minimum: --memory "), std::string::npos) << outcome.out;
     EXPECT_NE(outcome.out.find("\nnext: headroom solve --net lenet"), std::string::npos) << outcome.out;
   }
   const Outcome outcome = predict("--net lenet --memory 300MiB --json");

@@ -206,8 +206,7 @@ TEST(SolveCommand, NamesTheLeastWhereTheDeviceHasLess) {
   const Outcome outcome =
       headroom(folder, "solve --net residual --batch 4099 --memory 600MiB --split-batch never --points 0");
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_NE(outcome.out.find("the least that is enough is more than the device has free: "),
-            std::string::npos)
+  EXPECT_NE(outcome.out.find("the minimum exceeds the free memory of the device: "), std::string::npos)
       << outcome.out;
   EXPECT_NE(outcome.out.find("\nnext: headroom fit --net residual"), std::string::npos) << outcome.out;
 }
@@ -265,7 +264,7 @@ TEST(SolveCommand, ARefusedRunIsAnObjectWhereJsonIsAskedFor) {
   EXPECT_EQ(outcome.code, 3);
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["outcome"], "out_of_memory");
-  EXPECT_NE(json["error"].get<std::string>().find("the least that is enough"), std::string::npos);
+  EXPECT_NE(json["error"].get<std::string>().find("the minimum"), std::string::npos);
 }
 
 constexpr const char* kFourReplicas = " --replicas 4 --device sim:four-2080ti --batch 64";
@@ -307,8 +306,7 @@ TEST(SolveCommand, SaysWhatShardingTheOptimizerBuysAndTheNextCommandNamesTheRepl
   const Outcome outcome = headroom(folder, "solve --memory 10MiB " + program);
   EXPECT_EQ(outcome.code, 3);
   EXPECT_NE(outcome.out.find("mlp, batch 64, 4 replicas, in 10.00 MiB"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("\nwith --shard-optimizer the least that is enough: "), std::string::npos)
-      << outcome.out;
+  EXPECT_NE(outcome.out.find("\nwith --shard-optimizer the minimum: "), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("--replicas 4"), std::string::npos) << outcome.out;
   const nlohmann::json json =
       nlohmann::json::parse(headroom(folder, "solve --json --memory 10MiB " + program).out);

@@ -367,8 +367,8 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
       {"\x80\x04u"s, "trace: byte 3: the pickle lacks a mark"},
       {"\x80\x04K\x01K\x01"
        "a"s,
-       "appends to a value that is no list"},
-      {"\x80\x04]K\x01K\x01s"s, "sets items of a value that is no dictionary"},
+       "appends to a value that is not a list"},
+      {"\x80\x04]K\x01K\x01s"s, "sets items of a value that is not a dictionary"},
       {"\x80\x04h\x05"s, "a wrong memo position"},
       {"\x80\x04Nr\xff\xff\xff\xff"s, "a wrong memo position"},
       {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"s, "the file ends too early"},
@@ -401,10 +401,11 @@ TEST(ReadTrace, ASizeThatIsNoWholeNumberIsNamedAsSuch) {
   using namespace std::string_literals;
   EXPECT_EQ(refusal(snapshot_with_size("alloc", "K\x05")), "");
   const std::pair<std::string, std::string_view> cases[] = {
-      {"\x8a\x09\0\0\0\0\0\0\0\0\x40"s, "the size of a block is no whole number of 1 to 2^60 bytes"},  // 2^70
-      {"G\x3f\xf8\0\0\0\0\0\0"s, "the size of a block is no whole number of 1 to 2^60 bytes"},         // 1.5
-      {"G\x7f\xf8\0\0\0\0\0\0"s, "the size of a block is no whole number of 1 to 2^60 bytes"},         // nan
-      {"\x8c\x01x"s, "the size of a block is no whole number of 1 to 2^60 bytes"},
+      {"\x8a\x09\0\0\0\0\0\0\0\0\x40"s,
+       "the size of a block is not a whole number of 1 to 2^60 bytes"},                            // 2^70
+      {"G\x3f\xf8\0\0\0\0\0\0"s, "the size of a block is not a whole number of 1 to 2^60 bytes"},  // 1.5
+      {"G\x7f\xf8\0\0\0\0\0\0"s, "the size of a block is not a whole number of 1 to 2^60 bytes"},  // nan
+      {"\x8c\x01x"s, "the size of a block is not a whole number of 1 to 2^60 bytes"},
       {"N"s, "a block without a size"},
       {"J\xfb\xff\xff\xff"s, "a block of -5 bytes"},
   };

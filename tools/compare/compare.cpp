@@ -232,15 +232,15 @@ void add_options(OptionSet& set, Options& options) {
   set.add_arguments("INPUT", kInputHelp, &options.inputs, false);
   set.add_list("net", "Nets to train (mnist, mlp, lenet, residual, unet, attention)", &options.nets);
   set.add_list("trace", "Traces to replay", &options.traces);
-  set.add_list("settings", "More options to try with each strategy, such as plan=packed,batch=32",
+  set.add_list("settings", "Options to try with each strategy, such as plan=packed,batch=32",
                &options.settings);
-  set.add_integer("runs", "Number of runs of each row, each in its own process", &options.runs, 1, 1000);
+  set.add_integer("runs", "Runs of each row, each in its own process", &options.runs, 1, 1000);
   add_common_options(set, options.workload, &options.strategies);
   set.add_text("csv", "Also write the table to this file as CSV", &options.csv);
   set.add_text("html", "Also write the table to this file as HTML", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
-      "  headroom compare train.py:make_step --device rtx-3090          a program of PyTorch\n"
+      "  headroom compare train.py:make_step --device rtx-3090          a PyTorch program\n"
       "  headroom compare --net mnist                                   every strategy on a 2 GB laptop\n"
       "  headroom compare --net unet mlp --batch 8 --strategy caching mapped --settings plan=dynamic "
       "plan=packed\n"

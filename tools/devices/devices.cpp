@@ -203,13 +203,12 @@ int run_devices(int argc, char** argv) {
   RuntimeOptions options;
   options.device = "cuda";
   bool json = false;
-  OptionSet set(
-      "headroom devices",
-      "Lists the GPUs of the machine, full ones included, and the names that programs use for them.");
+  OptionSet set("headroom devices",
+                "Lists the GPUs of the machine, even full ones, and the names that programs use for them.");
   add_device_options(set, options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(
-      "  headroom devices                             the GPUs here, and what can be simulated\n"
+      "  headroom devices                             GPUs of this machine, and simulated ones\n"
       "  CUDA_VISIBLE_DEVICES=1,2 headroom devices    GPUs 1 and 2 become cuda:0 and cuda:1\n"
       "  headroom devices --device sim:four-2080ti --visible-devices 1,2\n"
       "  headroom devices --device sim --gpus 2 --virtual-devices 0:512MiB,512MiB\n"

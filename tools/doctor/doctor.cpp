@@ -151,16 +151,16 @@ Json to_json(const Facts& facts, const std::vector<Finding>& findings) {
 int run_doctor(int argc, char** argv) {
   int64_t pid = 0;
   bool json = false;
-  OptionSet set("headroom doctor",
-                "Lists the GPU driver and libraries that are found, and version conflicts between them; exit "
-                "code 5 if there is one. Needs no GPU.");
-  set.add_integer("pid",
-                  "Look at the libraries that this process has loaded; 0: at those that the loader finds",
+  OptionSet set(
+      "headroom doctor",
+      "Lists the GPU driver and libraries of this machine and their version conflicts. Exits with 5 "
+      "if there is a conflict. Needs no GPU.");
+  set.add_integer("pid", "Check the libraries that this process has loaded; 0: those that the loader finds",
                   &pid, 0);
   set.add_switch("json", "Print JSON", &json);
   set.set_examples(
       "  headroom doctor\n"
-      "  headroom doctor --pid $(pgrep -n python)     which cuBLAS a training has loaded\n"
+      "  headroom doctor --pid $(pgrep -n python)     the cuBLAS that a training has loaded\n"
       "  headroom doctor --json | jq -r '.libraries[] | .path'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const Facts facts = gather(pid);

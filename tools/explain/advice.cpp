@@ -326,20 +326,16 @@ std::optional<Advice> solve_it(const Case& found, Cause cause) {
   const int64_t memory = memory_to_keep(found, cause);
   if (found.in("step") && found.log->script.ends_with(".py")) {
     if (memory == 0) return {};
-    return Advice{
-        fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
-                    memory_text(memory)),
-        "which modules to checkpoint and more, with the bytes that each choice leaves; docs/trace.md "
-        "says what make_step is"};
+    return Advice{fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
+                              memory_text(memory)),
+                  "find modules to checkpoint and other changes; write make_step as in docs/trace.md"};
   }
   const bool is_of_the_pool =
       cause == Cause::kExhausted || cause == Cause::kFragmentation || cause == Cause::kLimit;
   const bool is_known = !found.log->script.empty() || found.in("loading") || is_serving(found);
   if (!is_of_the_pool || is_known || !found.is(Kind::kAllocation)) return {};
-  return Advice{
-      fmt::format("headroom solve train.py:make_step --memory {}", memory_text(memory)),
-      "of a training: which changes keep it to that; make_step, a function of your own, returns one "
-      "training step (docs/trace.md)"};
+  return Advice{fmt::format("headroom solve train.py:make_step --memory {}", memory_text(memory)),
+                "find changes that fit this budget; write make_step as in docs/trace.md"};
 }
 
 }  // namespace

@@ -153,11 +153,11 @@ void print_text(const Explanation& explanation, const Terminal& terminal) {
   print_verdict(explanation, terminal);
   if (explanation.failure_count > 1) {
     fmt::print("{}\n", terminal.wrapped(fmt::format(
-                           "{} messages of failures in {} lines; the first that counts{} is explained.",
+                           "Found {} error messages in {} lines; explaining the first that matters{}.",
                            explanation.failure_count, explanation.line_count,
-                           explanation.rank.empty() ? "" : ", of " + explanation.rank + ",")));
+                           explanation.rank.empty() ? "" : " (" + explanation.rank + ")")));
   } else if (!explanation.rank.empty()) {
-    fmt::print("The failure is of {}.\n", explanation.rank);
+    fmt::print("The failure is from {}.\n", explanation.rank);
   }
   const LogJudgement& judgement = explanation.judgement;
   print_possible(
@@ -225,9 +225,9 @@ int run_explain(int argc, char** argv) {
   OptionSet set("headroom explain",
                 "Explains the first GPU failure in a log: its cause (memory, another process, fragmentation, "
                 "a limit, an "
-                "index, versions ...), the evidence, and what to do next. Needs no GPU.");
-  set.add_arguments("LOG...", "Files, gzipped or not; - or none reads what is piped in", &paths, false);
-  set.add_switch("json", "Print JSON, sizes in bytes: one object, of several logs an array", &json);
+                "index, versions ...), the evidence, and the next step. Needs no GPU.");
+  set.add_arguments("LOG...", "Log files, gzipped or not (default, or -: standard input)", &paths, false);
+  set.add_switch("json", "Print JSON, sizes in bytes; for several logs, an array", &json);
   set.set_examples(
       "  headroom explain train.log\n"
       "  python train.py 2>&1 | headroom explain\n"

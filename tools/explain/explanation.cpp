@@ -28,7 +28,7 @@ constexpr std::pair<Field, std::string_view> kNames[] = {
     {Field::kCapacity, "the pool may hold"},
     {Field::kLimit, "limit"},
     {Field::kProcessLimit, "limit on the process"},
-    {Field::kReserveLimit, "limit to leave libraries room"},
+    {Field::kReserveLimit, "limit to leave room for libraries"},
     {Field::kLimitLeft, "left of the limit"},
     {Field::kProcess, "this process"},
     {Field::kOthers, "other processes"},
@@ -81,9 +81,9 @@ void add_computed(std::vector<Evidence>& evidence, const Case& found) {
                       : "outside the pool - 1 GiB for a context and libraries",
         all);
   }
-  add("the most that can be had", found.best, "free + idle", {kFree, kIdle});
+  add("maximum available", found.best, "free + idle", {kFree, kIdle});
   if (found.requested && found.best && *found.requested > *found.best) {
-    add("short by", *found.requested - *found.best, "requested - the most that can be had",
+    add("short by", *found.requested - *found.best, "requested - maximum available",
         {kRequested, kFree, kIdle});
   }
   if (found.weight_bytes && found.in("loading")) {

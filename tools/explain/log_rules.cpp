@@ -281,8 +281,7 @@ std::optional<LogJudgement> collective(const Case& found) {
   // Of one channel and peer: 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
   constexpr int64_t kChannelBytes = 12 * kMiB;
   constexpr int64_t kMostChannels = 1024;  // NCCL has 64; a log may say anything
-  std::string reason =
-      "NCCL found no room for its buffers on the device; they are outside the framework's pool";
+  std::string reason = "NCCL's buffers did not fit on the device; they are outside the framework's pool";
   const auto& channels = found.log->background[Field::kChannels];
   if (channels && channels->bytes <= kMostChannels)
     reason += fmt::format(": {} channels take about {} for each neighbour in a ring", channels->bytes,

@@ -332,7 +332,7 @@ constexpr Message kMessages[] = {
      "strategy {strategy~}: {allocated} allocated, {reserved} reserved, largest free block {largest}"},
     {kDetail, kHeadroom, ", limit {limit}; device: "},
     {kDetail, kHeadroom, ", limit {process_limit} on the process; device: "},
-    {kDetail, kHeadroom, ", limit {reserve_limit} to leave libraries room; device: "},
+    {kDetail, kHeadroom, ", limit {reserve_limit} to leave room for libraries; device: "},
     {kDetail, kHeadroom, "; device: {total} total, {free} free, {others} held by others"},
     {kDetail, kHeadroom, "; {requested} requested; strategy "},
     {kLimit, kHeadroom, "limit of {limit} ({*} bytes) on the process leaves nothing for tensors"},

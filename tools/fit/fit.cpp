@@ -193,26 +193,26 @@ int run_fit(int argc, char** argv) {
   options.workload.step.steps = kFitSteps;
   std::vector<std::string> inputs;
   OptionSet set("headroom fit",
-                "Finds the largest batch, or the least memory, with which a net trains on a device.");
+                "Finds the largest batch that fits on a device, or the smallest device for a batch.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
   add_workload_options(set, options.workload);
   set.add_bytes(
       "margin",
-      "Memory of the device that must stay free; without it 64MiB on a real GPU, where other processes "
-      "come and go, and none on a simulated one",
+      "Device memory to leave free (default: 64MiB on a real GPU, where other processes come and go; "
+      "none on a simulated GPU)",
       &options.margin_bytes);
-  set.add_integer("most", "The largest batch to try", &options.max_batch, 1, int64_t{1} << 40);
-  set.add_switch("least-memory", "Find the smallest device for --batch, not the largest batch",
+  set.add_integer("most", "Largest batch to try", &options.max_batch, 1, int64_t{1} << 40);
+  set.add_switch("least-memory", "Find the smallest device for --batch instead of the largest batch",
                  &options.least_memory);
-  set.add_switch("verify", "Run --steps steps of the answer in a process of its own", &options.verify);
+  set.add_switch("verify", "Run --steps steps with the found batch in a separate process", &options.verify);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
-      "  headroom fit train.py:make_step --device rtx-3090         largest batch of a program of PyTorch\n"
+      "  headroom fit train.py:make_step --device rtx-3090         largest batch of a PyTorch program\n"
       "  headroom fit snapshot.pickle --least-memory               the smallest GPU for a recorded run\n"
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
       "  headroom fit --net unet --device cuda --strategy caching --margin 256MiB --steps 50\n"
       "  headroom fit --net unet --device sim:four-2080ti --replicas 4 --shard-optimizer\n"
-      "  headroom fit --net unet --batch 64 --least-memory         how small a GPU would do\n"
+      "  headroom fit --net unet --batch 64 --least-memory         the smallest GPU for this batch\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (inputs.empty()) pack_for_memory(set, options.workload.runtime);

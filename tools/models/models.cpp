@@ -127,8 +127,8 @@ nlohmann::ordered_json to_json(const PublicModel& model) {
 int run_models(int argc, char** argv) {
   std::vector<std::string> names;
   bool json = false;
-  OptionSet set("headroom models", "Lists public nets and says how to export them, or your own, to ONNX.");
-  set.add_arguments("NAME...", "Print the lines of Python that export this net", &names, false);
+  OptionSet set("headroom models", "Lists public nets and prints the Python code that exports them to ONNX.");
+  set.add_arguments("NAME...", "Print the Python code that exports this net", &names, false);
   set.add_switch("json", "Print JSON", &json);
   set.set_examples("  headroom models\n  headroom models resnet50\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;

@@ -125,7 +125,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
              format_bytes(setup.device.total_bytes), format_bytes(others_bytes(setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(ending(rows)));
   if (chosen.total_bytes > 0) {
-    if (!chosen.fits) fmt::print("with enough memory it takes:\n");
+    if (!chosen.fits) fmt::print("with enough memory:\n");
     Table parts({{devices == 1 ? "" : "the fullest GPU"}, {.title = "MiB", .is_number = true}});
     for (size_t i = 0; i < kCategoryNames.size(); ++i) {
       std::string name(kCategoryNames[i]);
@@ -183,14 +183,14 @@ int run_predict(int argc, char** argv) {
   std::vector<std::string> inputs;
   bool json = false;
   OptionSet set("headroom predict",
-                "Says whether a training fits on a device, by how much, and what takes the memory.");
+                "Predicts whether a training fits on a device, the margin, and what uses the memory.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
   add_workload_options(set, options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(
-      "  headroom predict train.py:make_step --device rtx-3090        a program of PyTorch, traced without a "
+      "  headroom predict train.py:make_step --device rtx-3090        a PyTorch program, traced without a "
       "GPU\n"
-      "  headroom predict snapshot.pickle --device rtx-4090           a memory snapshot of PyTorch\n"
+      "  headroom predict snapshot.pickle --device rtx-4090           a PyTorch memory snapshot\n"
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"
       "  headroom predict --device-memory 3GiB --others 1GiB          train_mnist's net on another machine\n"

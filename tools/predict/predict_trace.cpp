@@ -77,7 +77,7 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
 }
 
 std::string margin_text(const TracePrediction& prediction) {
-  if (!prediction.margin_bytes) return "on no size of the device";
+  if (!prediction.margin_bytes) return "on no device size";
   return prediction.fits ? format_bytes(*prediction.margin_bytes) + " to spare"
                          : "lacks " + format_bytes(-*prediction.margin_bytes);
 }
@@ -170,15 +170,15 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
                                                     trace.events.size(), what.empty() ? "" : ": " + what)));
   }
   if (chosen.total_bytes > 0) {
-    if (!chosen.fits) fmt::print("with enough memory it takes:\n");
+    if (!chosen.fits) fmt::print("with enough memory:\n");
     Table parts({{""}, {.title = "MiB", .is_number = true}});
     for (const MemoryShare& part : parts_of(chosen, live)) parts.add({part.name, format_mib(part.bytes)});
     parts.add({"total", format_mib(chosen.total_bytes)});
     fmt::print("\n{}{}", live.where.empty() ? "" : terminal.wrapped("at " + live.where) + "\n",
                parts.text(terminal));
   }
-  print_shares("live then, by module", live.by_module, terminal);
-  print_shares("live then, by line", live.by_line, terminal);
+  print_shares("live at that time, by module", live.by_module, terminal);
+  print_shares("live at that time, by line", live.by_line, terminal);
   Table table({{"strategy"},
                {"verdict"},
                {.title = "process", .is_number = true},

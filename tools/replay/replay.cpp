@@ -210,18 +210,16 @@ void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
 }
 
 void add_replay_options(OptionSet& set, ReplayOptions& options) {
-  set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
-  set.add_list("capacity",
-               "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
+  set.add_list("strategy", "Strategies to try (default: all)", &options.strategies);
+  set.add_list("capacity", "Memory for the strategy, such as 16GiB (default: all free memory of the device)",
                &options.capacities);
-  set.add_text(
-      "device",
-      "The simulated GPU, such as rtx-3090; when not given, the one that the trace names, else an H200",
-      &options.device);
+  set.add_text("device",
+               "Simulated GPU, such as rtx-3090 (default: the GPU that the trace names, else an H200)",
+               &options.device);
   add_batch_and_steps(set, options.traced);
-  set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
-                  &options.passes, 1, 1'000'000);
-  set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
+  set.add_integer("passes", "Times to replay each trace; ns/call is from the fastest pass", &options.passes,
+                  1, 1'000'000);
+  set.add_switch("minimum", "Also find the smallest capacity at which each strategy fits", &options.minimum);
   set.add_text(
       "record",
       "Write the trace as this strategy served it, driver calls included, to this file, for headroom report",
@@ -329,8 +327,8 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
 int run_replay(int argc, char** argv) {
   ReplayOptions options;
   OptionSet set("headroom replay",
-                "Plays allocation traces to memory strategies on a simulated GPU and says what fits.\n"
-                "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
+                "Replays allocation traces with memory strategies on a simulated GPU and prints what fits.\n"
+                "Driver calls count allocations, releases, and mapped and unmapped pages of all passes.");
   set.add_arguments(
       "TRACE",
       "Our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots, gzipped or not; or a PyTorch "
@@ -339,7 +337,7 @@ int run_replay(int argc, char** argv) {
   add_replay_options(set, options);
   set.set_examples(
       "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
-      "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the least that does\n"
+      "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the smallest capacity\n"
       "  headroom replay train.py:make_step --batch 16 --device rtx-3090\n"
       "  headroom replay snapshot.pickle --strategy allow-growth direct\n"
       "  headroom replay run.trace --strategy caching --snapshot-at peak\n"

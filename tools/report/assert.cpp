@@ -45,7 +45,7 @@ int run_assert(int argc, char** argv) {
   bool as_json = false;
   TracingOptions traced;
   OptionSet set("headroom assert", "Checks a recording against limits. Exits with 5 if a check fails.");
-  set.add_arguments("TRACE", "A recording, or whatever else headroom report takes", &paths);
+  set.add_arguments("TRACE", "A recording, or any other input of headroom report", &paths);
   add_tracing_options(set, traced);
   set.add_bytes("max-peak", "Maximum live bytes, as requested", &limits.max_peak_bytes);
   set.add_bytes("max-reserved", "Maximum bytes that the strategy reserves", &limits.max_reserved_bytes);

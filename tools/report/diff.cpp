@@ -153,8 +153,8 @@ int run_diff(int argc, char** argv) {
   std::vector<std::string> paths;
   bool as_json = false;
   TracingOptions traced;
-  OptionSet set("headroom diff", "Compares two recordings op by op: what grew, what is new, what is gone.");
-  set.add_arguments("BEFORE AFTER", "Two recordings, or whatever else headroom report takes", &paths);
+  OptionSet set("headroom diff", "Compares two recordings op by op: which ops grew, are new or are gone.");
+  set.add_arguments("BEFORE AFTER", "Two recordings, or other inputs of headroom report", &paths);
   add_tracing_options(set, traced);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(

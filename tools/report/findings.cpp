@@ -254,9 +254,9 @@ std::optional<Finding> find_kept_gradients(const Evidence& evidence) {
   return Finding{.cause = Cause::kGradientsKept,
                  .bytes = bytes,
                  .title = "Gradients are not freed",
-                 .sentence = fmt::format("{} of gradients stay allocated since step {}, also while the "
-                                         "next forward runs",
-                                         short_size(bytes), since),
+                 .sentence = fmt::format(
+                     "{} of gradients stay allocated since step {}, even during the next forward pass",
+                     short_size(bytes), since),
                  .advice = "call optimizer.zero_grad(set_to_none=True) before forward"};
 }
 

@@ -299,7 +299,7 @@ Json to_json(const History& history, const Verdict& verdict) {
   return json;
 }
 
-// Whether the program keeps more and more, so that any memory is full in the end.
+// Whether the program keeps more and more, so that any memory fills up.
 bool piles_up(const Verdict& verdict) {
   constexpr Cause kPilesUp[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
   return std::any_of(verdict.findings.begin(), verdict.findings.end(), [&](const Finding& finding) {
@@ -394,11 +394,11 @@ int run_report(int argc, char** argv) {
   add_tracing_options(set, traced);
   set.add_text("html", "Write a self-contained HTML page to this file", &html);
   set.add_text("chrome", "Write JSON for ui.perfetto.dev or chrome://tracing to this file", &chrome);
-  set.add_choice("format", "Write the trace for another viewer instead", &format,
+  set.add_choice("format", "Write the trace in the format of another viewer instead", &format,
                  {enum_names<ExchangeFormat>().begin(), enum_names<ExchangeFormat>().end()});
-  set.add_text("output", "With --format: the file to write; standard output if absent", &output);
+  set.add_text("output", "With --format: the file to write (default: standard output)", &output);
   set.add_bytes("device-memory",
-                "Memory of the GPU, to say when a leak fills it; otherwise what the trace says",
+                "Memory of the GPU, to predict when a leak fills it (default: as in the trace)",
                 &device_bytes);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(

@@ -45,14 +45,14 @@ void require_unused_card(int ordinal) {
   const PhysicalGpu* gpu = list.find(ordinal);
   if (gpu == nullptr) {
     throw InvalidArgument(
-        fmt::format("cannot tell whether others use cuda:{0} (no management library), and a scenario takes "
-                    "all its free memory: --force runs anyway",
+        fmt::format("cannot tell if other processes use cuda:{0} (no management library), and a scenario "
+                    "allocates all free memory; --force runs anyway",
                     ordinal));
   }
   if (gpu->used_bytes <= kDriverBytes) return;
   throw InvalidArgument(
-      fmt::format("others hold {} of cuda:{}, and a scenario takes all its free memory, which can make them "
-                  "fail: --force runs anyway",
+      fmt::format("other processes use {} of cuda:{}, and a scenario allocates all free memory, which can "
+                  "make them fail; --force runs anyway",
                   format_bytes(gpu->used_bytes), ordinal));
 }
 

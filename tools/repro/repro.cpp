@@ -31,8 +31,9 @@ std::vector<const Scenario*> choose_scenarios(const ReproOptions& options) {
   std::vector<const Scenario*> chosen;
   if (options.all == !options.ids.empty()) {
     throw InvalidArgument(
-        options.all ? "--all or ids of scenarios, not both"
-                    : "no scenario: name one, as in headroom repro A1, or --all; --list shows them");
+        options.all
+            ? "--all or ids of scenarios, not both"
+            : "no scenario given; name one, as in headroom repro A1, or pass --all; --list shows them");
   }
   for (const Scenario& scenario : scenarios()) {
     const bool runs = stage.is_sim() || scenario.on == CheckedOn::kEveryDevice;
@@ -92,7 +93,7 @@ std::string repeated_options(const OptionSet& set, ReproOptions& options) {
 int solve_all(const ReproOptions& options, const std::vector<const Scenario*>& chosen,
               const Terminal& terminal) {
   if (!options.stage.is_sim() || options.stage.fixed) {
-    throw InvalidArgument("--solve finds a cure itself, on simulated cards: leave --fix and --device out");
+    throw InvalidArgument("--solve finds a fix on simulated cards; omit --fix and --device");
   }
   std::vector<Solved> solved;
   for (const Scenario* scenario : chosen) solved.push_back(solve(*scenario));
@@ -107,28 +108,28 @@ int run_repro(int argc, char** argv) {
   ReproOptions options;
   Stage& stage = options.stage;
   OptionSet set("headroom repro",
-                "Reproduces failures that people reported on GPUs, and compares the figures with theirs. "
+                "Reproduces GPU failures that people reported, and compares the figures with theirs. "
                 "Needs no GPU.");
   set.add_arguments("ID...", "Scenarios to run: A1, C5, ...", &options.ids, false);
-  set.add_switch("list", "Show the scenarios and run none", &options.list);
-  set.add_switch("all", "Run all", &options.all);
-  set.add_switch("fix", "Run them with their fixes", &stage.fixed);
-  set.add_switch("solve",
-                 "Find a run that trains on the same card, without being told how; with exit code 3 if one "
-                 "scenario cannot be solved",
-                 &options.solve);
-  set.add_choice("device", "A simulated GPU like the one in the report, or a real one with a ballast",
+  set.add_switch("list", "List the scenarios without running them", &options.list);
+  set.add_switch("all", "Run all scenarios", &options.all);
+  set.add_switch("fix", "Run the scenarios with their fixes", &stage.fixed);
+  set.add_switch(
+      "solve",
+      "Search for settings with which the scenario trains on the same card; exit with 3 if a scenario "
+      "has none",
+      &options.solve);
+  set.add_choice("device", "Simulated GPU like the one in the report, or a real one with a ballast",
                  &stage.device, {"sim", "cuda"},
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
-  set.add_switch("force", "Run on a real GPU even if others use it: they may run out of memory",
+  set.add_switch("force", "Run on a real GPU even if other processes use it; they may run out of memory",
                  &options.force);
-  set.add_switch("verbose", "Show the figures of every scenario, also of several that agree",
-                 &options.verbose);
+  set.add_switch("verbose", "Print the figures of every scenario, even if they agree", &options.verbose);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
       "  headroom repro --list                all scenarios\n"
       "  headroom repro A1                    TensorFlow's default on a laptop of 2 GB\n"
-      "  headroom repro A1 --fix              the same with its fix\n"
+      "  headroom repro A1 --fix              with its fix\n"
       "  headroom repro --all --json          every scenario; exit code 5 if a figure differs\n"
       "  headroom repro C5 --device cuda      on a real GPU with a ballast that leaves 6 GB\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;

@@ -13,8 +13,8 @@ namespace {
 constexpr auto kSim = CheckedOn::kSimulated;
 
 constexpr std::string_view kOwnDemand =
-    "a growing pool holds what the net needs: TensorFlow's convolutions had workspaces of cuDNN, ours run on "
-    "the CPU without; memory outside the pool is compared";
+    "a growing pool is as large as the net's needs: TensorFlow's convolutions had workspaces of cuDNN, ours "
+    "run on the CPU without; only memory outside the pool is compared";
 
 // A: 431 = 1455 - 1024 is what context, handles and kernels take on the laptop.
 constexpr Expected kA1[] = {
@@ -221,21 +221,21 @@ constexpr Expected kD8[] = {
 
 constexpr Scenario kScenarios[] = {
     {"A1", "TensorFlow's default takes all",
-     "A conv net on a laptop's GPU of 2002 MiB: the pool leaves 225, cuDNN takes its part, and cuBLAS, whose "
-     "handle is made at the first dense layer, finds too little.",
+     "A conv net on a laptop's GPU of 2002 MiB: the pool leaves 225, cuDNN uses part of it, and too little "
+     "is left for cuBLAS, whose handle is made at the first dense layer.",
      kA1, run_a1, "let the pool grow with demand: --strategy allow-growth", kWorks},
     {"A2", "Memory growth trains", "The same net on the same laptop, with a pool that grows with demand.",
      kA2, run_a2},
     {"A3", "A limit of 1024 MiB trains",
-     "The same, with a pool of 1024 MiB taken at once: 431 more are context, libraries and kernels.", kA3,
+     "The same net with a pool of 1024 MiB reserved at once: context, libraries and kernels add 431.", kA3,
      run_a3},
-    {"A4", "A limit set too high fails, too",
-     "2002 less the desktop's 329 less 431 for context and libraries leave 1242 for a pool: with a limit of "
-     "1300 the handle fails as in A1, with 1244 the last kernels find no room, and a low limit trains.",
-     kA4, run_a4, "a limit that leaves the libraries room: --strategy hard-limit --limit 1GiB", kWorks},
+    {"A4", "A limit set too high also fails",
+     "2002 minus the desktop's 329 minus 431 for context and libraries leaves 1242 for a pool: with a limit "
+     "of 1300 the handle fails as in A1, with 1244 the last kernels do not fit, and a low limit trains.",
+     kA4, run_a4, "a limit that leaves room for the libraries: --strategy hard-limit --limit 1GiB", kWorks},
     {"A5", "Why growth is not the default",
-     "A pool of 100 MiB gives 55, gets them back, gives 10 and is asked for 55 again: one that grew in "
-     "pieces has no piece that is long enough, one taken at once has.",
+     "A pool of 100 MiB allocates 55, frees them, allocates 10 and then 55 again: a pool that grew in pieces "
+     "has no piece that is long enough, one reserved at once has.",
      kA5, run_a5, "grow by pages that can be mapped elsewhere: --strategy mapped", kWorks},
     {"A6", "TF_FORCE_GPU_ALLOW_GROWTH=true",
      "The environment variable makes A1 train, without a change to the program.", kA6, run_a6},
@@ -260,14 +260,14 @@ constexpr Scenario kScenarios[] = {
      kB2, run_b2, "list without a context: headroom devices", kB2Cured},
     {"B3", "Ops and tensors are placed by name",
      "TensorFlow's guide: two matrices on the CPU, their product on a GPU, every placement logged; then a "
-     "GPU that is not there.",
+     "missing GPU.",
      kB3, run_b3, "allow_soft_placement: an op whose device does not exist runs on another", kB3Cured, kSim},
     {"B4", "A fraction of 0.4, and growth",
-     "per_process_gpu_memory_fraction = 0.4 takes that share at once; with allow_growth it is taken as "
-     "needed, and stays the maximum.",
+     "per_process_gpu_memory_fraction = 0.4 reserves that share at once; with allow_growth it is reserved on "
+     "demand, and stays the maximum.",
      kB4, run_b4},
     {"B5", "Physical and logical devices are counted",
-     "Two visible, the first split in two; and the first of four alone visible.", kB5, run_b5, "", kNothing,
+     "Two visible, the first split in two; and only the first of four visible.", kB5, run_b5, "", kNothing,
      kSim},
     {"B6", "Threads within and between ops",
      "intra_op_parallelism_threads = 2 and inter_op_parallelism_threads = 3; 0 chooses, and TensorFlow's "
@@ -298,7 +298,7 @@ constexpr Scenario kScenarios[] = {
      "Each loss is appended with its graph, 100 MiB a step, until the card is full.", kC8, run_c8,
      "keep the last two, or numbers instead of tensors: loss.item()", kC8Cured},
     {"C9", "The usual fixes",
-     "A batch of 256 in a pool of 64 MiB, and a neighbour that wants 4 GiB beside 916 MiB of idle cache.",
+     "A batch of 256 in a pool of 64 MiB, and a neighbour that wants 4 GiB next to 916 MiB of idle cache.",
      kC9, run_c9, "a smaller batch; no_grad for evaluation; dropping references; empty_cache", kC9Cured,
      kSim},
     {"D1", "A device guard, and operands on two devices",
@@ -309,7 +309,7 @@ constexpr Scenario kScenarios[] = {
      "1000 us of work, then work that fails: both calls return at once, and the failure shows up at the next "
      "wait.",
      kD2, run_d2, "CUDA_LAUNCH_BLOCKING=1: each call waits for its work", kD2Cured, kSim},
-    {"D3", "Work is queued, the host goes on",
+    {"D3", "Work is queued, the host continues",
      "1000 us of work are queued: the call returns at once, and only synchronize waits.", kD3, run_d3, "",
      kNothing, kSim},
     {"D4", "A stream reads before the other has written",
@@ -320,8 +320,7 @@ constexpr Scenario kScenarios[] = {
      "memory_allocated, memory_reserved and their peaks around one tensor, del and empty_cache.", kD5,
      run_d5},
     {"D6", "Work waits for copies",
-     "Eight batches are copied from pageable memory, 1000 us each, and processed, 1000 us each: one after "
-     "the other.",
+     "Eight batches are copied from pageable memory, 1000 us each, and processed, 1000 us each, in sequence.",
      kD6, run_d6, "pinned memory, non_blocking copies on a separate stream, and a loader with pinned batches",
      kD6Cured, kSim},
     {"D7", "One program for CPU and GPU", "The same training on both, chosen by a flag.", kD7, run_d7},

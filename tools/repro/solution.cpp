@@ -104,7 +104,7 @@ Solved refuse_held(const Scenario& scenario) {
   const report::Verdict verdict = report::judge_history(history, steps);
   Solved solved{.outcome = SolveOutcome::kRefused};
   if (!verdict.failure) {
-    solved.text = "it has room on this card";
+    solved.text = "it fits on this card";
     return solved;
   }
   const report::Failure& failure = *verdict.failure;
@@ -121,7 +121,7 @@ Solved refuse_held(const Scenario& scenario) {
                                         [&](const report::Step& step) { return step.begin < failure.event; });
     const int64_t growth = failure.live_bytes / std::max<int64_t>(count, 1);
     solved.text = fmt::format(
-        "a leak: what is live grows by {} each step and never falls, so any card is full in the end ({} "
+        "a leak: what is live grows by {} each step and never falls, so any card fills up ({} "
         "steps here, {} with twice the memory); keep numbers, loss.item(), instead of tensors",
         format_bytes(growth), count, count + solved.memory_bytes / std::max<int64_t>(growth, 1));
   } else {
@@ -150,7 +150,7 @@ Solved solve(const Scenario& scenario) {
       std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.id == scenario.id; });
   Solved solved;
   if (row == std::end(kRows)) {
-    solved.text = "no memory is lacking, or its user chose where it goes";
+    solved.text = "not a memory problem";
   } else {
     solved = row->solve(scenario);
   }
@@ -173,7 +173,7 @@ std::string to_json(std::span<const Solved> solved) {
 }
 
 std::string describe(std::span<const Solved> solved, const Terminal& terminal) {
-  Table table({{"id"}, {"outcome"}, {.title = "how, or why not", .wraps = true}});
+  Table table({{"id"}, {"outcome"}, {.title = "how, or why none", .wraps = true}});
   std::string next;
   int count = 0;
   for (const Solved& one : solved) {
@@ -181,8 +181,8 @@ std::string describe(std::span<const Solved> solved, const Terminal& terminal) {
     table.add({one.scenario->id, to_string(one.outcome), one.text});
     if (next.empty()) next = one.next;
   }
-  std::string text = fmt::format("{} of {} scenarios solved without being told how\n\n{}", count,
-                                 solved.size(), table.text(terminal));
+  std::string text = fmt::format("{} of {} scenarios solved automatically\n\n{}", count, solved.size(),
+                                 table.text(terminal));
   if (!next.empty()) text += fmt::format("\nnext: {}\n", next);
   return text;
 }

@@ -101,10 +101,10 @@ int run_run(int argc, char** argv) {
   options.step.steps = kStepsOfRun;
   std::string path;
   bool json = false;
-  OptionSet set("headroom run", "Trains a net for some steps, or plays a trace, and says what that took.");
+  OptionSet set("headroom run",
+                "Trains a net for a few steps, or replays a trace, and measures memory and time.");
   add_workload_options(set, options);
-  set.add_text("trace",
-               "Play the trace in this file instead of training a net, once unless --steps says more", &path);
+  set.add_text("trace", "Replay the trace in this file instead of training a net; --steps repeats it", &path);
   set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);
   set.set_examples(
       "  headroom run --net unet --batch 16                      on a simulated 2 GB laptop\n"

@@ -137,16 +137,15 @@ std::string shortened(const std::string& text, size_t most) {
 
 int run_show(int argc, char** argv) {
   ShowOptions options;
-  OptionSet set("headroom show",
-                "Shows the layers of an ONNX file and what takes memory in a training step.");
+  OptionSet set("headroom show", "Shows the layers of an ONNX file and what uses memory in a training step.");
   set.add_arguments("FILE", "The ONNX file", &options.files);
-  set.add_text("weights", "Take its weights from this safetensors file", &options.model.weights);
-  set.add_list("dim", "Extents of free axes, NAME=N; --batch binds the first axis", &options.model.dims);
-  set.add_integer("batch", "Rows of a step", &options.batch, 1, int64_t{1} << 40);
-  set.add_integer("depth", "Join modules below this depth; 0: none", &options.depth, 0, 100);
-  set.add_choice("loss", "The loss of the output", &options.model.loss);
-  set.add_text("output", "The output that the loss is of; by default the first", &options.model.output);
-  set.add_choice("optimizer", "The optimizer of the training step", &options.optimizer,
+  set.add_text("weights", "Load the weights from this safetensors file", &options.model.weights);
+  set.add_list("dim", "Sizes of free axes, NAME=N; --batch sets the first axis", &options.model.dims);
+  set.add_integer("batch", "Batch size of a step", &options.batch, 1, int64_t{1} << 40);
+  set.add_integer("depth", "Combine modules below this depth; 0: none", &options.depth, 0, 100);
+  set.add_choice("loss", "Loss function of the output", &options.model.loss);
+  set.add_text("output", "Output to compute the loss from (default: the first)", &options.model.output);
+  set.add_choice("optimizer", "Optimizer of the training step", &options.optimizer,
                  {"sgd", "momentum", "rmsprop", "adam", "adamw"});
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
@@ -223,7 +222,7 @@ int run_show(int argc, char** argv) {
   }
   std::vector<std::string> notes = imported.notes;
   if (imported.absent_bytes > 0) {
-    notes.push_back(fmt::format("{} of weights are not there; run and train draw them",
+    notes.push_back(fmt::format("{} of weights are missing; run and train initialize them",
                                 format_bytes(imported.absent_bytes)));
   }
   for (const std::string& note : notes) fmt::print("{}\n", terminal.wrapped("note: " + note, 2));

@@ -164,11 +164,11 @@ std::string_view what_it_does(const LeverUse& use) {
   const auto lever = std::find_if(levers().begin(), levers().end(),
                                   [&](const Lever& other) { return other.name == use.name; });
   if (lever != levers().end()) return lever->what;
-  if (use.name == kCompressNormsLever) return "keeps what gradients of batch norms need in 8 bits";
+  if (use.name == kCompressNormsLever) return "stores inputs of batch norm gradients in 8 bits";
   if (use.name == kHostStateLever)
     return "keeps the optimizer's state in host memory, where its update reads and writes it";
   return use.name == kSplitLossLever ? "computes the loss and its gradient by parts of the rows"
-                                     : "runs parts of the batch one after the other";
+                                     : "runs parts of the batch in sequence";
 }
 
 void print_levers(const MemorySolution& solution, const Terminal& terminal) {
@@ -188,17 +188,18 @@ double added_us(const MemorySolution& solution, std::string_view lever) {
   return us;
 }
 
-// "1.00 GiB more would save 5.233 ms a step: recompute costs 5.233 ms less": the lever that it pays off most.
+// "with 1.00 GiB more: 5.233 ms less per step (recompute costs 5.233 ms less)": the lever that it pays off
+// most.
 std::string next_memory_text(const MemorySolution& solution, const MemorySolution& with_more) {
   const auto saved_us = [&](const LeverUse& use) { return use.added_us - added_us(with_more, use.name); };
   const auto lever =
       std::max_element(solution.levers.begin(), solution.levers.end(),
                        [&](const LeverUse& a, const LeverUse& b) { return saved_us(a) < saved_us(b); });
-  std::string text = fmt::format("{} more would save {:.3f} ms a step",
+  std::string text = fmt::format("with {} more: {:.3f} ms less per step",
                                  format_bytes(with_more.memory_bytes - solution.memory_bytes),
                                  1e-3 * (solution.us - with_more.us));
   if (lever != solution.levers.end())
-    text += fmt::format(": {} costs {:.3f} ms less", lever->name, 1e-3 * saved_us(*lever));
+    text += fmt::format(" ({} costs {:.3f} ms less)", lever->name, 1e-3 * saved_us(*lever));
   return text;
 }
 
@@ -217,8 +218,8 @@ std::string sharded_text(const MemorySolution& sharded) {
   if (sharded.keeps) {
     return fmt::format("with --shard-optimizer it takes {}, {}", format_bytes(sharded.process_bytes), ms);
   }
-  return fmt::format("with --shard-optimizer the least that is enough: {}, {}",
-                     format_bytes(sharded.least_memory_bytes), ms);
+  return fmt::format("with --shard-optimizer the minimum: {}, {}", format_bytes(sharded.least_memory_bytes),
+                     ms);
 }
 
 std::string next_command(const std::string& command, const WorkloadOptions& options,
@@ -243,7 +244,7 @@ std::string what_lies_on_host(const MemorySolution& solution) {
 
 std::string repeats_text(const MemorySolution& solution) {
   const int repeats = solution.schedule.repeats();
-  return repeats == 1 ? "1 node runs again" : fmt::format("{} nodes run again", repeats);
+  return repeats == 1 ? "1 node runs twice" : fmt::format("{} nodes run twice", repeats);
 }
 
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
@@ -261,14 +262,12 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
     fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
                terminal.wrapped(": " + what, 0, 12));
     if (solution.least_memory_bytes > 0) {
-      fmt::print("{}\n",
-                 terminal.wrapped(fmt::format("the least that is enough: {}, {:.3f} ms a step, {:+.1f} %",
-                                              format_bytes(solution.least_memory_bytes), 1e-3 * solution.us,
-                                              more_time(solution))));
+      fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum: {}, {:.3f} ms a step, {:+.1f} %",
+                                                      format_bytes(solution.least_memory_bytes),
+                                                      1e-3 * solution.us, more_time(solution))));
     } else if (larger_memory_bytes > 0) {
-      fmt::print("{}\n",
-                 terminal.wrapped(fmt::format("the least that is enough is more than the device has free: {}",
-                                              format_bytes(larger_memory_bytes))));
+      fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum exceeds the free memory of the device: {}",
+                                                      format_bytes(larger_memory_bytes))));
     }
   }
   fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
@@ -318,10 +317,10 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
   if (solution.keeps) {
     page.verdict = fmt::format("Fits: takes {}, {}.", format_bytes(solution.process_bytes), cost);
   } else if (solution.least_memory_bytes > 0) {
-    page.verdict = fmt::format("Does not fit; the least that is enough: {}, {}.",
-                               format_bytes(solution.least_memory_bytes), cost);
+    page.verdict =
+        fmt::format("Does not fit; the minimum: {}, {}.", format_bytes(solution.least_memory_bytes), cost);
   } else {
-    page.verdict = "Does not fit, nor in all that the device has free.";
+    page.verdict = "Does not fit, nor in all free memory of the device.";
   }
   page.facts.push_back(fmt::format("Without levers: {}, {:.3f} ms a step.",
                                    format_bytes(solution.process_bytes_without), 1e-3 * solution.us_without));
@@ -373,26 +372,25 @@ int run_solve(int argc, char** argv) {
   SolveOptions options;
   WorkloadOptions& workload = options.workload;
   OptionSet set("headroom solve",
-                "Plans a training step for a budget of memory, at the least cost in time; of a program of "
-                "PyTorch, the changes that keep it.");
+                "Plans a training step for a memory budget at the least cost in time. For a PyTorch program, "
+                "prints code changes that fit the budget.");
   set.add_arguments("MODEL",
-                    "Instead of --net: an ONNX file, a program of PyTorch as FILE.py:FUNCTION, or a trace or "
+                    "Instead of --net: an ONNX file, a PyTorch program as FILE.py:FUNCTION, or a trace or "
                     "memory snapshot of one",
                     &options.models, false);
   add_workload_options(set, workload);
-  set.add_integer("points", "Budgets of the table of memory against time; 0: no table", &options.points, 0,
-                  64);
+  set.add_integer("points", "Rows in the table of memory against time; 0: no table", &options.points, 0, 64);
   set.add_text("html", "Also write the answer to this file as an HTML page", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
       "  headroom solve --net unet --batch 16 --memory 800MiB       on a simulated 2 GB laptop\n"
       "  headroom solve resnet50.onnx --batch 256 --memory 20GiB --device sim:h200\n"
-      "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n"
+      "  headroom solve --net residual --batch 512 --device rtx-3090   with all free memory of the card\n"
       "  headroom solve --net residual --batch 256 --memory 600MiB --html solved.html\n"
       "  headroom solve --net residual --batch 512 --memory 400MiB --device sim:four-2080ti --replicas 4 "
       "--shard-optimizer\n"
-      "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060   what to change in "
-      "it\n");
+      "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060   the code to "
+      "change\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty())

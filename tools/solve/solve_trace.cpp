@@ -154,7 +154,7 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
   fmt::print("\ntried:\n{}", table.text(terminal));
 }
 
-// What the program keeps more of at each step, so that any memory is full in the end.
+// What the program keeps more of at each step, so that any memory fills up.
 std::optional<report::Finding> find_growth(const Trace& trace) {
   constexpr Cause kGrows[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
   const report::Verdict verdict = report::judge_history(report::History(trace), report::Steps(trace));
@@ -185,9 +185,9 @@ solve::SolvePage page_of(const ProgramSolution& solution, const std::string& tit
         fmt::format("Fits: {}: takes {}{}.", describe(chosen), format_bytes(chosen.prediction.total_bytes),
                     time_text(chosen, solution.plain));
   } else if (chosen.least_memory_bytes > 0) {
-    page.verdict = fmt::format("Does not fit; the least that is enough: {}, {}{}.",
-                               format_bytes(chosen.least_memory_bytes), with_text(chosen),
-                               time_text(chosen, solution.plain));
+    page.verdict =
+        fmt::format("Does not fit; the minimum: {}, {}{}.", format_bytes(chosen.least_memory_bytes),
+                    with_text(chosen), time_text(chosen, solution.plain));
   } else {
     page.verdict = "Does not fit.";
   }
@@ -215,7 +215,7 @@ solve::SolvePage page_of(const ProgramSolution& solution, const std::string& tit
 void print_growth(const report::Finding& growth, const std::string& input, const WorkloadOptions& options,
                   int64_t memory, int64_t batch, bool json, const Terminal& terminal) {
   const std::string reason =
-      fmt::format("{}: {}; no memory is enough for that in the end", growth.title, growth.sentence);
+      fmt::format("{}: {}; no amount of memory is enough in the long run", growth.title, growth.sentence);
   if (json) {
     nlohmann::ordered_json object = to_json(input, options, memory, batch);
     object["keeps"] = false;
@@ -253,18 +253,17 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
     fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
                terminal.wrapped(": " + what, 0, 12));
     if (chosen.least_memory_bytes > 0) {
-      fmt::print("{}\n", terminal.wrapped(fmt::format("the least that is enough: --memory {}, {}{}",
+      fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum: --memory {}, {}{}",
                                                       exact_size(chosen.least_memory_bytes),
                                                       with_text(chosen), time_text(chosen, solution.plain))));
     }
   }
   if (!solution.plain.keeps() && solution.plain.least_memory_bytes > 0) {
-    fmt::print("as it is, it needs {}\n", format_bytes(solution.plain.least_memory_bytes));
+    fmt::print("unchanged, it needs {}\n", format_bytes(solution.plain.least_memory_bytes));
   }
   if (is_recording) {
-    fmt::print("{}\n",
-               terminal.wrapped("estimated from a recording, for checkpoints alone; give the program, "
-                                "train.py:make_step, for all changes, each traced"));
+    fmt::print("{}\n", terminal.wrapped("estimated from the recording (checkpointing only); pass "
+                                        "train.py:make_step to try every change"));
   }
   if (const std::vector<std::string> lines = torch_lines(solution, chosen, batch); !lines.empty()) {
     fmt::print("\nchange the program:\n");

@@ -86,17 +86,18 @@ int run_trace(int argc, char** argv) {
   std::vector<std::string> programs;
   std::string output = "run.trace";
   bool as_json = false;
-  OptionSet options("headroom trace",
-                    "Records what a PyTorch training program would allocate on a GPU, without a GPU. PROGRAM "
-                    "is a file and a function, train.py:make_step: make_step(batch) builds the model and "
-                    "returns a function that does one training step.");
+  OptionSet options(
+      "headroom trace",
+      "Records the allocations that a PyTorch training program would make on a GPU, without a GPU. "
+      "PROGRAM is a file and a function, train.py:make_step: make_step(batch) builds the model and "
+      "returns a function that runs one training step.");
   options.add_arguments("PROGRAM", "The program as FILE.py:FUNCTION", &programs);
   add_tracing_options(options, traced);
   options.add_text("output", "Write the trace to this file; also -o", &output);
   options.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   options.set_examples(
       "  headroom trace train.py:make_step --batch 16 --device rtx-3090 -o run.trace\n"
-      "  headroom predict run.trace --device rtx-3090      does it fit, and what takes the memory?\n");
+      "  headroom predict run.trace --device rtx-3090      does it fit?\n");
   std::string long_name = "--output";
   std::vector<char*> words(argv, argv + argc);
   for (char*& word : words) {

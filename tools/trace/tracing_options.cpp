@@ -15,15 +15,13 @@ constexpr int64_t kMostSteps = 1000;
 }  // namespace
 
 void add_batch_and_steps(OptionSet& set, TracingOptions& options) {
-  set.add_integer("batch", "What a program's FUNCTION is called with; without it, with nothing",
-                  &options.batch, 1);
-  set.add_integer("steps", "Steps of a program to trace", &options.steps, 1, kMostSteps);
+  set.add_integer("batch", "Batch size passed to FUNCTION (default: no argument)", &options.batch, 1);
+  set.add_integer("steps", "Number of steps to trace", &options.steps, 1, kMostSteps);
 }
 
 void add_tracing_options(OptionSet& set, TracingOptions& options) {
   add_batch_and_steps(set, options);
-  set.add_text("device", "The GPU whose kernels are traced of a program, such as h200 or rtx-3090",
-               &options.device);
+  set.add_text("device", "GPU to trace the program for, such as h200 or rtx-3090", &options.device);
 }
 
 ProgramRequest program_request(const std::string& program, const TracingOptions& options) {

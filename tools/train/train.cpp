@@ -296,7 +296,7 @@ class Training {
     const ReplicaPlace here = settle_replica(step->graph, runtime_, {device}, nullptr);
     result.notes = step->model.notes;
     if (step->model.absent_bytes > 0) {
-      result.notes.push_back(fmt::format("{} of weights are not there: they are drawn with seed {}",
+      result.notes.push_back(fmt::format("{} of weights are missing: initialized with seed {}",
                                          format_bytes(step->model.absent_bytes), options_.runtime.seed));
     }
     for (const Value& parameter : step->parameters()) result.parameters += parameter.shape().elements();
@@ -394,18 +394,19 @@ int run_train(int argc, char** argv) {
   set.add_text("data", "Train on the tensors of this safetensors file: inputs by name (or x), labels as y",
                &options.data);
   std::vector<std::string> optimizers(optimizer_names().begin(), optimizer_names().end());
-  set.add_choice("optimizer", "The optimizer", &options.optimizer, optimizers);
-  set.add_number("learning-rate", "The learning rate", &options.learning_rate, 0, 1e6);
-  set.add_integer("batch", "Rows of a step; 0: all rows of the data, or 8", &options.batch, 0,
+  set.add_choice("optimizer", "Optimizer", &options.optimizer, optimizers);
+  set.add_number("learning-rate", "Learning rate", &options.learning_rate, 0, 1e6);
+  set.add_integer("batch", "Batch size of a step; 0: all rows of the data, or 8", &options.batch, 0,
                   int64_t{1} << 40);
   set.add_integer("steps", "Steps to train", &options.steps, 0, int64_t{1} << 40);
-  set.add_choice("math", "How a GPU multiplies f32 values", &options.math);
+  set.add_choice("math", "Precision of products on a GPU; sums are f32", &options.math);
   add_runtime_options(set, options.runtime);
-  set.add_switch("json", "Print one line of JSON, with the differences from references in the data",
+  set.add_switch("json", "Print one line of JSON, with differences from reference values in the data",
                  &options.json);
   set.set_examples(
       "  headroom train --model net.onnx --data digits.safetensors --optimizer adam --steps 100\n"
-      "  headroom train --model bert.onnx --batch 4 --dim length=128 --device sim:h200   on drawn tokens\n");
+      "  headroom train --model bert.onnx --batch 4 --dim length=128 --device sim:h200   with random "
+      "tokens\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (!options.model.is_given()) throw InvalidArgument("no model given; pass --model FILE.onnx");
   pack_for_memory(set, options.runtime);

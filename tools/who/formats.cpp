@@ -21,7 +21,7 @@ std::string verdict(const Account& account, const Terminal& terminal) {
   if (account.ours.total_bytes() > 0)
     text += fmt::format("; we hold {}", format_bytes(account.ours.total_bytes()));
   if (account.others.empty()) {
-    text += account.processes_listed ? "; no other process holds any" : "; the driver lists no processes";
+    text += account.processes_listed ? "; no other process uses any" : "; the driver lists no processes";
     return text;
   }
   const Holder& most = account.others.front();
@@ -114,7 +114,7 @@ Colour colour_of_share(double used) {
 
 std::string describe(const Holder& holder) {
   if (!holder.pid) return "other processes";
-  if (holder.user.empty()) return fmt::format("pid {}, not of this container or ended", *holder.pid);
+  if (holder.user.empty()) return fmt::format("pid {}, in another container or ended", *holder.pid);
   constexpr size_t kMostCharacters = 80;
   return fmt::format("pid {} {}: {}", *holder.pid, holder.user,
                      Terminal(0, false).cut(holder.command, 0, kMostCharacters));
@@ -136,8 +136,9 @@ std::string to_text(const View& view, const Terminal& terminal, const std::strin
     text +=
         terminal.wrapped(
             account.unaccounted_bytes() > 0
-                ? "unaccounted: the driver's own, or processes that it does not list, as of other containers"
-                : "unaccounted: less is in use than the processes claim; one of them has just ended") +
+                ? "unaccounted: memory of the driver, or of processes that it does not list, such as those "
+                  "of other containers"
+                : "unaccounted: less memory is in use than the processes claim; one of them has just ended") +
         "\n";
   }
   return text + fmt::format("\nnext: {}", next.empty() ? next_command(view) : next);

@@ -123,28 +123,26 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
   RuntimeOptions& runtime = options.runtime;
   std::vector<std::string> names = device_names();
   names.insert(names.begin(), kAllGpus);
-  set.add_choice("device", "Which GPUs to show", &runtime.device, std::move(names),
+  set.add_choice("device", "GPUs to show", &runtime.device, std::move(names),
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
   set.add_text("strategy",
-               "Start the device with this memory strategy, as a program would, and show its share too; a "
-               "simulated GPU is always started, by default with allow-growth",
+               "Start the device with this memory strategy, as a program would, and include its share; a "
+               "simulated GPU always starts (default: allow-growth)",
                &runtime.strategy);
-  set.add_bytes("allocate", "Then allocate this much from the strategy and hold it", &options.allocate_bytes);
-  set.add_bytes("limit", "Most that the strategy may hold", &runtime.limit_bytes);
-  set.add_bytes("device-memory",
-                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
+  set.add_bytes("allocate", "Allocate this much from the strategy and hold it", &options.allocate_bytes);
+  set.add_bytes("limit", "Maximum memory that the strategy reserves", &runtime.limit_bytes);
+  set.add_bytes("device-memory", "Total memory of the GPU; on a real GPU, a ballast allocates the rest",
                 &runtime.device_memory_bytes);
-  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
+  set.add_bytes("others", "GPU memory that other processes use; on a real GPU, a ballast allocates it",
                 &runtime.others_bytes);
-  set.add_bytes("context", "Memory that the simulated GPU's context takes", &runtime.context_bytes);
-  set.add_switch("watch",
-                 "Show a screen that follows the memory: q quits, s sorts; in a pipe lines until interrupted",
+  set.add_bytes("context", "Memory that the context of a simulated GPU uses", &runtime.context_bytes);
+  set.add_switch("watch", "Refresh the table: q quits, s sorts; in a pipe, print lines until interrupted",
                  &options.watch);
-  set.add_number("every", "Seconds between repetitions of --watch", &options.every_seconds, 0.1, 86400);
-  set.add_integer("times", "Repetitions of --watch; 0: no end", &options.times, 0);
-  set.add_switch("json", "Print JSON, sizes in bytes; with --watch one line each time", &options.json);
+  set.add_number("every", "Seconds between updates of --watch", &options.every_seconds, 0.1, 86400);
+  set.add_integer("times", "Updates of --watch; 0: no end", &options.times, 0);
+  set.add_switch("json", "Print JSON, sizes in bytes; with --watch, one line per update", &options.json);
   set.set_examples(
-      "  headroom who                                           every GPU of the machine, and who is on it\n"
+      "  headroom who                                           every GPU of the machine and its processes\n"
       "  headroom who --watch --every 5\n"
       "  headroom who --device sim --strategy grab-all          what a strategy leaves of a 2 GB laptop\n"
       "  headroom who --device cuda --allocate 1GiB --watch     holds 1 GiB; look from another terminal\n"
@@ -155,8 +153,9 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
 
 int run_who(int argc, char** argv) {
   WhoOptions options;
-  OptionSet set("headroom who",
-                "Shows who holds the memory of each GPU: total = free + ours + others + unaccounted.");
+  OptionSet set(
+      "headroom who",
+      "Shows which processes use the memory of each GPU: total = free + ours + others + unaccounted.");
   add_who_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   // Also where no GPU is found: the next command has the strategy, too.

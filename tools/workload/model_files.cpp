@@ -22,16 +22,15 @@ Shape shape_of_tensor(const std::vector<int64_t>& extents) {
 
 void add_model_options(OptionSet& set, ModelOptions& options) {
   set.begin_group("Model");
-  set.add_text("model", "Take the net of this ONNX file", &options.path);
-  set.add_text("weights", "With --model: take its weights from this safetensors file", &options.weights);
-  set.add_list("dim", "With --model: extents of free axes, NAME=N; --batch binds the first axis",
-               &options.dims);
-  set.add_choice("loss", "With --model: the loss of its output", &options.loss);
-  set.add_text("output", "With --model: the output that the loss is of; by default the first",
+  set.add_text("model", "ONNX file of the net", &options.path);
+  set.add_text("weights", "With --model: load the weights from this safetensors file", &options.weights);
+  set.add_list("dim", "With --model: sizes of free axes, NAME=N; --batch sets the first axis", &options.dims);
+  set.add_choice("loss", "With --model: loss function of the output", &options.loss);
+  set.add_text("output", "With --model: output to compute the loss from (default: the first)",
                &options.output);
   set.add_choice(
       "precision",
-      "With --model: the type of activations, gradients and weights of products; master weights stay f32",
+      "With --model: type of activations, gradients and weights of products; master weights stay f32",
       &options.precision);
   set.begin_group();
 }

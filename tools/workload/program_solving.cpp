@@ -290,7 +290,7 @@ class ProgramSearch {
 
 RunSetup with_budget(RunSetup setup, int64_t memory_bytes) {
   setup.device.total_bytes = std::min(setup.device.total_bytes, memory_bytes + others_bytes(setup));
-  // The device keeps to it, so that the least that is enough can be found.
+  // The device keeps to it, so that the minimum can be found.
   setup.options.memory_bytes.reset();
   setup.options.limit_bytes.reset();
   return setup;

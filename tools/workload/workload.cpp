@@ -64,15 +64,14 @@ std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const Workloa
 }
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
-  set.add_choice("net", "The net to train; mnist is the one of train_mnist", &options.net, net_names());
+  set.add_choice("net", "Net to train; mnist is the net of train_mnist", &options.net, net_names());
   add_common_options(set, options, nullptr);
 }
 
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
-  set.add_integer("width", "Width multiplier", &options.width, 1, 1 << 20);
+  set.add_integer("width", "Multiplier of the net's width", &options.width, 1, 1 << 20);
   add_model_options(set, options.model);
-  set.add_switch("inference",
-                 "With --model: run the forward pass alone, with the running statistics of normalisations",
+  set.add_switch("inference", "With --model: run only the forward pass, with the running statistics of norms",
                  &options.inference);
   add_step_options(set, options.step);
   add_replica_options(set, options.replicas);

@@ -29,7 +29,7 @@ std::vector<int64_t> epoch_order(int64_t count, uint64_t seed, int64_t epoch) {
 TrainingData load_or_draw(const std::string& folder, uint64_t seed) {
   if (folder.empty()) {
     return {draw_digits(kDrawnTraining, seed), draw_digits(kDrawnTest, seed, kDrawnTraining),
-            fmt::format("{} drawn digits", kDrawnTraining)};
+            fmt::format("{} generated digits", kDrawnTraining)};
   }
   std::future<Dataset> test = std::async(std::launch::async, load_mnist, folder, MnistSplit::kTest);
   Dataset training = load_mnist(folder, MnistSplit::kTrain);

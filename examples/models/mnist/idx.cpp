@@ -64,7 +64,7 @@ std::string find_file(const std::string& folder, std::string_view stem, std::str
       if (!std::filesystem::exists(status)) continue;
       // A pipe that nobody writes to would be waited for without an end.
       if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_directory(status)) {
-        throw InvalidArgument(fmt::format("{}: is no regular file", path));
+        throw InvalidArgument(fmt::format("{}: is not a regular file", path));
       }
       return path;
     }

@@ -81,7 +81,7 @@ class MpiRankJob final : public RankJob {
     }
     const std::string differences = list_differences(fingerprint, expected, "on rank 0");
     if (!differences.empty()) {
-      throw InvalidArgument(fmt::format("all ranks must have the same settings and data: {}", differences));
+      throw InvalidArgument(fmt::format("all ranks need the same settings and data: {}", differences));
     }
     group().barrier();
   }

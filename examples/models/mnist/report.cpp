@@ -63,7 +63,7 @@ std::string confusion_table(const TrainResult& result, const Terminal& terminal)
     }
     table.add(std::move(row));
   }
-  return "\nimages by label, and what was predicted\n" + table.text(terminal);
+  return "\nimages by label and predicted class\n" + table.text(terminal);
 }
 
 // For failures of a collective, which no memory strategy causes.
@@ -121,7 +121,7 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
   }
   if (result.report && result.report->reproduced && change == nullptr) {
     const std::string& virtual_devices = runtime.options().virtual_devices;
-    return virtual_devices.empty() ? "headroom predict shows what takes the memory"
+    return virtual_devices.empty() ? "headroom predict shows what uses the memory"
                                    : fmt::format("more memory than --virtual-devices {}", virtual_devices);
   }
   if (result.outcome == RunOutcome::kLibraryFailure) {

@@ -16,7 +16,7 @@ BucketSettings ReplicaOptions::buckets() const {
 
 void add_step_options(OptionSet& set, StepOptions& options) {
   set.begin_group("Step");
-  set.add_integer("batch", "Images per step", &options.batch, 1);
+  set.add_integer("batch", "Batch size of a step", &options.batch, 1);
   set.add_choice("optimizer", "Optimizer", &options.optimizer,
                  {optimizer_names().begin(), optimizer_names().end()});
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
@@ -25,9 +25,9 @@ void add_step_options(OptionSet& set, StepOptions& options) {
   set.add_choice("data-on", "Keep the data on the device, or copy each batch from the host",
                  &options.data_on);
   set.add_integer("loader-depth",
-                  "Batches that a thread prefetches with --data-on host, 2 or more; 0: no prefetching",
+                  "With --data-on host, number of batches that a thread prefetches (at least 2); 0: none",
                   &options.loader_depth, 0, 1024);
-  set.add_integer("steps", "Steps to run, in train_mnist for each epoch; 0: the default, or all of the data",
+  set.add_integer("steps", "Steps to run (train_mnist: per epoch); 0: the default, or all of the data",
                   &options.steps, 0);
   set.begin_group();
 }
@@ -37,11 +37,12 @@ void add_replica_options(OptionSet& set, ReplicaOptions& options) {
   set.begin_group("Replicas");
   set.add_integer(
       "replicas",
-      "Copies of the net that share each batch, each on a logical GPU, or on as many as --place names",
+      "Copies of the net that share each batch, one per logical GPU, or as many GPUs as --place names",
       &options.replicas, 1, kMaxReplicas);
   set.add_switch("shard-optimizer", "Split the optimizer's state between the replicas",
                  &options.shard_optimizer);
-  set.add_bytes("bucket", "Gradients that replicas reduce in one call; 25MiB, the first 1MiB",
+  set.add_bytes("bucket",
+                "Bytes of gradients that replicas reduce in one call (default: 25MiB, the first 1MiB)",
                 &options.bucket_bytes);
   set.begin_group();
 }

@@ -154,19 +154,24 @@ TEST(OptionSet, ReadsListsFromFilesAndTheEnvironmentAsWords) {
   EXPECT_NE(out.str().find("colour = \"white black\""), std::string::npos) << out.str();
 }
 
-TEST(OptionSet, TheShortHelpExplainsTheOwnOptionsAndNamesTheOthers) {
+TEST(OptionSet, TheShortHelpExplainsArgumentsAndOwnOptionsAndNamesTheOthers) {
   OptionSet set("program", "A program.");
   std::string own = "a", other = "b";
+  std::vector<std::string> files;
+  set.add_arguments("FILE", "Files to read", &files, false);
   set.begin_group("Machine");
   set.add_text("other", "Of all programs", &other);
   set.begin_group();
   set.add_text("own", "Of this program", &own);
+  set.set_examples("  program a.txt   the first file\n");
   std::ostringstream brief, whole;
   const char* ask_brief[] = {"program", "-h"};
   const char* ask_whole[] = {"program", "--help"};
   EXPECT_FALSE(set.parse(2, ask_brief, brief));
   EXPECT_FALSE(set.parse(2, ask_whole, whole));
   EXPECT_NE(brief.str().find("Of this program"), std::string::npos);
+  EXPECT_NE(brief.str().find("Files to read"), std::string::npos);
+  EXPECT_NE(brief.str().find("\n  program a.txt   # the first file\n"), std::string::npos) << brief.str();
   EXPECT_EQ(brief.str().find("Of all programs"), std::string::npos);
   EXPECT_NE(brief.str().find("--other"), std::string::npos);
   EXPECT_LT(whole.str().find("\nOptions:\n  --own TEXT"), whole.str().find("\nMachine:\n  --other TEXT"));

@@ -186,7 +186,7 @@ TEST_F(ReadModelFiles, ExternalDataMayLieBeyondTwoGibibytes) {
 }
 
 TEST_F(ReadModelFiles, RefusesWhatIsNoFile) {
-  EXPECT_NE(refusal_of(folder_.path()).find("no regular file"), std::string::npos);
+  EXPECT_NE(refusal_of(folder_.path()).find("not a regular file"), std::string::npos);
   EXPECT_NE(refusal_of("/nowhere.onnx").find("cannot open it"), std::string::npos);
 }
 
