@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "allocators/replay/capacity_search.h"
 #include "allocators/strategies/strategy_text.h"
 #include "base/bytes.h"
+#include "base/edge.h"
 #include "base/errors.h"
 
 namespace headroom {
@@ -16,15 +16,13 @@ struct Search {
   const RunSetup& present;
   const Play& play;
   OutOfMemoryReport& report;
-  int64_t events_left;  // to play
-  bool is_long;         // too long for as many trials as a search needs
+  SearchWork work;  // that is left
 
-  Attempt attempt(const RunSetup& setup) {
-    Attempt attempt = play(setup, false);
-    events_left -= attempt.work;
-    return attempt;
+  bool fits(const RunSetup& setup) {
+    const Attempt attempt = play(setup, false);
+    work.left -= attempt.work;
+    return attempt.fits;
   }
-  bool fits(const RunSetup& setup) { return attempt(setup).fits; }
   void note(ChangeKind kind, std::string what, bool does_fit, const RunSetup& setup,
             bool is_least = true) const {
     if (!is_least) what += " (less may do)";
@@ -32,37 +30,16 @@ struct Search {
   }
 };
 
-struct Steps {
-  int64_t count = 0;
-  bool is_least = true;  // one step fewer does not fit
-};
-
-// The least number of steps in [1, most] found to fit. Nothing when none of growing steps fits. `attempt`
-// returns a CapacityTrial. A search that has played enough goes for the most at once, and ends at what fits.
-// A long one takes larger steps: how much more than enough was tried costs it nothing.
-template <typename Try>
-std::optional<Steps> least_steps(Search& search, int64_t most, const Try& attempt) {
-  int64_t failing = 0;
-  for (int64_t steps = 1; failing < most; steps *= search.is_long ? 4 : 2) {
-    const int64_t fitting = search.events_left > 0 ? std::min(steps, most) : most;
-    const CapacityTrial trial = attempt(fitting);
-    if (!trial.fits) {
-      failing = fitting;
-      continue;
-    }
-    CapacityGap gap{failing, fitting};
-    int64_t enough = trial.enough;
-    // At least one more: where much more was tried than is enough.
-    for (int64_t trials = 0; !gap.is_closed() && (search.events_left > 0 || trials < 1); ++trials) {
-      gap = narrow(gap, search.is_long ? enough : 0, 1, [&](int64_t count) {
-        const CapacityTrial one = attempt(count);
-        if (one.fits) enough = one.enough;
-        return one;
-      });
-    }
-    return Steps{gap.fitting, gap.is_closed()};
-  }
-  return std::nullopt;
+// The least number of steps in [1, most] found to fit; nothing when none of growing steps fits. `set(count)`
+// changes `setup`.
+template <typename Set>
+std::optional<Edge> least_steps(Search& search, int64_t most, const RunSetup& setup, const Set& set) {
+  const auto attempt = [&](int64_t count) {
+    set(count);
+    const Attempt played = search.play(setup, false);
+    return EdgeTrial{.fits = played.fits, .work = played.work};
+  };
+  return EdgeSearch(search.work, attempt).above(0, most);
 }
 
 // The limit of the virtual device that had no room, as far as its GPU has more.
@@ -90,14 +67,11 @@ void change_virtual_limit(ChangeKind kind, Search& search) {
     setup.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
     setup.options.virtual_devices = format_gpu_sizes(sizes);
   };
-  const std::optional<Steps> pages = least_steps(search, room / page, [&](int64_t count) {
-    set(count);
-    return CapacityTrial{search.fits(setup)};
-  });
+  const std::optional<Edge> pages = least_steps(search, room / page, setup, set);
   if (!pages) return search.note(kind, "any higher limit of " + device, false, setup);
-  set(pages->count);
-  search.note(kind, "limit of " + device + " +" + format_bytes(pages->count * page), true, setup,
-              pages->is_least);
+  set(pages->fitting);
+  search.note(kind, "limit of " + device + " +" + format_bytes(pages->fitting * page), true, setup,
+              pages->is_closed);
 }
 
 void change_limit(ChangeKind kind, Search& search) {
@@ -112,14 +86,11 @@ void change_limit(ChangeKind kind, Search& search) {
   const auto set = [&](int64_t pages) {
     setup.options = *with_limit(search.present.options, *limit + direction * pages * page);
   };
-  const std::optional<Steps> pages = least_steps(search, room / page, [&](int64_t count) {
-    set(count);
-    return CapacityTrial{search.fits(setup)};
-  });
+  const std::optional<Edge> pages = least_steps(search, room / page, setup, set);
   if (!pages) return search.note(kind, direction > 0 ? "any higher limit" : "any lower limit", false, setup);
-  set(pages->count);
-  search.note(kind, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(pages->count * page),
-              true, setup, pages->is_least);
+  set(pages->fitting);
+  search.note(kind, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(pages->fitting * page),
+              true, setup, pages->is_closed);
 }
 
 void change_fraction(ChangeKind kind, Search& search) {
@@ -130,13 +101,11 @@ void change_fraction(ChangeKind kind, Search& search) {
     setup.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
   };
   const auto most = static_cast<int64_t>((1 - *fraction) * 100);
-  const std::optional<Steps> steps = least_steps(search, most, [&](int64_t count) {
-    set(count);
-    return CapacityTrial{search.fits(setup)};
-  });
+  const std::optional<Edge> steps = least_steps(search, most, setup, set);
   if (!steps) return search.note(kind, "any larger memory fraction", false, setup);
-  set(steps->count);
-  search.note(kind, "memory fraction +" + std::to_string(steps->count) + " %", true, setup, steps->is_least);
+  set(steps->fitting);
+  search.note(kind, "memory fraction +" + std::to_string(steps->fitting) + " %", true, setup,
+              steps->is_closed);
 }
 
 void start_libraries_first(ChangeKind kind, Search& search) {
@@ -152,7 +121,7 @@ void change_strategy(ChangeKind kind, Search& search) {
   for (const Strategy* cure : cures()) {
     const std::string_view other = cure->name;
     if (settings.name == other) continue;
-    if (search.events_left <= 0 && search.report.smallest() != nullptr) return;
+    if (search.work.is_spent() && search.report.smallest() != nullptr) return;
     RunSetup setup = search.present;
     setup.options.strategy = other;
     setup.options.limit_bytes = settings.limit_bytes;
@@ -197,13 +166,10 @@ void shrink_batch(ChangeKind kind, Search& search) {
   while (units > 1) {
     const int64_t step = std::max<int64_t>(units / 16, 1);
     const auto set = [&](int64_t steps) { setup.batch = (units - steps * step) * unit; };
-    const std::optional<Steps> steps = least_steps(search, (units - 1) / step, [&](int64_t count) {
-      set(count);
-      return CapacityTrial{search.fits(setup)};
-    });
+    const std::optional<Edge> steps = least_steps(search, (units - 1) / step, setup, set);
     if (steps) {
-      set(steps->count);
-      return search.note(kind, "batch " + std::to_string(setup.batch), true, setup, steps->is_least);
+      set(steps->fitting);
+      return search.note(kind, "batch " + std::to_string(setup.batch), true, setup, steps->is_closed);
     }
     units = step > 1 ? step : 1;
   }
@@ -219,30 +185,22 @@ void enlarge_device(ChangeKind kind, Search& search) {
   };
   constexpr int64_t kMostTimes = 64;
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
-  Attempt known;  // the last that says how others go, up to this total
-  int64_t known_total = 0;
-  const auto attempt_now = [&] {
-    const int64_t total = setup.device.total_bytes;
-    if (known.enough_total > 0 && known.enough_total <= total && total <= known_total) {
-      search.events_left -= known.work;  // as if it were played, so that no search goes on for longer
-      return known;
-    }
-    Attempt attempt = search.attempt(setup);
-    if (attempt.enough_total > 0) {
-      known = attempt;
-      known_total = total;
-    }
-    return attempt;
-  };
-  const std::optional<Steps> pages = least_steps(search, most, [&](int64_t count) {
+  const auto attempt = [&](int64_t count) {
     set(count);
-    const Attempt attempt = attempt_now();
-    const int64_t lacking = attempt.used_bytes - search.present.device.total_bytes;
-    return CapacityTrial{attempt.fits, std::max<int64_t>(0, lacking + page - 1) / page};
-  });
+    const Attempt played = search.play(setup, false);
+    const auto pages_of = [&](int64_t total_bytes) {
+      return (total_bytes - search.present.device.total_bytes + page - 1) / page;
+    };
+    EdgeTrial trial{.fits = played.fits, .work = played.work};
+    if (played.fits) trial.guess = pages_of(played.used_bytes);
+    if (played.enough_total > 0) trial.same_from = pages_of(played.enough_total);
+    return trial;
+  };
+  const std::optional<Edge> pages = EdgeSearch(search.work, attempt).above(0, most);
   if (!pages) return search.note(kind, "any larger device", false, setup);
-  set(pages->count);
-  search.note(kind, format_bytes(pages->count * page) + " more on the device", true, setup, pages->is_least);
+  set(pages->fitting);
+  search.note(kind, format_bytes(pages->fitting * page) + " more on the device", true, setup,
+              pages->is_closed);
 }
 
 // In the order of ChangeKind.
@@ -273,8 +231,9 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
     if (report.judgement.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
   }
   // Half of what a search for the least capacity plays: here each change is a search of its own.
-  Search search{present, play, report, kMaxSearchedEvents / 2 - now.work,
-                now.work * kUnlimitedTrials > kMaxSearchedEvents};
+  Search search{present, play, report,
+                SearchWork{.left = kMaxSearchedEvents / 2 - now.work,
+                           .is_long = now.work > kMaxSearchedEvents / SearchWork::kTrials}};
   for (const ChangeKind kind : enum_values<ChangeKind>()) kSearches[static_cast<size_t>(kind)](kind, search);
   return report;
 }

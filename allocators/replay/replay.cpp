@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "allocators/observer.h"
-#include "allocators/replay/capacity_search.h"
 #include "base/bytes.h"
+#include "base/edge.h"
 #include "device/host/simulated_gpu.h"
 
 namespace headroom {
@@ -280,69 +279,29 @@ ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const 
                         });
 }
 
-namespace {
-
-constexpr int64_t kMostTimes = 64;
-
-// With few trials: from above, since one of much memory shows what is enough for most strategies.
-std::optional<int64_t> least_pages_in(int64_t least_pages, int64_t trials,
-                                      const std::function<CapacityTrial(int64_t)>& attempt) {
-  CapacityGap gap{least_pages - 1, least_pages};
-  CapacityTrial widest;
-  for (int64_t times = 2; times <= kMostTimes && !widest.fits; times *= 2, --trials) {
-    gap.fitting = times * least_pages;
-    widest = attempt(gap.fitting);
-    if (!widest.fits) gap.failing = gap.fitting;
-  }
-  if (!widest.fits) return std::nullopt;
-  return narrow(gap, widest.enough, std::max<int64_t>(1, trials), attempt).fitting;
-}
-
-}  // namespace
-
 std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
                                         const DeviceProfile& profile, int64_t passes) {
+  constexpr int64_t kMostTimes = 64;
   const int64_t page = profile.granularity_bytes;
   const int64_t least_pages = (trace.peak_bytes + page - 1) / page;
   const bool depends = depends_on_total(settings);
-  KnownTrials known;
-  const auto attempt = [&](int64_t pages) {
-    if (const CapacityTrial* trial = known.find(pages)) return *trial;
-    const auto pages_of = [&](int64_t bytes) { return (bytes + page - 1) / page; };
+  SearchWork work{.each = passes * static_cast<int64_t>(trace.events.size())};
+  const auto attempt = [&](int64_t capacity) {
     try {
       const ReplayResult played =
-          replay_at(trace, settings, profile, pages * page, passes, ReplayEnd::kLastAllocation);
-      const CapacityTrial trial{played.fits(), pages_of(played.used_bytes)};
-      if (trial.fits && !depends) known.add(pages, pages_of(played.enough_total), trial);
+          replay_at(trace, settings, profile, capacity, passes, ReplayEnd::kLastAllocation);
+      EdgeTrial trial{played.fits()};
+      if (trial.fits) trial.guess = played.used_bytes;
+      if (trial.fits && !depends && played.enough_total > 0) trial.same_from = played.enough_total;
       return trial;
     } catch (const InvalidArgument&) {
-      return CapacityTrial{};  // a limit above this capacity
+      return EdgeTrial{};  // a limit above this capacity
     }
   };
-  const int64_t trials = trials_for(passes * static_cast<int64_t>(trace.events.size()));
-  if (trials < kUnlimitedTrials) {
-    const std::optional<int64_t> pages = least_pages_in(least_pages, trials, attempt);
-    return pages ? std::optional(*pages * page) : std::nullopt;
-  }
-  const auto fits = [&](int64_t pages) { return attempt(pages).fits; };
-  int64_t low = least_pages - 1;  // does not fit
-  int64_t high = least_pages;     // fits, after this loop
-  for (int64_t step = 1; !fits(high); step *= 2) {
-    low = high;
-    high += step;
-    if (high / kMostTimes > least_pages + kMostTimes) return std::nullopt;
-  }
-  for (;;) {
-    high = narrow({low, high}, 0, kUnlimitedTrials, attempt).fitting;
-    constexpr int64_t kSamples = 16;
-    const int64_t found = high;
-    for (int64_t i = 0; i < kSamples && high == found; ++i) {
-      const int64_t sample = least_pages + (found - least_pages) * i / kSamples;
-      if (sample < found && fits(sample)) high = sample;
-    }
-    if (high == found) return high * page;
-    low = least_pages - 1;
-  }
+  const std::optional<Edge> edge =
+      EdgeSearch(work, attempt, page)
+          .lowest((least_pages - 1) * page, kMostTimes * (least_pages + kMostTimes) * page);
+  return edge ? std::optional(edge->fitting) : std::nullopt;
 }
 
 }  // namespace headroom

@@ -57,7 +57,7 @@ ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const 
 // The least capacity found at which replay_at fits: a multiple of the profile's page; one page less does not
 // fit. Fitting need not be monotonic, so capacities between the largest live set and the result are sampled,
 // and the search continues below the least that fits. A trace of more than 60,000 events has fewer trials
-// (see capacity_search.h): then less than the result may fit, too. Nothing if 64 times the largest live set
+// (see SearchWork): then less than the result may fit, too. Nothing if 64 times the largest live set
 // is not enough.
 std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
                                         const DeviceProfile& profile, int64_t passes = 1);

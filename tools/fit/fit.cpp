@@ -242,9 +242,11 @@ int run_fit(int argc, char** argv) {
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   options.margin_bytes = margin_of(options, options.workload.runtime);
-  const FitSettings settings{*options.margin_bytes, options.max_batch};
   Progress progress(0, "batches run");
   progress.start("predicting");
+  const FitSettings settings{*options.margin_bytes, options.max_batch, [&](int64_t batch) {
+                               progress.start(fmt::format("predicting batch {}", batch));
+                             }};
   const RunElsewhere run = [&](const WorkloadOptions& workload) {
     return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps, progress) : std::nullopt;
   };

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "base/bytes.h"
+#include "base/edge.h"
 #include "base/errors.h"
-#include "tools/workload/search.h"
 
 namespace headroom {
 namespace {
@@ -22,12 +22,19 @@ WorkloadOptions with_share(WorkloadOptions options, int64_t images) {
 // Predictions by batch, each made once. Counts batches in images of a replica.
 class Batches {
  public:
-  Batches(const WorkloadOptions& options, int64_t margin_bytes)
-      : options_(options), margin_bytes_(margin_bytes), setting_(setup_to_fit(options.runtime)) {}
+  Batches(const WorkloadOptions& options, const FitSettings& settings)
+      : options_(options), settings_(settings), setting_(setup_to_fit(options.runtime)) {}
 
   const RunSetup& setup() const { return setting_; }
+  size_t planned() const { return known_.size(); }
+  bool is_known(int64_t images) const { return known_.contains(images); }
+  // Each batch under a budget is a search of its own for its plan, which may take many seconds.
+  SearchWork work() const {
+    constexpr int64_t kMostPlanned = 24;
+    return {.each = options_.runtime.memory_bytes ? kMaxSearchedEvents / kMostPlanned : 1};
+  }
   bool fits(int64_t images) {
-    if (!known_.contains(images)) note(images, Predictor(with_share(options_, images)));
+    if (!known_.contains(images)) note(images, predictor(images));
     return known_.at(images);
   }
   // The first of three powers of two in a row that are too large, at most `most`; `most` if there is none.
@@ -51,21 +58,27 @@ class Batches {
   // longer than playing it.
   bool is_too_large(int64_t images) {
     try {
-      const Predictor predictor(with_share(options_, images));
+      const Predictor predictor = this->predictor(images);
       note(images, predictor);
-      return predictor.is_too_large(setting_, margin_bytes_);
+      return predictor.is_too_large(setting_, settings_.margin_bytes);
     } catch (const InvalidArgument&) {
       return true;  // more elements than can be counted
     }
   }
 
+  Predictor predictor(int64_t images) const {
+    const WorkloadOptions options = with_share(options_, images);
+    if (settings_.on_batch) settings_.on_batch(options.step.batch);
+    return Predictor(options);
+  }
+
   void note(int64_t images, const Predictor& predictor) {
-    known_[images] =
-        !predictor.is_too_large(setting_, margin_bytes_) && predictor.fits(setting_, margin_bytes_);
+    known_[images] = !predictor.is_too_large(setting_, settings_.margin_bytes) &&
+                     predictor.fits(setting_, settings_.margin_bytes);
   }
 
   const WorkloadOptions& options_;
-  const int64_t margin_bytes_;
+  const FitSettings& settings_;
   const RunSetup setting_;
   std::map<int64_t, bool> known_;
 };
@@ -105,9 +118,8 @@ std::string why_not_text(int64_t margin_bytes, std::string_view more_or_less, st
 }
 
 FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
-  Batches batches(options, settings.margin_bytes);
+  Batches batches(options, settings);
   const RunSetup& setup = batches.setup();
-  const Fits fits = [&](int64_t images) { return batches.fits(images); };
   FitResult result;
   result.device_bytes = setup.device.total_bytes;
   RunSetup smaller = setup;
@@ -119,8 +131,14 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
   };
   const int64_t replicas = options.replicas.replicas;
   const int64_t most = std::max<int64_t>(settings.max_batch / replicas, 1);
-  int64_t end = batches.end(most), images = 0;
-  for (images = largest_in(end, fits); images > 0; images = largest_in(end, fits)) {
+  SearchWork work = batches.work();
+  EdgeSearch search(work, [&](int64_t images) {
+    const bool is_known = batches.is_known(images);
+    return EdgeTrial{.fits = batches.fits(images), .work = is_known ? 1 : 0};
+  });
+  int64_t end = work.is_long ? most : batches.end(most), images = 0;
+  Edge edge = search.largest(end);
+  for (images = edge.fitting; images > 0; images = search.largest(end).fitting) {
     result.batch = images * replicas;
     if (is_taken(result, without_margin(with_share(options, images), setup, settings.margin_bytes), run)) {
       break;
@@ -136,7 +154,10 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
     return reason_of(failing * replicas, failing == 1 ? result.prediction : predict(failing, smaller),
                      settings.margin_bytes, [&] { return predict(failing, setup); });
   };
-  if (images == 0) {
+  if (images == edge.fitting && !edge.is_closed) {
+    result.stopped_by =
+        fmt::format("the search ended after {} batches; larger ones may fit", batches.planned());
+  } else if (images == 0) {
     result.stopped_by = result.trials.empty() ? reason(1) : result.trials.back().measurement.error;
   } else if (images == most) {
     result.stopped_by = "--most is the largest batch to try";

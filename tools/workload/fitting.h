@@ -23,6 +23,7 @@ std::string why_not_text(int64_t margin_bytes, std::string_view more_or_less, st
 struct FitSettings {
   int64_t margin_bytes = 0;  // must stay free beside the peak
   int64_t max_batch = 1;
+  std::function<void(int64_t batch)> on_batch = {};  // called before a batch is planned
 };
 
 // A real run of a predicted size.
@@ -44,8 +45,8 @@ struct FitResult {
 // Runs the options in another process; returns nothing when it cannot, and then nothing is verified.
 using RunElsewhere = std::function<std::optional<Measurement>(const WorkloadOptions&)>;
 
-// Finds the largest batch as largest_in does. After a batch whose run fails it tries one at least an eighth
-// smaller. Throws as Predictor does.
+// Finds the largest batch as EdgeSearch::largest does, under a budget with 24 plans at most. After a batch
+// whose run fails it tries one at least an eighth smaller. Throws as Predictor does.
 FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run);
 
 // Finds the least total memory of the device for the batch of the options, see Predictor::least_total_bytes.

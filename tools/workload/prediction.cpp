@@ -7,14 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "allocators/replay/capacity_search.h"
 #include "answers/keep_to_memory.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/table.h"
 #include "runtime/graph/categories.h"
 #include "runtime/session/variables.h"
-#include "tools/workload/search.h"
 
 namespace headroom {
 namespace {
@@ -154,6 +152,12 @@ PlayedAttempt Predictor::try_to_play(const RunSetup& setup) const {
   }
 }
 
+SearchWork Predictor::search_work() const {
+  int64_t steps = 0;
+  for (const Plan& plan : ranks_[0]->plans) steps += std::ssize(plan.steps);
+  return {.each = std::max<int64_t>(1, steps * std::ssize(ranks_))};
+}
+
 std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup, const PlayedAttempt* now) const {
   const int64_t page = setup.device.granularity_bytes, total = setup.device.total_bytes;
   PlayedAttempt fitted;  // of the trials, the last one that says how others go
@@ -164,47 +168,32 @@ std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup, const
     fitted_total = with_total;
   };
   if (now != nullptr) note(*now, total);
-  // In pages fewer or more than the device has.
-  const Fits fits_with = [&](int64_t pages) {
-    const RunSetup trial = with_total(setup, total + pages * page);
-    if (trial.device.total_bytes <= fitted_total && would_play_alike(fitted, trial)) return true;
+  const auto attempt = [&](int64_t total_bytes) -> EdgeTrial {
+    const RunSetup trial = with_total(setup, total_bytes);
+    if (total_bytes <= fitted_total && would_play_alike(fitted, trial)) return {.fits = true};
     const PlayedAttempt played = try_to_play(trial);
-    note(played, trial.device.total_bytes);
-    return played.fits;
+    note(played, total_bytes);
+    return {.fits = played.fits};
   };
-  const int64_t end = (largest_total_bytes(setup) - total) / page;
-  int64_t steps = 0;
-  for (const Plan& plan : ranks_[0]->plans) steps += std::ssize(plan.steps);
-  const int64_t trials = trials_for(steps * std::ssize(ranks_));
-  if (trials < kUnlimitedTrials) {
-    // With few trials: between a device that is large enough and nothing.
-    CapacityGap gap{-(total / page), 0};
-    while (!fits_with(gap.fitting)) {
-      if (gap.fitting == end) return std::nullopt;
-      gap.failing = gap.fitting;
-      gap.fitting = std::min(end, gap.fitting == 0 ? total / page : 4 * gap.fitting);
-    }
-    const auto attempt = [&](int64_t count) { return CapacityTrial{fits_with(count)}; };
-    return total + narrow(gap, 0, trials, attempt).fitting * page;
-  }
-  const std::optional<int64_t> pages =
-      fits_with(0) ? least_below(0, -(total / page), fits_with) : first_above(0, end, fits_with);
-  return pages ? std::optional(total + *pages * page) : std::nullopt;
+  SearchWork work = search_work();
+  const std::optional<Edge> edge =
+      EdgeSearch(work, attempt, page).next_to(total, total % page, largest_total_bytes(setup));
+  return edge ? std::optional(edge->fitting) : std::nullopt;
 }
 
 // The same for the limits, on devices that are large enough: how much higher all of them must be.
 std::optional<int64_t> Predictor::least_raise_bytes(const RunSetup& setup) const {
-  const std::optional<int64_t> limit = lowest_limit(setup);
-  if (!limit) return std::nullopt;
+  const std::optional<int64_t> lowest = lowest_limit(setup);
+  if (!lowest) return std::nullopt;
   const int64_t page = setup.device.granularity_bytes;
   const RunSetup roomy = with_total(setup, largest_total_bytes(setup));
-  const Fits fits_with = [&](int64_t pages) {
-    return *limit + pages * page > 0 && would_fit(with_higher_limits(roomy, pages * page));
+  const auto attempt = [&](int64_t limit) {
+    return EdgeTrial{limit > 0 && would_fit(with_higher_limits(roomy, limit - *lowest))};
   };
-  const int64_t end = (roomy.device.total_bytes - *limit) / page;
-  const std::optional<int64_t> pages =
-      fits_with(0) ? least_below(0, -(*limit / page), fits_with) : first_above(0, end, fits_with);
-  return pages ? std::optional(*pages * page) : std::nullopt;
+  SearchWork work = search_work();
+  const std::optional<Edge> edge =
+      EdgeSearch(work, attempt, page).next_to(*lowest, *lowest % page, roomy.device.total_bytes);
+  return edge ? std::optional(edge->fitting - *lowest) : std::nullopt;
 }
 
 Prediction Predictor::predict(const RunSetup& setup) const {

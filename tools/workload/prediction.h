@@ -13,6 +13,7 @@
 
 #include "answers/play_program.h"
 #include "answers/solve_program.h"
+#include "base/edge.h"
 #include "base/terminal.h"
 #include "tools/workload/workload.h"
 
@@ -120,6 +121,7 @@ class Predictor {
   // `now`: what was played in the setup; null: nothing.
   std::optional<int64_t> least_total_bytes(const RunSetup& setup, const PlayedAttempt* now) const;
   std::optional<int64_t> least_raise_bytes(const RunSetup& setup) const;
+  SearchWork search_work() const;
   void add_live_at_peak(const Need& need, ByCategory& bytes) const;
 
   std::vector<std::shared_ptr<const PlannedProgram>> ranks_;

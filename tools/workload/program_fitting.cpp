@@ -6,12 +6,15 @@
 #include <optional>
 #include <utility>
 
+#include "base/edge.h"
 #include "base/text.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom {
 namespace {
+
+constexpr int64_t kMostTraces = 32;  // each may take a minute
 
 // How far a batch is from the device: what it could have less, or lacks (negative).
 int64_t spare_bytes(const TracedBatch& trial) {
@@ -118,37 +121,23 @@ ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t m
   Search search(trace, setup, margin_bytes);
   ProgramFit result;
   std::optional<TracedBatch> fitting, failing, before;  // `before`: the last one below the edge
-  const auto attempt = [&](int64_t batch) {
+  const auto guess = [&] {
+    if (!fitting) return int64_t{0};
+    if (failing) return std::clamp(crossing(*fitting, *failing), fitting->batch + 1, failing->batch - 1);
+    // Small batches tell little of large ones.
+    return before ? std::min(crossing(*before, *fitting), 16 * fitting->batch) : second_batch(*fitting);
+  };
+  SearchWork work{.each = kMaxSearchedEvents / kMostTraces};
+  EdgeSearch batches(work, [&](int64_t batch) {
     const TracedBatch trial = search.attempt(batch);
     if (trial.prediction.fits) {
       before = std::exchange(fitting, trial);
     } else {
       failing = trial;
     }
-  };
-  attempt(1);
-  int64_t width = INT64_MAX;  // of the open interval two tries ago
-  for (int tries = 0; fitting && fitting->batch < max_batch; ++tries) {
-    if (failing && failing->batch == fitting->batch + 1) break;
-    int64_t next = second_batch(*fitting);
-    if (failing) {
-      next = crossing(*fitting, *failing);
-    } else if (before) {
-      // Small batches tell little of large ones.
-      next = std::min(crossing(*before, *fitting), 16 * fitting->batch);
-    }
-    const int64_t end = failing ? failing->batch - 1 : max_batch;
-    next = std::clamp(next, fitting->batch + 1, end);
-    if (failing) {
-      // A bisection where the line does not help.
-      const int64_t open = failing->batch - fitting->batch;
-      if (tries % 2 == 1) {
-        if (open > width / 2) next = fitting->batch + open / 2;
-        width = open;
-      }
-    }
-    attempt(next);
-  }
+    return EdgeTrial{.fits = trial.prediction.fits, .guess = guess()};
+  });
+  const bool is_whole = !batches.fits(1) || batches.highest(1, max_batch).is_closed;
   result.batch = fitting ? fitting->batch : 0;
   if (failing) {
     result.next_batch = failing->batch;
@@ -156,6 +145,8 @@ ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t m
   }
   result.trials = search.take_trials();
   result.stopped_by = failing ? reason_of(*failing, margin_bytes) : "--most is the largest batch to try";
+  if (!is_whole)
+    result.stopped_by += fmt::format("; the search ended after {} batches", result.trials.size());
   return result;
 }
 

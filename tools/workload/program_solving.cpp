@@ -5,11 +5,11 @@
 #include <functional>
 #include <utility>
 
+#include "base/edge.h"
 #include "base/errors.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/search.h"
 #include "tools/workload/torch_advice.h"
 
 namespace headroom {
@@ -199,7 +199,7 @@ class ProgramSearch {
       keeps = attempt(with_modules(changes, order_.size())).keeps();
     }
     if (!keeps) return std::nullopt;
-    const int64_t count = find_edge(std::ssize(order_), 0, [&](int64_t modules) {
+    const int64_t count = edge(std::ssize(order_), 0, [&](int64_t modules) {
       return attempt(with_modules(changes, static_cast<size_t>(modules))).keeps();
     });
     return without_needless(attempt(with_modules(changes, static_cast<size_t>(count))));
@@ -237,6 +237,15 @@ class ProgramSearch {
     return best ? std::optional(trimmed(*best)) : std::nullopt;
   }
 
+  // attempt() bounds the work.
+  template <typename Keeps>
+  static int64_t edge(int64_t keeping, int64_t failing, const Keeps& keeps) {
+    SearchWork work;
+    return EdgeSearch(work, [&](int64_t number) { return EdgeTrial{keeps(number)}; })
+        .between(keeping, failing)
+        .fitting;
+  }
+
   std::vector<int64_t> parts() const {
     std::vector<int64_t> found;
     for (int64_t passes = 2; passes <= std::min(freedom_.batch, kMostPasses); ++passes) {
@@ -256,8 +265,7 @@ class ProgramSearch {
     };
     const auto last = std::ssize(choices) - 1;
     const auto fewest = [&](const ProgramChanges& changes) {
-      return find_edge(last, -1,
-                       [&](int64_t choice) { return attempt(with_passes(choice, changes)).keeps(); });
+      return edge(last, -1, [&](int64_t choice) { return attempt(with_passes(choice, changes)).keeps(); });
     };
     if (attempt(with_passes(last, free)).keeps()) {
       return trimmed(attempt(with_passes(fewest(free), free)));

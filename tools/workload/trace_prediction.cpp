@@ -14,7 +14,6 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "tools/workload/prediction.h"
-#include "tools/workload/search.h"
 
 namespace headroom {
 namespace {
@@ -202,32 +201,28 @@ ReplayResult TracePredictor::play(const StrategySettings& settings, int64_t tota
                    setup_.device, capacity, 1, ReplayEnd::kLastAllocation);
 }
 
-// What is enough is a total of the device.
-CapacityTrial TracePredictor::attempt_with_total(int64_t total_bytes, KnownTrials& known) const {
+EdgeTrial TracePredictor::attempt_with_total(int64_t total_bytes) const {
   const int64_t capacity = capacity_of_total(total_bytes);
-  if (capacity < trace_.peak_bytes || capacity == 0) return {};
-  if (const CapacityTrial* trial = known.find(capacity)) return *trial;
+  if (capacity < trace_.peak_bytes || capacity == 0) return {.work = 1};
   try {
-    const ReplayResult played = play(settings_, total_bytes);
-    note(played, total_bytes, known);
-    return trial_of(played);
+    return trial_of(play(settings_, total_bytes));
   } catch (const InvalidArgument&) {
     return {};
   }
 }
 
-CapacityTrial TracePredictor::trial_of(const ReplayResult& played) const {
-  return {played.fits(), others_bytes_ + setup_.device.overhead_bytes() + played.used_bytes};
-}
-
-void TracePredictor::note(const ReplayResult& played, int64_t total_bytes, KnownTrials& known) const {
-  if (!played.fits() || depends_on_total(settings_)) return;
-  known.add(capacity_of_total(total_bytes), played.enough_total, trial_of(played));
+EdgeTrial TracePredictor::trial_of(const ReplayResult& played) const {
+  if (!played.fits()) return {};
+  const int64_t process = others_bytes_ + setup_.device.overhead_bytes();
+  EdgeTrial trial{.fits = true, .guess = process + played.used_bytes};
+  if (played.enough_total > 0 && !depends_on_total(settings_)) {
+    trial.same_from = process + round_up(played.enough_total, setup_.device.granularity_bytes);
+  }
+  return trial;
 }
 
 bool TracePredictor::fits(int64_t margin_bytes) const {
-  KnownTrials none;
-  return attempt_with_total(total_bytes_ - margin_bytes, none).fits;
+  return attempt_with_total(total_bytes_ - margin_bytes).fits;
 }
 
 int64_t TracePredictor::releasable_bytes_before(int64_t event) const {
@@ -246,47 +241,15 @@ int64_t TracePredictor::releasable_bytes_before(int64_t event) const {
 }
 
 std::optional<int64_t> TracePredictor::least_total_bytes(const ReplayResult* now) const {
-  KnownTrials known;
-  if (now != nullptr) note(*now, total_bytes_, known);
-  const int64_t page = setup_.device.granularity_bytes;
-  const int64_t trials = trials_for(static_cast<int64_t>(trace_.events.size()));
-  if (trials < kUnlimitedTrials) return least_total_in(trials, known);
-  const Fits fits_with = [&](int64_t pages) {
-    return attempt_with_total(total_bytes_ + pages * page, known).fits;
-  };
+  SearchWork work{.each = std::max<int64_t>(1, std::ssize(trace_.events))};
+  EdgeSearch search(
+      work, [&](int64_t total_bytes) { return attempt_with_total(total_bytes); },
+      setup_.device.granularity_bytes);
+  if (now != nullptr) search.add(total_bytes_, trial_of(*now));
   // No strategy fits below this.
   const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
-  if (fits_with(0)) {
-    const int64_t pages = least_below(0, std::min<int64_t>(0, (least - total_bytes_) / page), fits_with);
-    return total_bytes_ + pages * page;
-  }
-  const int64_t from = std::max<int64_t>(0, (least - total_bytes_) / page - 1);
-  const int64_t end = (64 * std::max(total_bytes_, least) - total_bytes_) / page;
-  const std::optional<int64_t> pages =
-      fits_with(from) ? std::optional(from) : first_above(from, end, fits_with);
-  return pages ? std::optional(total_bytes_ + *pages * page) : std::nullopt;
-}
-
-// With few trials: in whole pages between the lower bound and a device that is large enough.
-std::optional<int64_t> TracePredictor::least_total_in(int64_t trials, KnownTrials& known) const {
-  const int64_t page = setup_.device.granularity_bytes;
-  const auto pages_of = [&](int64_t total_bytes) { return (total_bytes - total_bytes_) / page; };
-  const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
-  const auto attempt = [&](int64_t pages) {
-    const CapacityTrial trial = attempt_with_total(total_bytes_ + pages * page, known);
-    return CapacityTrial{trial.fits, pages_of(trial.enough + page - 1)};
-  };
-  constexpr int64_t kMostTimes = 64;
-  CapacityGap gap{pages_of(least) - 1, 0};
-  CapacityTrial widest = attempt(gap.fitting);
-  for (int64_t times = 2; times <= kMostTimes && !widest.fits; times *= 2, --trials) {
-    gap.failing = std::max(gap.failing, gap.fitting);
-    gap.fitting = pages_of(times * std::max(total_bytes_, least));
-    widest = attempt(gap.fitting);
-  }
-  if (!widest.fits) return std::nullopt;
-  gap = narrow(gap, widest.enough, std::max<int64_t>(1, trials), attempt);
-  return total_bytes_ + gap.fitting * page;
+  const std::optional<Edge> edge = search.next_to(total_bytes_, least, 64 * std::max(total_bytes_, least));
+  return edge ? std::optional(edge->fitting) : std::nullopt;
 }
 
 void TracePredictor::note_peaks(const ReplayResult& played, TracePrediction& prediction) const {

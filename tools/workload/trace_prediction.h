@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/replay/capacity_search.h"
 #include "allocators/replay/replay.h"
+#include "base/edge.h"
 #include "base/memory_category.h"
 #include "runtime/app/setup.h"
 #include "trace/trace.h"
@@ -76,7 +76,7 @@ class TracePredictor {
   // without a live block.
   int64_t releasable_bytes_before(int64_t event) const;
   // The least total of the device on which it fits, see Predictor::least_total_bytes. On a long trace less
-  // may do (see capacity_search.h).
+  // may do (see SearchWork).
   std::optional<int64_t> least_total_bytes() const { return least_total_bytes(nullptr); }
 
  private:
@@ -88,13 +88,10 @@ class TracePredictor {
   int64_t withheld_bytes() const;
   ReplayResult play(const StrategySettings& settings, int64_t total_bytes) const;
   TracePrediction outcome(std::optional<ReplayResult>& played) const;
-  // `known`: trials of the same search, to which this one is added.
-  CapacityTrial attempt_with_total(int64_t total_bytes, KnownTrials& known) const;
-  void note(const ReplayResult& played, int64_t total_bytes, KnownTrials& known) const;
-  CapacityTrial trial_of(const ReplayResult& played) const;
+  EdgeTrial attempt_with_total(int64_t total_bytes) const;
+  EdgeTrial trial_of(const ReplayResult& played) const;
   // `now`: what was played with the present total; null: nothing.
   std::optional<int64_t> least_total_bytes(const ReplayResult* now) const;
-  std::optional<int64_t> least_total_in(int64_t trials, KnownTrials& known) const;
   void note_peaks(const ReplayResult& played, TracePrediction& prediction) const;
 
   const Trace& trace_;

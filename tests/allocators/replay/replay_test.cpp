@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/replay/capacity_search.h"
 #include "allocators/strategies/strategy_text.h"
 #include "base/bytes.h"
+#include "base/edge.h"
 #include "base/errors.h"
 #include "trace/trace_builder.h"
 
@@ -166,7 +166,7 @@ Trace mixed(uint32_t seed) {
   return builder.take();
 }
 
-// What KnownTrials relies on.
+// EdgeTrial::same_from relies on it.
 TEST(Replay, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
   int alike = 0;
   for (const char* name :
@@ -205,21 +205,6 @@ TEST(Replay, EveryStrategySaysWhetherItDependsOnTheTotal) {
   }
 }
 
-TEST(CapacitySearch, PlaysOnlyWhatIsNotKnown) {
-  KnownTrials known;
-  int played = 0;
-  const auto attempt = [&](int64_t capacity) {
-    if (const CapacityTrial* trial = known.find(capacity)) return *trial;
-    ++played;
-    const CapacityTrial trial{capacity >= 5000, 5010};
-    if (trial.fits) known.add(capacity, capacity >= 5010 ? 5010 : 0, trial);
-    return trial;
-  };
-  EXPECT_TRUE(attempt(1'000'000).fits);
-  EXPECT_EQ(narrow({4900, 1'000'000}, 0, kUnlimitedTrials, attempt).fitting, 5000);
-  EXPECT_LE(played, 1 + 7) << "of 20 trials those below 5010";
-}
-
 TEST(MinimumCapacity, IsTheLeastPageAtWhichItFits) {
   for (const Strategy& strategy : strategies()) {
     const StrategySettings settings{.name = std::string(strategy.name)};
@@ -241,27 +226,6 @@ TEST(MinimumCapacity, ThereIsNoneForALimitThatIsTooSmall) {
   EXPECT_EQ(minimum_capacity(holes(), settings, h200()), std::nullopt);
 }
 
-TEST(CapacitySearch, FewTrialsGoToWhatWasTakenAndManyFindTheEdge) {
-  for (const int64_t trials : {int64_t{2}, int64_t{5}, kUnlimitedTrials}) {
-    int64_t tried = 0;
-    const CapacityGap gap = narrow({0, 1'000'000}, 5010, trials, [&](int64_t capacity) {
-      ++tried;
-      return CapacityTrial{capacity >= 5000, 5010};  // 5010 are taken where there are as many
-    });
-    EXPECT_LT(gap.failing, 5000);
-    EXPECT_GE(gap.fitting, 5000);
-    EXPECT_LE(gap.fitting, trials < kUnlimitedTrials ? 5010 : 5000);
-    EXPECT_EQ(gap.is_closed(), trials == kUnlimitedTrials);
-    EXPECT_LE(tried, trials);
-  }
-}
-
-TEST(CapacitySearch, PlaysNoMoreEventsForALongerTrace) {
-  EXPECT_GE(trials_for(60'000), kUnlimitedTrials);
-  EXPECT_LE(trials_for(1'000'000) * 1'000'000, kMaxSearchedEvents);
-  EXPECT_EQ(trials_for(100'000'000), 2);
-}
-
 // As many trials as it has, and the one that shows what is enough.
 TEST(MinimumCapacity, OfALongTraceIsFoundByFewReplays) {
   TraceBuilder builder("long", "test");
@@ -280,7 +244,7 @@ TEST(MinimumCapacity, OfALongTraceIsFoundByFewReplays) {
     return make_allocator(plain, device);
   };
   EXPECT_EQ(minimum_capacity(trace, settings, h200()), 101 * 4 * kMiB);  // of pages of 2 MiB
-  EXPECT_LE(replays, trials_for(static_cast<int64_t>(trace.events.size())) + 1);
+  EXPECT_LE(replays, kMaxSearchedEvents / static_cast<int64_t>(trace.events.size()) + 1);
 }
 
 }  // namespace
