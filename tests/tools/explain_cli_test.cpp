@@ -139,6 +139,19 @@ TEST(HeadroomExplain, BadInputIsOneLine) {
   EXPECT_NE(snapshot.errors.find("read by headroom report"), std::string::npos) << snapshot.errors;
 }
 
+TEST(HeadroomExplain, ReadsRulesOfOnesOwn) {
+  const ScratchFolder folder;
+  const std::string log = folder.write("a.log", "gizmo broke\n");
+  const std::string rules =
+      folder.write("own.txt", "crash: gizmo broke\nverdict crash hardware high: the gizmo is worn out\n");
+  const Outcome outcome = explain("--rules " + rules + " --json " + log);
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["reason"], "The gizmo is worn out.");
+  const Outcome wrong = explain("--rules " + log + " " + log);
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.errors, "headroom: " + log + ":1: expected 'words: text', found 'gizmo broke'\n");
+}
+
 TEST(HeadroomExplain, FilesThatAreNoLogsAreRefusedByTheirBeginning) {
   using namespace std::string_literals;
   const ScratchFolder folder;

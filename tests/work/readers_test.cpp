@@ -14,6 +14,7 @@
 #include "tests/fuzz/memory_file.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
+#include "tools/explain/rules.h"
 #include "trace/read_trace.h"
 
 namespace {
@@ -161,6 +162,20 @@ TEST(ReadersWork, Logs) {
   expect_proportional("progress, then a failure", progress, read_log_file);
   expect_proportional("failures", failures, read_log_file);
   expect_proportional("one line", one_line, read_log_file);
+}
+
+TEST(ReadersWork, Rules) {
+  const auto rows = [](int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i)
+      text += fmt::format("setting s{0}: on\nadvice exhausted unless s{0} unless s0: do {0}\n  why: so\n", i);
+    return text;
+  };
+  const auto read = [](const std::string& text) {
+    const explain::Rules rules(explain::RulesFile{"own.txt", text});
+    EXPECT_GT(rules.advice().size(), static_cast<size_t>(kSmall));
+  };
+  expect_proportional("rules", rows, read);
 }
 
 // Protocol buffers: a field of bytes, and one of a number below 128.

@@ -11,7 +11,6 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "tools/explain/advice_rows.h"
 #include "tools/explain/command_line.h"
 #include "tools/explain/log_rules.h"
 
@@ -21,62 +20,6 @@ namespace {
 using F = Framework;
 
 constexpr std::string_view kStrategyOption = "--strategy ";
-
-// How a program is started where the log does not say.
-struct UsualStart {
-  Framework framework;
-  std::string_view command;
-};
-constexpr UsualStart kUsualStarts[] = {
-    {F::kHeadroom, "train_mnist"},
-    {F::kVllm, "vllm serve MODEL"},
-    {F::kSglang, "python -m sglang.launch_server --model-path MODEL"},
-    {F::kTgi, "text-generation-launcher --model-id MODEL"},
-    {F::kOllama, "ollama run MODEL"},
-    {F::kLlamaCpp, "llama-server -m MODEL.gguf"},
-    {F::kTriton, "tritonserver"},
-    {F::kComfy, "python main.py"},
-    {F::kFooocus, "python entry_with_update.py"},
-    {F::kWebui, "./webui.sh"},
-    {F::kTensorRt, "trtexec --onnx=MODEL.onnx"},
-    {F::kJulia, "julia PROGRAM.jl"},
-};
-
-// The rows are written for NVIDIA's GPUs; what other vendors call the same.
-struct VendorWord {
-  std::string_view setting, nvidia, own;
-};
-constexpr VendorWord kVendorWords[] = {
-    {"amd", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"},
-    {"amd", kWhoHolds, "rocm-smi --showpids --showmeminfo vram"},
-    {"amd", "nvidia-smi --query-gpu=driver_version,name,memory.free --format=csv",
-     "rocm-smi --showmeminfo vram"},
-    {"amd", "nvidia-smi --query-gpu=driver_version,name --format=csv",
-     "rocminfo; rocm-smi --showdriverversion"},
-    {"amd", "nvidia-smi --query-gpu=driver_version,memory.used,memory.free --format=csv",
-     "rocm-smi --showmeminfo vram"},
-    {"amd", "ldconfig -p | grep -E 'libcu(dnn|blas|dart)'",
-     "ldconfig -p | grep -E 'lib(rocblas|MIOpen|amdhip)'"},
-    {"amd", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"},
-    {"amd", "CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"},
-    {"neuron", kWhoHolds, "neuron-top"},
-    {"apple", kWhoHolds, "top -o mem  # the GPU shares the machine's memory"},
-    {"intel", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"},
-    {"intel", kWhoHolds, "xpu-smi ps"},
-    {"intel", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"},
-    {"intel", "CUDA_LAUNCH_BLOCKING=1", "SYCL_UR_TRACE=1"},
-    {"intel", "torch.cuda.", "torch.xpu."},
-    {"ascend", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"},
-    {"ascend", kWhoHolds, "npu-smi info"},
-    {"ascend", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"},
-    {"ascend", "CUDA_LAUNCH_BLOCKING=1", "ASCEND_LAUNCH_BLOCKING=1"},
-    {"ascend", "torch.cuda.", "torch.npu."},
-};
-
-// Programs in Python, whatever else they use.
-constexpr F kPythons[] = {F::kTensorflow, F::kTorch,  F::kJax,     F::kOnnx,      F::kCupy,
-                          F::kNumba,      F::kRapids, F::kXgboost, F::kLightGbm,  F::kCatBoost,
-                          F::kPaddle,     F::kMxnet,  F::kMlx,     F::kCtranslate};
 
 // What stands in the rows for the user's own program and numbers.
 class Holes {
@@ -94,8 +37,8 @@ class Holes {
   std::string fill(std::string_view row) const {
     std::string text(row);
     if (!fill_values(text) || !fill_sets(text) || !fill_halves(text)) return {};
-    for (const VendorWord& word : kVendorWords) {
-      if (found_.has_setting(std::string(word.setting))) replace(text, word.nvidia, std::string(word.own));
+    for (const VendorWord& word : found_.rules().vendor_words()) {
+      if (found_.has_setting(word.setting)) replace(text, word.nvidia, std::string(word.own));
     }
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", without_assigned_in(text));
@@ -105,11 +48,9 @@ class Holes {
 
   bool has_workers() const { return !run_.with_fewer_workers().empty(); }
   bool is_python() const {
-    return found_.log->python ||
-           std::any_of(std::begin(kPythons), std::end(kPythons), [&](F any) { return found_.uses(any); }) ||
-           std::any_of(found_.tools.begin(), found_.tools.end(), [](F tool) {
-             return tool < F::kSlurm && tool != F::kOllama && tool != F::kLlamaCpp && tool != F::kTriton;
-           });
+    const auto is_python = [&](F any) { return found_.rules()[any].is_python; };
+    return found_.log->is_python || is_python(found_.framework) ||
+           std::any_of(found_.tools.begin(), found_.tools.end(), is_python);
   }
   bool has_batch() const { return run_.batch().has_value(); }
   bool is_command() const {
@@ -123,8 +64,9 @@ class Holes {
     if (!found_.log->proven.empty()) return found_.log->proven;
     if (!found_.log->script.empty() && found_.framework != F::kHeadroom)
       return "python " + found_.log->script;
-    for (const UsualStart& usual : kUsualStarts) {
-      if (found_.uses(usual.framework)) return std::string(usual.command);
+    for (const F framework : found_.rules().frameworks()) {
+      const std::string_view usual = found_.rules()[framework].start;
+      if (!usual.empty() && found_.uses(framework)) return std::string(usual);
     }
     return is_python() ? "python PROGRAM.py" : "PROGRAM";
   }
@@ -256,45 +198,39 @@ class Holes {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
+bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& holes) {
+  const auto is_on = [&](std::string_view setting) { return found.has_setting(setting); };
+  const size_t strategy = row.command.find(kStrategyOption);
   if (row.cause != cause) return false;
   if (row.framework != F::kNone && !found.uses(row.framework)) return false;
-  if (row.needs.kind && !found.is(*row.needs.kind)) return false;
-  if (!row.needs.phase.empty() && !found.in(row.needs.phase)) return false;
-  if (row.needs.tool != F::kNone && !found.uses(row.needs.tool)) return false;
-  if (row.needs.unless_tool != F::kNone && found.uses(row.needs.unless_tool)) return false;
-  if (!row.unless.empty() && found.has_setting(std::string(row.unless))) return false;
-  if (row.needs.not_on_windows && found.log->windows) return false;
-  if (row.needs.when != When::kAlways && (row.needs.when == When::kCommand) != holes.is_command())
-    return false;
-  if (row.needs.unless_half && holes.has_batch()) return false;
-  if (row.needs.workers && !holes.has_workers() && !found.in("workers")) return false;
-  if (row.needs.python && !holes.is_python()) return false;
-  if (row.needs.sized && !found.requested) return false;
-  if (row.needs.half && !holes.has_batch()) return false;
-  if (row.needs.scores && !found.attention_scores) return false;
-  if (row.needs.apple && !found.is_apple()) return false;
-  if (found.failure != nullptr && !has_part(found.failure->text, row.needs.text)) return false;
-  const size_t strategy = row.command.find(kStrategyOption);
+  if (row.without != F::kNone && found.uses(row.without)) return false;
+  if (std::any_of(row.unless.begin(), row.unless.end(), is_on)) return false;
+  if (row.kind && !found.is(*row.kind)) return false;
+  if (!row.phase.empty() && !found.in(row.phase)) return false;
+  if (row.when != When::kAlways && (row.when == When::kCommand) != holes.is_command()) return false;
+  if (row.no_batch && holes.has_batch()) return false;
+  if (row.batch && !holes.has_batch()) return false;
+  if (row.workers && !holes.has_workers() && !found.in("workers")) return false;
+  if (row.python && !holes.is_python()) return false;
+  if (row.sized && !found.requested) return false;
+  if (row.scores && !found.attention_scores) return false;
+  if (row.apple && !found.is_apple()) return false;
+  if (found.failure != nullptr && !has_part(found.failure->text, row.parts)) return false;
   if (strategy != std::string_view::npos &&
-      row.command.substr(strategy + kStrategyOption.size()) == found.strategy) {
+      row.command.substr(strategy + kStrategyOption.size()) == found.strategy)
     return false;
-  }
-  if (found.version() && *found.version() < row.needs.from) return false;
-  return row.needs.before == 0 || (found.named_version() && *found.named_version() < row.needs.before);
+  if (found.version() && *found.version() < row.from) return false;
+  return row.before == 0 || (found.named_version() && *found.named_version() < row.before);
 }
 
 void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes) {
-  for (const std::span<const Row> part :
-       {rows_of_exhausted(), rows_of_pool(), rows_of_models(), rows_of_machine()}) {
-    for (const Row& row : part) {
-      if (advice.size() >= most) return;
-      if (!fits(row, found, cause, holes)) continue;
-      std::string command = holes.fill(row.command);
-      const auto same = [&](const Advice& other) { return other.command == command; };
-      if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
-      advice.push_back({std::move(command), std::string(row.why)});
-    }
+  for (const AdviceRow& row : found.rules().advice()) {
+    if (advice.size() >= most) return;
+    if (!fits(row, found, cause, holes)) continue;
+    std::string command = holes.fill(row.command);
+    const auto same = [&](const Advice& other) { return other.command == command; };
+    if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
+    advice.push_back({std::move(command), std::string(row.why)});
   }
 }
 
@@ -316,7 +252,7 @@ std::string memory_text(int64_t memory) {
 
 // A program that runs models, and has no training step.
 bool is_serving(const Case& found) {
-  const auto serves = [](F tool) { return tool >= F::kVllm && tool <= F::kDiffusers; };
+  const auto serves = [&](F tool) { return found.rules()[tool].serves; };
   return std::any_of(found.tools.begin(), found.tools.end(), serves);
 }
 

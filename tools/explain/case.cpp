@@ -103,7 +103,7 @@ Framework choose_framework(const Log& log, const Failure* failure) {
   // In a log of llama.cpp or Ollama the same words of the driver are theirs.
   for (const Framework tool : {Framework::kOllama, Framework::kLlamaCpp}) {
     if (log.mentioned.contains(tool) && !log.mentioned.contains(Framework::kTorch) &&
-        (own == Framework::kTorch || own == Framework::kNone || is_tool(own)))
+        (own == Framework::kTorch || own == Framework::kNone || (*log.rules)[own].is_tool))
       return tool;
   }
   // Both use XLA and print its messages. JAX's logs name TensorFlow's files, too, so JAX comes first.
@@ -117,7 +117,11 @@ Framework choose_framework(const Log& log, const Failure* failure) {
        {Framework::kJax, Framework::kTorch, Framework::kOnnx, Framework::kTensorflow}) {
     if (log.mentioned.contains(framework)) return framework;
   }
-  if (!log.mentioned.empty()) return *log.mentioned.begin();
+  for (const bool is_tool : {false, true}) {
+    for (const Framework framework : log.rules->frameworks()) {
+      if ((*log.rules)[framework].is_tool == is_tool && log.mentioned.contains(framework)) return framework;
+    }
+  }
   for (const Failure& other : log.failures) {
     if (other.framework != Framework::kNone) return other.framework;
   }
@@ -131,8 +135,7 @@ std::optional<int64_t> bytes_of(const Figures& figures, Field field) {
 
 // What was requested may be any number; what somebody holds is bounded, and sums of it then stay in range.
 void drop_unset(Figures& figures) {
-  for (size_t i = 0; i < kFieldCount; ++i) {
-    const auto field = static_cast<Field>(i);
+  for (const Field field : enum_values<Field>()) {
     if (field != Field::kRequested && figures[field] && figures[field]->bytes >= kUnsetBytes)
       figures[field].reset();
   }
@@ -188,10 +191,10 @@ const StatedCause* choose_stated(const Case& found) {
 }
 
 void find_tools(Case& found) {
-  for (size_t i = 0; i < kFrameworkCount; ++i) {
-    const auto framework = static_cast<Framework>(i);
-    if (is_tool(framework) && (found.log->mentioned.contains(framework) || found.framework == framework ||
-                               (found.failure != nullptr && found.failure->framework == framework)))
+  for (const Framework framework : found.rules().frameworks()) {
+    if (found.rules()[framework].is_tool &&
+        (found.log->mentioned.contains(framework) || found.framework == framework ||
+         (found.failure != nullptr && found.failure->framework == framework)))
       found.tools.push_back(framework);
   }
   // Ollama runs llama.cpp, and its users set options in Ollama's words.
@@ -248,9 +251,9 @@ void find_limits(Case& result) {
                           !result.has_setting("no_preallocation");
   if (!result.takes_capacity) return;
   if (result.framework == Framework::kTensorflow || result.framework == Framework::kJax) {
-    result.pool_of = name_of(result.framework);
+    result.pool_of = result.rules()[result.framework].name;
   } else if (result.framework == Framework::kTorch && result.pool_at_start) {
-    result.pool_of = name_of(Framework::kTensorflow);
+    result.pool_of = result.rules()[Framework::kTensorflow].name;
     result.pool_is_foreign = true;
   }
 }

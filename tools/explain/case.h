@@ -34,12 +34,13 @@ struct Case : MemoryNumbers {
   std::optional<int64_t> weight_bytes;  // the count of parameters by their type
   bool attention_scores = false;        // what did not fit, or the largest buffer, has one row for each token
 
+  const Rules& rules() const { return *log->rules; }
   bool in(std::string_view phase) const { return failure != nullptr && failure->phases.contains(phase); }
   bool uses(Framework any) const;
   std::optional<int64_t> bytes(Field field) const;
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool is_apple() const;  // a failure of Apple's GPUs
-  bool has_setting(const std::string& name) const { return log->settings.contains(name); }
+  bool has_setting(std::string_view name) const { return log->settings.contains(name); }
   // Of `framework`, as 1000 * major + minor: as the log names it, else the oldest that prints its messages.
   std::optional<int64_t> named_version() const { return find(log->versions); }
   std::optional<int64_t> version() const { return named_version() ? named_version() : find(log->at_least); }

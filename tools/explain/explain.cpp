@@ -31,6 +31,7 @@ namespace headroom::explain {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr int64_t kMostRulesBytes = int64_t{1} << 20;
 
 // Whether the beginning of a file is no text in any encoding: NUL is half of UTF-16, and colours and bars of
 // progress have a few other control characters.
@@ -49,9 +50,9 @@ struct ReadLog {
 };
 
 // Gunzips the next piece while the last one is read.
-ReadLog read(const std::string& path) {
+ReadLog read(const std::string& path, const Rules& rules) {
   InputFile file(path == "-" ? "/dev/stdin" : path);
-  LogReader reader;
+  LogReader reader(rules);
   std::string piece, next(kPieceBytes, '\0');
   const auto fill = [&file](std::string& target) {
     target.resize(static_cast<size_t>(file.read(target.data(), static_cast<int64_t>(target.size()))));
@@ -92,12 +93,9 @@ Colour colour_of(Cause cause) {
 
 // "PyTorch under vLLM", of several tools the first.
 std::string whose(const Explanation& explanation) {
-  std::string text(name_of(explanation.framework));
-  for (const Framework tool : explanation.tools) {
-    if (tool == explanation.framework) break;
-    return text.empty() ? std::string(name_of(tool)) : text + " under " + std::string(name_of(tool));
-  }
-  return text;
+  const std::string text(explanation.framework);
+  if (explanation.tools.empty() || explanation.tools.front() == text) return text;
+  return (text.empty() ? "" : text + " under ") + std::string(explanation.tools.front());
 }
 
 void print_verdict(const Explanation& explanation, const Terminal& terminal) {
@@ -191,9 +189,8 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
   json["cause"] = name_of(explanation.judgement.cause);
   json["confidence"] = to_string(explanation.judgement.confidence);
   json["reason"] = explanation.judgement.reason;
-  json["framework"] = name_of(explanation.framework);
-  json["tools"] = nlohmann::ordered_json::array();
-  for (const Framework tool : explanation.tools) json["tools"].push_back(name_of(tool));
+  json["framework"] = explanation.framework;
+  json["tools"] = explanation.tools;
   json["possible"] = to_json(explanation.judgement.possible);
   json["other_ways"] = to_json(explanation.judgement.other_ways);
   json["evidence"] = nlohmann::ordered_json::array();
@@ -221,27 +218,33 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
 
 int run_explain(int argc, char** argv) {
   std::vector<std::string> paths;
+  std::string rules_path;
   bool json = false;
   OptionSet set("headroom explain",
                 "Explains the first GPU failure in a log: its cause (memory, another process, fragmentation, "
                 "a limit, an "
                 "index, versions ...), the evidence, and the next step. Needs no GPU.");
   set.add_arguments("LOG...", "Log files, gzipped or not (default, or -: standard input)", &paths, false);
+  set.add_text("rules", "A file of your own rules, which count before the others (docs/explain.md)", &rules_path);
   set.add_switch("json", "Print JSON, sizes in bytes; for several logs, an array", &json);
   set.set_examples(
       "  headroom explain train.log\n"
       "  python train.py 2>&1 | headroom explain\n"
       "  headroom explain logs/rank*.log\n"
+      "  headroom explain --rules our.txt train.log\n"
       "  kubectl logs pod/trainer | headroom explain --json | jq -r .cause\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.empty() && isatty(STDIN_FILENO) != 0)
     throw InvalidArgument(
         "explain: no log given; name a file, or pipe one in: python train.py 2>&1 | headroom explain");
   if (paths.empty()) paths.push_back("-");
+  std::optional<Rules> own;
+  if (!rules_path.empty()) own.emplace(RulesFile{rules_path, read_file(rules_path, kMostRulesBytes)});
+  const Rules* const rules = own ? &*own : &Rules::built_in();
   const Terminal terminal = set.terminal();
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& path : paths) {
-    const ReadLog read_log = read(path);
+    const ReadLog read_log = read(path, *rules);
     const Explanation explanation = explain(read_log.log);
     const Cause cause = explanation.judgement.cause;
     if (read_log.is_binary && (cause == Cause::kNone || cause == Cause::kUnknown)) {

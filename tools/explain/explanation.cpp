@@ -130,8 +130,8 @@ Explanation explain(const Log& log) {
   const Case found = make_case(log);
   Explanation result;
   result.judgement = judge_log(found);
-  result.framework = found.framework;
-  result.tools = found.tools;
+  result.framework = (*log.rules)[found.framework].name;
+  for (const Framework tool : found.tools) result.tools.push_back((*log.rules)[tool].name);
   result.evidence = collect(found, result.judgement);
   result.next = advise(found, result.judgement);
   result.judgement.reason = sentence(std::move(result.judgement.reason));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/explain/advice.h"
@@ -20,12 +21,12 @@ struct Evidence {
 };
 
 struct Explanation {
-  LogJudgement judgement;  // its reason is a sentence here
-  Framework framework = Framework::kNone;
-  std::vector<Evidence> evidence;  // messages first, then figures, then what is computed from them
-  std::vector<Framework> tools;    // on top of the framework
-  std::vector<Advice> next;        // two or more
-  std::string rank;                // of the process whose failure is explained, as the log names it; or empty
+  LogJudgement judgement;               // its reason is a sentence here
+  std::string_view framework;           // its name, empty where the log does not say
+  std::vector<Evidence> evidence;       // messages first, then figures, then what is computed from them
+  std::vector<std::string_view> tools;  // on top of the framework
+  std::vector<Advice> next;             // two or more
+  std::string rank;  // of the process whose failure is explained, as the log names it; or empty
   int64_t failure_count = 0;
   int64_t line_count = 0;
 };

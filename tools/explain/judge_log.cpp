@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "tools/explain/ambiguity.h"
-#include "tools/explain/faults.h"
 #include "tools/explain/log_rules.h"
 
 namespace headroom::explain {
@@ -36,7 +34,7 @@ Result hardware(const Case& found) {
                      &failure);
     if (failure.kind != Kind::kXid || !failure.figures[Field::kXid]) continue;
     const int64_t xid = failure.figures[Field::kXid]->bytes;
-    const Fault* const fault = fault_of(xid);
+    const Fault* const fault = found.rules().fault(xid);
     if (fault != nullptr && fault->by_program) continue;
     return verdict(kHardware, fault != nullptr ? kHigh : kMedium,
                    fmt::format("the driver reported Xid {}: {}", xid,
@@ -45,9 +43,10 @@ Result hardware(const Case& found) {
   }
   if (!found.is(Kind::kXid) || !found.figures[Field::kXid]) return std::nullopt;
   const int64_t xid = found.figures[Field::kXid]->bytes;
+  const Fault* const fault = found.rules().fault(xid);
   return verdict(kNotMemory, kMedium,
                  fmt::format("the driver reported Xid {}: {}; the program's own kernels did it, not the GPU",
-                             xid, fault_of(xid) != nullptr ? fault_of(xid)->meaning : "a fault"));
+                             xid, fault != nullptr ? fault->meaning : "a fault"));
 }
 
 // A kernel prints its failed check when it fails; the calls that fail after it say anything. Memory that ran
@@ -96,119 +95,7 @@ Result permission(const Case& found) {
                       "this user may not use a file or device that the GPU's libraries need");
 }
 
-// Messages that say of themselves what they are. Of several rows for a kind the first counts that has one of
-// its parts ("a|b") in the message.
-struct KindVerdict {
-  Kind kind;
-  Cause cause;
-  Confidence confidence;
-  std::string_view reason;
-  std::string_view parts = {};
-};
-
-constexpr KindVerdict kVerdicts[] = {
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "the program names a GPU that this process does not see: fewer are visible than it expects",
-     "invalid device ordinal|INVALID_DEVICE"},
-    {Kind::kMisuse, kVersionMismatch, kHigh, "this PyTorch was built without CUDA, for the CPU alone",
-     "not compiled with CUDA"},
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "the program used CUDA before it started worker processes by fork, and CUDA does not survive a fork",
-     "forked subprocess"},
-    {Kind::kMisuse, kNotMemory, kMedium,
-     "CUDA could not be initialised in this process: mostly it was started by fork from one that had used "
-     "CUDA, or the driver does not answer",
-     "initialization error"},
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "a kernel needs more shared memory, registers or threads of a multiprocessor than this GPU has; the "
-     "memory that tensors live in is not involved",
-     "out of resource|too many resources requested|OutOfResources|OUT_OF_RESOURCES|shared memory|shared "
-     "data"},
-    {Kind::kMisuse, kNotMemory, kMedium,
-     "a kernel was started with an impossible number of blocks or threads: mostly for an empty tensor, or "
-     "one of more than 2^31 elements",
-     "invalid configuration|InvalidConfiguration"},
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "a kernel ran longer than the limit of a GPU that also drives a display, and the driver ended it",
-     "launch timed out|LaunchTimeout|LAUNCH_TIMEOUT"},
-    {Kind::kMisuse, kNotMemory, kHigh, "a call was made that a CUDA graph cannot record",
-     "captur|CaptureUnsupported"},
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "the GPUs are joined by NVSwitch and wait for Fabric Manager (nvidia-fabricmanager), which is not "
-     "running, or not of the driver's version; no memory is missing",
-     "system not yet initialized|SystemNotReady|SYSTEM_NOT_READY"},
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "the container lost its access to the GPU: systemd reloaded its rules while the container ran",
-     "NVML: Unknown Error"},
-    {Kind::kMisuse, kNotMemory, kHigh,
-     "the container has no access to a GPU: NVIDIA's container toolkit is missing, or finds no driver",
-     "device driver|nvidia-container-cli"},
-    {Kind::kMisuse, kLimit, kHigh,
-     "one tensor is larger than the 4 GiB that the driver of this GPU gives in one piece, whatever is free",
-     "larger than 4GB"},
-    {Kind::kMisuse, kTooLargeForDevice, kHigh,
-     "one tensor is larger than the largest buffer that macOS gives a program (Metal's limit)",
-     "Invalid buffer size"},
-    {Kind::kMisuse, kTooLargeForDevice, kHigh,
-     "one buffer is larger than the browser's WebGPU gives a program", "createBuffer failed"},
-    {Kind::kTooLargeModel, kModelTooLarge, kHigh,
-     "the program says itself that the weights do not fit on the device beside what a step needs"},
-    {Kind::kDisturbed, kOtherProcess, kHigh,
-     "another process took or gave back memory of the device while the server measured what is free, so "
-     "that its figures contradict each other"},
-    {Kind::kBusy, kOtherProcess, kMedium,
-     "the driver lets no further process use the device: one that runs in exclusive mode has it, or the "
-     "device is out of order"},
-    {Kind::kSharedMemory, kSharedMemory, kHigh,
-     "a process found no room in the machine's shared memory (/dev/shm), where loader workers and libraries "
-     "hand each other data; a container has 64 MiB of it unless told otherwise. The GPU is not involved"},
-    {Kind::kOpenFiles, kNotMemory, kHigh,
-     "the process reached its limit of open files, which tensors shared between loader workers use up; no "
-     "memory is missing"},
-    {Kind::kLockedMemory, kNotMemory, kHigh,
-     "a network adapter may not lock memory: the limit of locked memory (ulimit -l) is too low; no memory of "
-     "the GPU is missing"},
-    {Kind::kDisk, kNotMemory, kHigh, "a disk or a quota is full; the GPU's memory is not the cause"},
-    {Kind::kStopped, kNotMemory, kHigh,
-     "somebody, or a scheduler's limit of time, ended the run; memory is not the cause"},
-    {Kind::kHost, kHostMemory, kHigh,
-     "the heap of a Java virtual machine is full: it has a limit of its own (-Xmx); the GPU is not involved",
-     "java.lang.OutOfMemoryError"},
-    {Kind::kHost, kHostMemory, kHigh,
-     "the heap of Node.js is full: it has a limit of its own; the GPU is not involved", "JavaScript heap"},
-    {Kind::kHost, kHostMemory, kHigh,
-     "a compiler found no room in the machine's memory (RAM), or was ended for what it took; the GPU is not "
-     "involved",
-     "terminated program|internal compiler error|died due to signal|memory exhausted|ld terminated|LLVM "
-     "ERROR"},
-    {Kind::kHost, kHostMemory, kHigh,
-     "the machine, or the job's share of it, ran out of its own memory (RAM); the GPU is not involved"},
-    {Kind::kHostLikely, kHostMemory, kMedium,
-     "a process was killed from outside (SIGKILL): nearly always the kernel or a job's limit does that when "
-     "the machine's own memory (RAM) runs out; the GPU is not involved"},
-    {Kind::kDeviceMissing, kNotMemory, kMedium,
-     "the program found no GPU that it can use: the driver is not loaded, or the device is hidden or faulty; "
-     "no memory is missing"},
-    {Kind::kLateSetting, kNotMemory, kHigh,
-     "a memory setting was made after the GPU had been initialised, or differs between GPUs; no memory is "
-     "missing"},
-    {Kind::kCrash, kNotMemory, kMedium,
-     "the GPU did not answer in time, and the driver reset it or took it away: a kernel that ran too long, a "
-     "fault of the driver, or of the GPU",
-     "DXGI_ERROR|GPU Hang|DEVICE_LOST|DeviceLost|ring "},
-    {Kind::kCrash, kNotMemory, kMedium,
-     "a process crashed in its own code or a library's (a segmentation fault), on the machine and not on the "
-     "GPU; no memory is missing",
-     "Segmentation fault|SIGSEGV"},
-    {Kind::kCrash, kNotMemory, kMedium,
-     "a kernel crashed (an address outside its memory, or a fault of the device); no memory is missing"},
-    {Kind::kNotAFailure, kNotMemory, kHigh,
-     "the message itself says that this is no failure: the program goes on another way, with less memory"},
-    {Kind::kAftermath, kUnknown, kLow,
-     "this process waited for another one of the run, which failed, hangs or was ended first: the cause is "
-     "in that one's log"},
-};
-
+// What messages say of themselves.
 Result by_kind(const Case& found) {
   constexpr int64_t kNobodysBytes = int64_t{16} << 40;
   if (found.is(Kind::kHost) && found.requested.value_or(0) > kNobodysBytes)
@@ -217,7 +104,7 @@ Result by_kind(const Case& found) {
         fmt::format("{} of the machine's memory were requested at once, which no machine has: a size "
                     "was computed wrongly (an overflow, a mistaken shape)",
                     format_bytes(*found.requested)));
-  for (const KindVerdict& row : kVerdicts) {
+  for (const Verdict& row : found.rules().verdicts()) {
     if (!found.is(row.kind) || !has_part(found.failure->text, row.parts)) continue;
     std::string reason(row.reason);
     if ((row.cause == kLimit || row.cause == kTooLargeForDevice) && found.requested)
@@ -256,7 +143,7 @@ Result numbers(const Case& found) {
         "{} takes nearly all memory before its libraries start, the usual cause; the log also doubts the "
         "version of the driver or of a library, which may be another cause",
         found.pool_of);
-  } else if (is_usual_cause && found.log->cublas_hint) {
+  } else if (is_usual_cause && found.has_setting("cublas_hint")) {
     result.reason += "; its own hint says the same";
   }
   if (result.cause == kLimit && !found.is_exact) {
@@ -282,6 +169,11 @@ Result doubtful_version(const Case& found) {
       "a library of the version that the program asks for was not found, or the driver is too old");
 }
 
+void add_possible(const Case& found, std::string_view list, LogJudgement& judgement) {
+  for (const PossibleCause& row : found.rules().possible_causes(list))
+    judgement.possible.push_back({row.cause, std::string(row.reason), std::string(row.confirm)});
+}
+
 // A status that several causes print, without numbers that tell them apart.
 Result ambiguous(const Case& found) {
   if (!found.is(Kind::kAmbiguous) && !found.is(Kind::kLaunch) && !found.is(Kind::kHandle) &&
@@ -291,8 +183,7 @@ Result ambiguous(const Case& found) {
       verdict(kAmbiguous, kLow,
               "this status alone does not say why, and the log has no numbers that tell its causes apart");
   const std::string& status = found.failure->status;
-  for (const PossibleCause& row : ambiguous_status(status.empty() ? found.failure->text : status).causes)
-    result.possible.push_back({row.cause, std::string(row.reason), std::string(row.confirm)});
+  add_possible(found, found.rules().list_of(status.empty() ? found.failure->text : status), result);
   return result;
 }
 
@@ -328,9 +219,7 @@ Result some_memory(const Case& found) {
                        asked);
   LogJudgement result =
       verdict(kAmbiguous, kLow, "memory ran out, and the message does not say whose" + asked);
-  result.possible.push_back({kExhausted, "the device's memory is full", std::string(kNearlyFull)});
-  result.possible.push_back({kHostMemory, "the machine's own memory (RAM), or the job's share of it, is full",
-                             "free -h shows little, or dmesg names a killed process"});
+  add_possible(found, "some-memory", result);
   return result;
 }
 

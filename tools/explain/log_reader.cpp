@@ -9,7 +9,6 @@
 #include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
 #include "tools/explain/template_match.h"
-#include "tools/explain/word_scanner.h"
 
 namespace headroom::explain {
 namespace {
@@ -20,42 +19,6 @@ constexpr size_t kLongestText = 400;
 // llama.cpp prints the driver's refusal first and then for what it asked.
 constexpr std::string_view kPhasesThatFollow[] = {"layers", "tensors", "cache", "compute", "first_use"};
 constexpr int64_t kFollowingLines = 6;
-
-std::vector<std::string_view> all_heads() {
-  std::vector<std::string_view> heads;
-  for (const Message& message : messages()) heads.push_back(head_of(message.pattern));
-  for (const Setting& setting : settings()) heads.push_back(head_of(setting.pattern));
-  for (const Setting& phase : phases()) heads.push_back(head_of(phase.pattern));
-  std::sort(heads.begin(), heads.end());
-  heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
-  return heads;
-}
-
-struct Readings {
-  std::vector<const Message*> messages;
-  std::vector<const Setting*> settings, phases;
-};
-
-// What to look for, and what may be there: made once, as it depends on the two arrays alone.
-struct Index {
-  Index() : words(all_heads()), scanner(words), readings(words.size()) {
-    const auto readings_of = [&](std::string_view pattern) -> Readings& {
-      const auto word = std::lower_bound(words.begin(), words.end(), head_of(pattern));
-      return readings[static_cast<size_t>(word - words.begin())];
-    };
-    for (const Message& message : messages()) readings_of(message.pattern).messages.push_back(&message);
-    for (const Setting& setting : settings()) readings_of(setting.pattern).settings.push_back(&setting);
-    for (const Setting& phase : phases()) readings_of(phase.pattern).phases.push_back(&phase);
-  }
-  const std::vector<std::string_view> words;  // heads of messages and settings, sorted, each once
-  const WordScanner scanner;
-  std::vector<Readings> readings;  // of each word
-};
-
-const Index& index() {
-  static const Index made;
-  return made;
-}
 
 }  // namespace
 
@@ -134,9 +97,10 @@ Log LogReader::finish() {
 void LogReader::scan(size_t end) {
   const size_t begin = counted_;
   const size_t stop = std::min(text_.size(), end + kLongestMessage);
-  index().scanner.scan(std::string_view(text_).substr(begin, stop - begin), [&](size_t word, size_t at) {
-    if (begin + at < end) read_at(word, begin + at);
-  });
+  log_.rules->scanner().scan(std::string_view(text_).substr(begin, stop - begin),
+                             [&](size_t word, size_t at) {
+                               if (begin + at < end) read_at(word, begin + at);
+                             });
 }
 
 void LogReader::count_lines_to(size_t at) {
@@ -151,24 +115,25 @@ void LogReader::count_lines_to(size_t at) {
 }
 
 void LogReader::read_at(size_t word, size_t begin) {
-  const std::string_view head = index().words[word];
+  const std::string_view head = log_.rules->words()[word];
   if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) &&
       !ends_name_of_line(head, begin) && !(head == "OUT_OF_MEMORY" && text_[begin - 1] == '_'))
     return;
   const std::string_view rest = std::string_view(text_).substr(begin, kLongestMessage);
+  const Rules::Readings& readings = log_.rules->readings(word);
   const Message* best = nullptr;
   Match best_match;
-  for (const Message* message : index().readings[word].messages) {
+  for (const Message* message : readings.messages) {
     std::optional<TemplateMatch> match = match_template(message->pattern, rest);
     if (!match || (best != nullptr && match->length <= best_match.length)) continue;
     best = message;
     best_match = {std::move(match->captures), match->length};
   }
   if (best != nullptr) add(*best, begin, best_match);
-  for (const Setting* setting : index().readings[word].settings) {
+  for (const Setting* setting : readings.settings) {
     if (match_template(setting->pattern, rest)) read_setting(*setting, begin);
   }
-  for (const Setting* phase : index().readings[word].phases) {
+  for (const Setting* phase : readings.phases) {
     if (!match_template(phase->pattern, rest)) continue;
     count_lines_to(begin);
     phase_lines_[phase->name] = line_;
@@ -226,7 +191,7 @@ void LogReader::read_setting(const Setting& setting, size_t begin) {
   constexpr size_t kNear = 256;  // a piece of advice stands this near behind the words that make it one
   if (log_.settings.contains(std::string(setting.name))) return;
   const std::string_view lead = before(begin, kNear);
-  for (const std::string_view words : advice_words()) {
+  for (const std::string_view words : log_.rules->advising_words()) {
     if (lead.find(words) != std::string_view::npos) return;
   }
   log_.settings.emplace(setting.name);
@@ -238,7 +203,7 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       log_.mentioned.insert(message.framework);
       return;
     case Kind::kPython:
-      log_.python = true;
+      log_.is_python = true;
       return;
     case Kind::kStatedCause:
       count_lines_to(begin);
@@ -246,6 +211,14 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
     case Kind::kBackground:
       count_lines_to(begin);
       return add_background(message, begin, match);
+    case Kind::kCommand:
+      count_lines_to(begin);
+      add_background(message, begin, match);
+      return keep_command(begin);
+    case Kind::kRootCause:
+      count_lines_to(begin);
+      root_cause_line_ = line_;
+      return;
     case Kind::kSample:
       count_lines_to(begin);
       return add_sample(message, match);
@@ -266,8 +239,8 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
   }
 }
 
-Log read_log(std::string_view text) {
-  LogReader reader;
+Log read_log(std::string_view text, const Rules& rules) {
+  LogReader reader(rules);
   reader.feed(text);
   return reader.finish();
 }

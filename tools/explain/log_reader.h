@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "tools/explain/log.h"
-#include "tools/explain/messages.h"
+#include "tools/explain/rules.h"
 #include "tools/explain/template_match.h"
 
 namespace headroom::explain {
 
 class LogReader {
  public:
+  explicit LogReader(const Rules& rules = Rules::built_in()) { log_.rules = &rules; }
   void feed(std::string_view piece);
   // All of the log has been fed. Call once.
   Log finish();
@@ -74,6 +75,6 @@ class LogReader {
 };
 
 // The Log of a whole text.
-Log read_log(std::string_view text);
+Log read_log(std::string_view text, const Rules& rules = Rules::built_in());
 
 }  // namespace headroom::explain

@@ -40,10 +40,6 @@ bool is_plain_script(std::string_view path) {
 void LogReader::add_background(const Message& message, size_t begin, const Match& match) {
   keep_version_bound(message);
   if (message.framework != Framework::kNone) log_.mentioned.insert(message.framework);
-  if (message.pattern.starts_with("cublas may be due")) log_.cublas_hint = true;
-  if (message.pattern.starts_with(":\\")) log_.windows = true;
-  if (message.pattern.starts_with("Root Cause")) root_cause_line_ = line_;
-  if (message.pattern == "ollama serve") keep_command(begin);
   for (const Capture& capture : match.captures) keep_fact(message, begin, capture);
 }
 

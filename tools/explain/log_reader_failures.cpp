@@ -92,7 +92,7 @@ std::string LogReader::lines_around(size_t at) const {
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
   const size_t end = begin + static_cast<size_t>(match.length);
-  if (message.pattern == kKilledCode && !is_exit_code(before(begin, 24), behind(end, 8))) return;
+  if (message.is_exit_code && !is_exit_code(before(begin, 24), behind(end, 8))) return;
   const bool goes_on =
       end < text_.size() && is_word_character(text_[end]) && is_word_character(text_[end - 1]);
   if (message.weak && goes_on) return;  // a part of a longer word
@@ -250,7 +250,8 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
   if (rest.find("\" in str(") != std::string_view::npos || rest.find("' in str(") != std::string_view::npos)
     return true;
   if (!rest.empty() && rest.find(" errors") == static_cast<size_t>(match.length)) return true;
-  return std::any_of(hypothetical_words().begin(), hypothetical_words().end(),
+  const std::span<const std::string_view> tips = log_.rules->hypothetical_words();
+  return std::any_of(tips.begin(), tips.end(),
                      [&](std::string_view words) { return lead.find(words) != std::string_view::npos; });
 }
 

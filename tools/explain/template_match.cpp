@@ -1,68 +1,18 @@
 #include "tools/explain/template_match.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <string>
-#include <utility>
+#include <span>
 
+#include "base/text.h"
 #include "tools/explain/characters.h"
 
 namespace headroom::explain {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, Field>, kFieldCount> kFieldNames = {{
-    {"requested", Field::kRequested},
-    {"total", Field::kTotal},
-    {"free", Field::kFree},
-    {"allocated", Field::kAllocated},
-    {"reserved", Field::kReserved},
-    {"idle", Field::kIdle},
-    {"private", Field::kPrivate},
-    {"process", Field::kProcess},
-    {"holder", Field::kHolder},
-    {"others", Field::kOthers},
-    {"limit", Field::kLimit},
-    {"process_limit", Field::kProcessLimit},
-    {"reserve_limit", Field::kReserveLimit},
-    {"limit_left", Field::kLimitLeft},
-    {"capacity", Field::kCapacity},
-    {"largest", Field::kLargest},
-    {"start_free", Field::kStartFree},
-    {"pool", Field::kPool},
-    {"weights", Field::kWeights},
-    {"activations", Field::kActivations},
-    {"cache_needed", Field::kCacheNeeded},
-    {"cache_free", Field::kCacheFree},
-    {"cache_short", Field::kCacheShort},
-    {"buffer", Field::kBuffer},
-    {"sample", Field::kSample},
-    {"pid", Field::kPid},
-    {"count", Field::kCount},
-    {"tokens", Field::kTokens},
-    {"tokens_fit", Field::kTokensFit},
-    {"layers", Field::kLayers},
-    {"channels", Field::kChannels},
-    {"xid", Field::kXid},
-    {"plain_sample", Field::kPlainSample},
-    {"root_rank", Field::kRootRank},
-    {"version", Field::kVersion},
-    {"dims", Field::kDims},
-    {"type", Field::kType},
-    {"status", Field::kStatus},
-    {"strategy", Field::kStrategy},
-    {"script", Field::kScript},
-    {"command", Field::kCommand},
-    {"share", Field::kShare},
-    {"fraction", Field::kFraction},
-    {"dtype", Field::kDtype},
-    {"op", Field::kOp},
-    {"source", Field::kSource},
-    {"shape", Field::kShape},
-}};
 
 // No message has a longer stretch between two things that it is known by.
 constexpr size_t kLongestSkip = 400;
@@ -198,11 +148,15 @@ class Matcher {
   size_t at_ = 0;
 };
 
-Field field_named(std::string_view name) {
-  for (const auto& [known, field] : kFieldNames) {
-    if (known == name) return field;
-  }
-  std::abort();  // a typing error in the array of messages, which the first test that reads it finds
+// Drops the mark that says how the hole is read: "tokens" of "tokens#".
+std::string_view name_in(std::string_view hole) {
+  return hole.substr(0, hole.size() - (hole.ends_with('~') || hole.ends_with('#') ? 1 : 0));
+}
+
+std::optional<Field> field_of(std::string_view hole) {
+  const std::span<const std::string_view> names = enum_names<Field>();
+  const auto found = std::find(names.begin(), names.end(), name_in(hole));
+  return found == names.end() ? std::nullopt : std::optional(static_cast<Field>(found - names.begin()));
 }
 
 bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
@@ -212,19 +166,21 @@ bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
     const std::string_view literal = rest.substr(0, rest.find('{'));
     return matcher.skip_to(literal);
   }
+  const std::optional<Field> field = field_of(hole);
+  if (!field) return false;
   if (hole.ends_with('~')) {
     const std::string_view word = matcher.take_word(rest.empty() ? '\0' : rest[0]);
-    captures.push_back({.field = field_named(hole.substr(0, hole.size() - 1)), .text = word});
+    captures.push_back({.field = *field, .text = word});
     return !word.empty();
   }
   if (hole.ends_with('#')) {
     const std::optional<int64_t> count = matcher.take_count();
-    if (count) captures.push_back({.field = field_named(hole.substr(0, hole.size() - 1)), .bytes = *count});
+    if (count) captures.push_back({.field = *field, .bytes = *count});
     return count.has_value();
   }
   std::optional<Capture> size = matcher.take_size();
   if (!size) return false;
-  size->field = field_named(hole);
+  size->field = *field;
   captures.push_back(*size);
   return true;
 }
@@ -233,6 +189,30 @@ bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
 
 std::string_view head_of(std::string_view pattern) {
   return pattern.substr(0, pattern.find('{'));
+}
+
+std::string template_fault(std::string_view pattern) {
+  constexpr size_t kFewest = 2, kMostHoles = 16;
+  const std::string_view head = head_of(pattern);
+  if (head.size() < kFewest || head.find_first_not_of(' ') == std::string_view::npos)
+    return fmt::format("has fewer than {} characters before its first hole", kFewest);
+  if (head.find("  ") != std::string_view::npos) return "has two blanks in a row";
+  size_t holes = 0;
+  for (size_t open = 0; (open = pattern.find('{', open)) != std::string_view::npos; ++holes) {
+    const size_t close = pattern.find('}', open);
+    if (close == std::string_view::npos) return "lacks a '}'";
+    const std::string_view hole = pattern.substr(open + 1, close - open - 1);
+    open = close;
+    if (hole == "*") continue;
+    const std::optional<Field> field = field_of(hole);
+    if (!field)
+      return fmt::format("has no field '{}'; known: {}", hole,
+                         list_with_suggestion(name_in(hole), enum_names<Field>()));
+    if (is_text(*field) != hole.ends_with('~'))
+      return fmt::format("has '{{{}}}'; {}", hole,
+                         is_text(*field) ? "a text is read by {name~}" : "{name~} reads a text only");
+  }
+  return holes > kMostHoles ? fmt::format("has more than {} holes", kMostHoles) : "";
 }
 
 std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text) {

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "tools/explain/log.h"
+#include "tools/explain/kinds.h"
 
 namespace headroom::explain {
 
@@ -31,6 +32,9 @@ struct TemplateMatch {
 //                 next blank, bracket, comma, semicolon or quote
 //   {*}           anything on the same line up to what follows in the template
 std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text);
+
+// Says what is wrong with a template, as "has no field 'fre'"; empty for one that can be matched.
+std::string template_fault(std::string_view pattern);
 
 // The text before the first hole: where a match begins.
 std::string_view head_of(std::string_view pattern);

@@ -1,0 +1,139 @@
+// Rules are data: what is no rule is refused with its line, and rules of one's own count before the others.
+#include "tools/explain/rules.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/files.h"
+#include "tools/explain/explanation.h"
+#include "tools/explain/log_reader.h"
+
+namespace headroom::explain {
+namespace {
+
+std::string error_of(std::string_view text) {
+  try {
+    const Rules rules(RulesFile{"own.txt", text});
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Rules, WhatIsNoRuleIsRefusedWithItsLine) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"allocation", "own.txt:1: expected 'words: text', found 'allocation'"},
+      {"# a comment\n\nalocation: no room", "own.txt:3: unknown word 'alocation'; known: "},
+      {"alocation: no room", "did you mean 'allocation'?"},
+      {"stated-cause: no room", "own.txt:1: unknown word 'stated-cause'"},
+      {"allocation: ", "own.txt:1: the text is empty"},
+      {"allocation: \"\"", "own.txt:1: the text is empty"},
+      {"allocation: no room\x01", "own.txt:1: the text has characters that are no text"},
+      {"allocation: no room \xff", "own.txt:1: the text has characters that are no text"},
+      {"allocation pitorch: no room", "own.txt:1: no framework is named 'pitorch'"},
+      {"allocation since: no room", "own.txt:1: a name is missing before the colon"},
+      {"allocation since two: no room", "own.txt:1: 'two' is no number"},
+      {"allocation since 2.x: no room", "own.txt:1: 'x' is no number"},
+      {"allocation: {requested} is too much", "has fewer than 2 characters before its first hole"},
+      {"allocation: no  room", "own.txt:1: 'no  room' has two blanks in a row"},
+      {"allocation: no room for {requested", "lacks a '}'"},
+      {"allocation: no room for {reqested}", "has no field 'reqested'; known: "},
+      {"allocation: no room for {requested~}", "{name~} reads a text only"},
+      {"allocation: no room on {strategy}", "a text is read by {name~}"},
+      {"allocation: no room" + std::string(1000, 'x'), "own.txt:1: a line has more than 1000 bytes"},
+      {"verdict allocation exausted high: full", "own.txt:1: no cause is named 'exausted'"},
+      {"verdict allocation exhausted certain: full", "own.txt:1: unknown word 'certain'; known: high"},
+      {"verdict allocation exhausted high twice: full", "own.txt:1: 'twice' means nothing here"},
+      {"verdict allocation exhausted high: full\n  why: so", "own.txt:2: 'why' means nothing here"},
+      {"  why: so", "own.txt:1: 'why' means nothing here"},
+      {"advice exhausted unless no_setting: buy\n  why: so", "own.txt:1: no setting is named 'no_setting'"},
+      {"advice exhausted phase no_phase: buy\n  why: so", "own.txt:1: no phase is named 'no_phase'"},
+      {"advice exhausted: {set --batch 1", "own.txt:1: '{set --batch 1' lacks a '}'"},
+      {"advice exhausted: buy", "own.txt:1: the advice has no line '  why: ...'"},
+      {"framework pytorch: Mine", "own.txt:1: a second framework 'pytorch'"},
+      {"vendor amd: one = other", "own.txt:1: expected 'words => words'"},
+      {"fault x: bad", "own.txt:1: 'x' is no number"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const std::string error = error_of(text);
+    EXPECT_NE(error.find(expected), std::string::npos) << text << "\n" << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST(Rules, MoreThanAReaderOfLogsLooksForAreRefused) {
+  std::string text;
+  for (int i = 0; i < 9000; ++i) text += "allocation: message " + std::to_string(i) + "\n";
+  EXPECT_NE(error_of(text).find("too many rules"), std::string::npos) << error_of(text);
+}
+
+TEST(Rules, ThoseOfOnesOwnCountBeforeTheOthers) {
+  const Rules rules(RulesFile{"own.txt",
+                              "framework ourtrainer python: Our Trainer\n"
+                              "  start: ourtrain CONFIG\n"
+                              "limit ourtrainer: quota exceeded: {requested} over {limit}\n"
+                              "verdict limit limit high: the team's quota is used up\n"
+                              "advice limit ourtrainer: quota --raise {run}\n"
+                              "  why: ask for more\n"
+                              "advice exhausted pytorch: ours first\n"
+                              "  why: we know better\n"
+                              "=== example\ncause: limit\n---\nquota exceeded\n"});
+  const Explanation own = explain(read_log("Error: quota exceeded: 3 GiB over 2 GiB\n", rules));
+  EXPECT_EQ(own.judgement.cause, Cause::kLimit);
+  EXPECT_EQ(own.judgement.reason, "The team's quota is used up; 3.00 GiB were requested.");
+  EXPECT_EQ(own.framework, "Our Trainer");
+  ASSERT_GE(own.next.size(), 2u);
+  EXPECT_EQ(own.next[0].command, "quota --raise ourtrain CONFIG");
+  const Explanation known = explain(read_log("CUDA out of memory. Tried to allocate 20.00 MiB", rules));
+  EXPECT_EQ(known.next[0].command, "ours first");
+}
+
+TEST(Rules, TheDocumentedFileIsOne) {
+  const std::string page = read_file(HEADROOM_SOURCE_DIR "/docs/explain.md", 1 << 20);
+  const std::string indent = "    ";
+  std::string own;
+  for (size_t at = page.find(indent + "# What our trainer prints."); page.compare(at, 4, indent) == 0;) {
+    const size_t end = page.find('\n', at) + 1;
+    own += page.substr(at + indent.size(), end - at - indent.size());
+    at = end;
+  }
+  const Rules rules(RulesFile{"explain.md", own});
+  const Explanation explanation = explain(read_log(own.substr(own.find("---\n")), rules));
+  EXPECT_EQ(explanation.judgement.reason, "The team's quota is used up; 3.00 GiB were requested.");
+  EXPECT_EQ(explanation.framework, "Our Trainer");
+  EXPECT_EQ(explanation.next[0].command, "quota --raise ourtrain CONFIG");
+}
+
+TEST(Rules, NoMessageIsThereTwice) {
+  std::set<std::string_view> patterns;
+  for (const Message& message : Rules::built_in().messages())
+    EXPECT_TRUE(patterns.insert(message.pattern).second) << message.pattern;
+}
+
+// The compiler does not know the names of settings and phases.
+TEST(Rules, HaveEverySettingAndPhaseThatCodeAsksFor) {
+  std::set<std::string, std::less<>> names;
+  for (const Setting& setting : Rules::built_in().settings()) names.emplace(setting.name);
+  for (const Setting& phase : Rules::built_in().phases()) names.emplace(phase.name);
+  const std::regex asked("(?:has_setting|[a-z]\\.in)\\(\"([a-z_0-9]+)\"\\)");
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(HEADROOM_SOURCE_DIR "/tools/explain")) {
+    if (entry.path().extension() != ".cpp") continue;
+    const std::string text = read_file(entry.path().string(), 1 << 20);
+    for (std::sregex_iterator at(text.begin(), text.end(), asked), end; at != end; ++at, ++count)
+      EXPECT_TRUE(names.contains((*at)[1].str())) << entry.path() << ": " << (*at)[1];
+  }
+  EXPECT_GT(count, 20u);
+}
+
+}  // namespace
+}  // namespace headroom::explain

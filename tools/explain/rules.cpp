@@ -1,0 +1,66 @@
+#include "tools/explain/rules.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/errors.h"
+#include "tools/explain/template_match.h"
+
+namespace headroom::explain {
+namespace {
+
+constexpr size_t kMostWordBytes = 60'000;  // see WordScanner
+
+}  // namespace
+
+const Rules& Rules::built_in() {
+  static const Rules made;
+  return made;
+}
+
+std::vector<PossibleCause> Rules::possible_causes(std::string_view list) const {
+  std::vector<PossibleCause> found;
+  std::copy_if(possible_causes_.begin(), possible_causes_.end(), std::back_inserter(found),
+               [&](const PossibleCause& row) { return row.list == list; });
+  return found;
+}
+
+std::string_view Rules::list_of(std::string_view message) const {
+  for (const Status& row : statuses_) {
+    if (message.find(row.text) != std::string_view::npos) return row.list;
+  }
+  return "start";
+}
+
+const Fault* Rules::fault(int64_t xid) const {
+  const auto found =
+      std::find_if(faults_.begin(), faults_.end(), [&](const Fault& row) { return row.xid == xid; });
+  return found == faults_.end() ? nullptr : &*found;
+}
+
+void Rules::make_index() {
+  for (const CauseInfo& row : causes()) {
+    made_.push_back(std::string(row.name) + ": ");
+    messages_.push_back({Kind::kStatedCause, Framework::kHeadroom, made_.back()});
+  }
+  for (const Message& message : messages_) words_.push_back(head_of(message.pattern));
+  for (const auto* list : {&settings_, &phases_}) {
+    for (const Setting& setting : *list) words_.push_back(head_of(setting.pattern));
+  }
+  std::sort(words_.begin(), words_.end());
+  words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
+  size_t bytes = 0;
+  for (const std::string_view word : words_) bytes += word.size();
+  if (bytes > kMostWordBytes) throw InvalidArgument("these are too many rules");
+  scanner_.emplace(words_);
+  readings_.resize(words_.size());
+  const auto readings_of = [&](std::string_view pattern) -> Readings& {
+    const auto word = std::lower_bound(words_.begin(), words_.end(), head_of(pattern));
+    return readings_[static_cast<size_t>(word - words_.begin())];
+  };
+  for (const Message& message : messages_) readings_of(message.pattern).messages.push_back(&message);
+  for (const Setting& setting : settings_) readings_of(setting.pattern).settings.push_back(&setting);
+  for (const Setting& phase : phases_) readings_of(phase.pattern).phases.push_back(&phase);
+}
+
+}  // namespace headroom::explain

@@ -1,0 +1,175 @@
+// Holds all that explain knows as data: the checked rows of rules/*.txt, and of a file of one's own before
+// them (docs/explain.md has the form). Knows no log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/cause.h"
+#include "base/judge.h"
+#include "tools/explain/kinds.h"
+#include "tools/explain/word_scanner.h"
+
+namespace headroom::explain {
+
+// All texts are views of the files' text.
+
+struct FrameworkInfo {
+  std::string_view id, name;  // "webui", "Stable Diffusion web UI"
+  std::string_view start;     // how a program is started where the log does not say
+  bool is_tool = false;       // stands on a framework, whose failure it is; advice comes in the tool's words
+  bool serves = false;        // runs models and has no training step
+  bool is_python = false;
+};
+
+struct Message {
+  Kind kind = Kind::kBackground;
+  Framework framework = Framework::kNone;  // kNone: several print it
+  std::string_view pattern{};              // see match_template; begins with text
+  int64_t at_least = 0;                    // the first version that printed it so, as 1000 * major + minor
+  bool weak = false;                       // counts only on a line that no other failure is read from
+  bool is_a_shells = false;   // counts only as what a shell prints of a job: alone on its line, or before it
+  bool is_exit_code = false;  // counts after words such as "exit code" only
+};
+
+// A setting as a log shows it where it is on; or what a program was doing (a phase), by a line of its log.
+// In a piece of advice ("try setting ...") the text does not count.
+struct Setting {
+  std::string_view name, pattern;
+};
+
+// Says what messages of a kind mean that need no figures. The first row for a kind decides whose parts
+// ("a|b") are in the message.
+struct Verdict {
+  Kind kind;
+  Cause cause;
+  Confidence confidence;
+  std::string_view reason, parts{};
+};
+
+// A list of causes that one status has, likeliest first.
+struct PossibleCause {
+  std::string_view list;
+  Cause cause;
+  std::string_view reason, confirm{};
+};
+
+// Which list a message has that holds this text.
+struct Status {
+  std::string_view list, text;
+};
+
+// A number of the driver's fault reports (Xid).
+struct Fault {
+  int64_t xid = 0;
+  bool by_program = false;  // the program did it, not the GPU
+  std::string_view meaning;
+};
+
+// Steps are written for NVIDIA's GPUs; what another vendor calls the same.
+struct VendorWord {
+  std::string_view setting, nvidia, own;
+};
+
+// A step for a cause, and what has to hold for it.
+struct AdviceRow {
+  Cause cause = Cause::kUnknown;
+  int8_t place = 0;                        // -1 before and 1 after other rows of the cause
+  Framework framework = Framework::kNone;  // or tool; kNone: any
+  Framework without = Framework::kNone;    // that the log must not name
+  std::vector<std::string_view> unless;    // settings, each of which makes the step useless
+  int64_t from = 0;                        // not for a version that is known to be older, as in Message
+  int64_t before = 0;                      // only for a version that is known to be older
+  std::optional<Kind> kind;                // of the failure; none: any
+  std::string_view phase;                  // what the program was doing; empty: anything
+  When when = When::kAlways;
+  bool no_batch = false;   // not where the user's own command can be halved
+  bool batch = false;      // only where it can
+  bool scores = false;     // only where attention scores are the largest
+  bool workers = false;    // only where loader workers are at work, or the command sets their number
+  bool python = false;     // only for a program of Python
+  bool sized = false;      // only where the log says how much was requested
+  bool apple = false;      // only on Apple's GPUs
+  std::string_view parts;  // one of "a|b" is in the failure's own words
+  std::string_view command, why;
+};
+
+struct RulesFile {
+  std::string_view name, text;
+};
+// The files of the source tree, put into the program by the build.
+std::span<const RulesFile> built_in_files();
+
+class Rules {
+ public:
+  // Throws InvalidArgument with file and line for what is no rule.
+  explicit Rules(std::optional<RulesFile> own = std::nullopt);
+  // The rules of the program, made once.
+  static const Rules& built_in();
+  Rules(const Rules&) = delete;
+  Rules& operator=(const Rules&) = delete;
+
+  // In the order in which their settings decide, kNone first.
+  std::span<const Framework> frameworks() const { return order_; }
+  const FrameworkInfo& operator[](Framework framework) const {
+    return infos_[static_cast<size_t>(framework)];
+  }
+
+  // If several messages match at one place, the longest match counts.
+  std::span<const Message> messages() const { return messages_; }
+  std::span<const Setting> settings() const { return settings_; }
+  std::span<const Setting> phases() const { return phases_; }
+  // The words before a failure's words that make them a tip or a comment.
+  std::span<const std::string_view> hypothetical_words() const { return hypothetical_words_; }
+  // The words before a setting that make it a piece of advice.
+  std::span<const std::string_view> advising_words() const { return advising_words_; }
+
+  std::span<const Verdict> verdicts() const { return verdicts_; }
+  std::vector<PossibleCause> possible_causes(std::string_view list) const;
+  // The list of the first row whose text is in `message`; "start" where there is none.
+  std::string_view list_of(std::string_view message) const;
+  const Fault* fault(int64_t xid) const;  // null where none is known
+
+  std::span<const VendorWord> vendor_words() const { return vendor_words_; }
+  // By cause, in order of preference.
+  std::span<const AdviceRow> advice() const { return advice_; }
+
+  // A log is searched for these words: the text before the first hole of each message, setting and phase,
+  // sorted, each once; and what may be there.
+  struct Readings {
+    std::vector<const Message*> messages;
+    std::vector<const Setting*> settings, phases;
+  };
+  std::span<const std::string_view> words() const { return words_; }
+  const WordScanner& scanner() const { return *scanner_; }
+  const Readings& readings(size_t word) const { return readings_[word]; }
+
+ private:
+  friend class RulesReader;
+  void make_index();
+
+  std::string own_text_;
+  std::deque<std::string> made_;  // patterns that are in no file
+  std::vector<FrameworkInfo> infos_;
+  std::vector<Framework> order_;
+  std::vector<Message> messages_;
+  std::vector<Setting> settings_, phases_;
+  std::vector<std::string_view> hypothetical_words_, advising_words_;
+  std::vector<Verdict> verdicts_;
+  std::vector<PossibleCause> possible_causes_;
+  std::vector<Status> statuses_;
+  std::vector<Fault> faults_;
+  std::vector<VendorWord> vendor_words_;
+  std::vector<AdviceRow> advice_;
+  std::vector<std::string_view> words_;
+  std::optional<WordScanner> scanner_;
+  std::vector<Readings> readings_;
+};
+
+}  // namespace headroom::explain

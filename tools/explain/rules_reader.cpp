@@ -1,0 +1,370 @@
+// Reads rules files: what Rules' constructor does before it makes its index.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "tools/explain/rules.h"
+#include "tools/explain/template_match.h"
+
+namespace headroom::explain {
+namespace {
+
+constexpr size_t kLongestLine = 1000;
+constexpr size_t kMostFrameworks = 200;
+constexpr std::string_view kExamples = "===";  // what follows is for tests
+
+std::string_view take_word(std::string_view& text) {
+  const size_t end = std::min(text.find(' '), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+}  // namespace
+
+class RulesReader {
+ public:
+  explicit RulesReader(Rules& rules) : rules_(rules) {
+    rules_.infos_.resize(kNamedFrameworks.size());
+    rules_.order_.push_back(Framework::kNone);
+  }
+
+  void read_frameworks(const RulesFile& file) {
+    each_line(file, [&](std::string_view line) {
+      if (line.starts_with("framework ")) read_row(line);
+    });
+  }
+
+  void read_rows(const RulesFile& file) {
+    each_line(file, [&](std::string_view line) {
+      if (line.starts_with("  ")) return read_detail(line.substr(2));
+      end_row();
+      if (!line.starts_with("framework ")) return read_row(line);
+      head_ = line.substr(0, line.find(':'));
+      take_word(head_);
+      detail_.start = &rules_.infos_[static_cast<size_t>(named_framework(take_word(head_)))].start;
+    });
+    end_row();
+  }
+
+  // Looks for the names that a later row may have defined.
+  void check_names() {
+    std::set<std::string_view> settings, phases;
+    for (const Setting& setting : rules_.settings_) settings.insert(setting.name);
+    for (const Setting& phase : rules_.phases_) phases.insert(phase.name);
+    for (const Reference& reference : references_) {
+      if ((reference.is_phase ? phases : settings).contains(reference.name)) continue;
+      file_ = reference.file;
+      line_ = reference.line;
+      fail("no {} is named '{}'", reference.is_phase ? "phase" : "setting", reference.name);
+    }
+    std::stable_sort(rules_.advice_.begin(), rules_.advice_.end(),
+                     [](const AdviceRow& a, const AdviceRow& b) {
+                       return std::pair(a.cause, a.place) < std::pair(b.cause, b.place);
+                     });
+  }
+
+ private:
+  struct Reference {
+    std::string_view name, file;
+    bool is_phase;
+    int64_t line;
+  };
+  // Targets of the indented lines after a row; null for those that the row does not take.
+  struct Detail {
+    std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr, *why = nullptr;
+    int64_t line = 0;  // of the row
+  };
+
+  template <class... Values>
+  [[noreturn]] void fail(fmt::string_view what, const Values&... values) const {
+    const std::string text = fmt::vformat(what, fmt::make_format_args(values...));
+    throw InvalidArgument(fmt::format("{}:{}: {}", printable(file_), line_, printable(text)));
+  }
+
+  template <class Read>
+  void each_line(const RulesFile& file, Read&& read) {
+    file_ = file.name;
+    line_ = 0;
+    for (std::string_view rest = file.text; !rest.empty();) {
+      const size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      ++line_;
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (line.starts_with(kExamples)) return;
+      if (line.size() > kLongestLine) fail("a line has more than {} bytes", kLongestLine);
+      if (!line.empty() && line[0] != '#') read(line);
+    }
+  }
+
+  // "KEY words: text"; a text that begins or ends with a blank is in quotes.
+  std::string_view split(std::string_view line) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string_view::npos) fail("expected 'words: text', found '{}'", line);
+    head_ = line.substr(0, colon);
+    std::string_view text = line.substr(colon + 2);
+    if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+    if (text.empty()) fail("the text is empty");
+    const bool is_plain =
+        std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c < '\x7f'; });
+    if (!is_plain && printable(text) != text) fail("the text has characters that are no text");
+    return text;
+  }
+
+  std::string_view pattern(std::string_view text) const {
+    const std::string fault = template_fault(text);
+    if (!fault.empty()) fail("'{}' {}", text, fault);
+    return text;
+  }
+
+  void read_row(std::string_view line) {
+    const std::string_view text = split(line);
+    const std::string_view key = take_word(head_);
+    if (key == to_string(kind_)) {
+      read_message(text);
+    } else if (key == "framework") {
+      read_framework(text);
+    } else if (key == "advice") {
+      read_advice(text);
+    } else if (key == "setting") {
+      rules_.settings_.push_back({name(), pattern(text)});
+    } else if (key == "phase") {
+      rules_.phases_.push_back({name(), pattern(text)});
+    } else if (key == "verdict") {
+      const Kind kind = named<Kind>();
+      const Cause cause = named_cause();
+      rules_.verdicts_.push_back({kind, cause, named<Confidence>(), text});
+      detail_.parts = &rules_.verdicts_.back().parts;
+    } else if (key == "possible") {
+      const std::string_view list = name();
+      rules_.possible_causes_.push_back({list, named_cause(), text});
+      detail_.line = line_;
+      detail_.confirm = &rules_.possible_causes_.back().confirm;
+    } else if (key == "status") {
+      rules_.statuses_.push_back({name(), text});
+    } else if (key == "fault") {
+      const int64_t xid = number(name());
+      rules_.faults_.push_back({xid, take_flag("program"), text});
+    } else if (key == "vendor") {
+      read_vendor(text);
+    } else if (key == "hypothetical") {
+      rules_.hypothetical_words_.push_back(text);
+    } else if (key == "advising") {
+      rules_.advising_words_.push_back(text);
+    } else {
+      kind_ = parse<Kind>(key);
+      read_message(text);
+    }
+    if (!head_.empty()) fail("'{}' means nothing here", head_);
+  }
+
+  void end_row() {
+    const bool lacks_why = detail_.why != nullptr && detail_.why->empty();
+    const bool lacks_confirm = detail_.confirm != nullptr && detail_.confirm->empty();
+    line_ = lacks_why || lacks_confirm ? detail_.line : line_;
+    if (lacks_why) fail("the advice has no line '  why: ...'");
+    if (lacks_confirm) fail("the cause has no line '  confirm: ...'");
+    detail_ = {};
+  }
+
+  void read_detail(std::string_view line) {
+    const std::string_view text = split(line);
+    std::string_view* const target = head_ == "start"     ? detail_.start
+                                     : head_ == "if"      ? detail_.parts
+                                     : head_ == "confirm" ? detail_.confirm
+                                     : head_ == "why"     ? detail_.why
+                                                          : nullptr;
+    if (target == nullptr) fail("'{}' means nothing here", head_);
+    *target = text;
+  }
+
+  void read_framework(std::string_view text) {
+    const std::string_view id = name();
+    const auto known = std::find(kNamedFrameworks.begin(), kNamedFrameworks.end(), id);
+    auto index = static_cast<size_t>(known - kNamedFrameworks.begin());
+    if (known == kNamedFrameworks.end()) {
+      index = rules_.infos_.size();
+      rules_.infos_.emplace_back();
+    }
+    FrameworkInfo& info = rules_.infos_[index];
+    const auto has_id = [&](const FrameworkInfo& other) { return other.id == id; };
+    if (std::any_of(rules_.infos_.begin(), rules_.infos_.end(), has_id)) fail("a second framework '{}'", id);
+    if (rules_.infos_.size() > kMostFrameworks) fail("these are too many frameworks");
+    info.id = id;
+    info.name = text;
+    info.is_tool = take_flag("tool");
+    info.serves = take_flag("serves");
+    info.is_python = take_flag("python");
+    rules_.order_.push_back(static_cast<Framework>(index));
+  }
+
+  void read_message(std::string_view text) {
+    Message message;
+    message.kind = kind_;
+    message.pattern = pattern(text);
+    while (!head_.empty()) {
+      if (take_flag("weak")) {
+        message.weak = true;
+      } else if (take_flag("shell")) {
+        message.is_a_shells = true;
+      } else if (take_flag("exit-code")) {
+        message.is_exit_code = true;
+      } else if (take_flag("since")) {
+        message.at_least = version();
+      } else {
+        message.framework = named_framework(take_word(head_));
+      }
+    }
+    rules_.messages_.push_back(message);
+  }
+
+  void read_vendor(std::string_view text) {
+    constexpr std::string_view kArrow = " => ";
+    const size_t arrow = text.find(kArrow);
+    if (arrow == std::string_view::npos || arrow == 0)
+      fail("expected 'words{}words', found '{}'", kArrow, text);
+    const std::string_view setting = reference(false);
+    rules_.vendor_words_.push_back({setting, text.substr(0, arrow), text.substr(arrow + kArrow.size())});
+  }
+
+  void read_advice(std::string_view text) {
+    AdviceRow row;
+    row.cause = named_cause();
+    row.command = text;
+    for (size_t open = 0; (open = text.find("{set ", open)) != std::string_view::npos; ++open) {
+      if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
+    }
+    const std::pair<std::string_view, bool*> flags[] = {
+        {"no-batch", &row.no_batch}, {"batch", &row.batch},   {"scores", &row.scores},
+        {"workers", &row.workers},   {"python", &row.python}, {"sized", &row.sized},
+        {"apple", &row.apple}};
+    while (!head_.empty()) {
+      const auto flag = std::find_if(std::begin(flags), std::end(flags),
+                                     [&](const auto& each) { return take_flag(each.first); });
+      if (flag != std::end(flags)) {
+        *flag->second = true;
+      } else if (take_flag("first")) {
+        row.place = -1;
+      } else if (take_flag("late")) {
+        row.place = 1;
+      } else if (take_flag("unless")) {
+        row.unless.push_back(reference(false));
+      } else if (take_flag("phase")) {
+        row.phase = reference(true);
+      } else if (take_flag("kind")) {
+        row.kind = named<Kind>();
+      } else if (take_flag("without")) {
+        row.without = named_framework(name());
+      } else if (take_flag("from")) {
+        row.from = version();
+      } else if (take_flag("before")) {
+        row.before = version();
+      } else if (take_flag("command")) {
+        row.when = When::kCommand;
+      } else if (take_flag("script")) {
+        row.when = When::kScript;
+      } else {
+        row.framework = named_framework(take_word(head_));
+      }
+    }
+    rules_.advice_.push_back(std::move(row));
+    detail_.line = line_;
+    detail_.why = &rules_.advice_.back().why;
+    detail_.parts = &rules_.advice_.back().parts;
+  }
+
+  std::string_view name() {
+    const std::string_view word = take_word(head_);
+    if (word.empty()) fail("a name is missing before the colon");
+    return word;
+  }
+
+  bool take_flag(std::string_view flag) {
+    const size_t end = flag.size();
+    if (!head_.starts_with(flag) || (head_.size() > end && head_[end] != ' ')) return false;
+    take_word(head_);
+    return true;
+  }
+
+  // A setting or phase of this row or another one.
+  std::string_view reference(bool is_phase) {
+    references_.push_back({name(), file_, is_phase, line_});
+    return references_.back().name;
+  }
+
+  template <NamedEnum E>
+  E parse(std::string_view word) const {
+    const std::span<const std::string_view> names = enum_names<E>();
+    const auto found = std::find(names.begin(), names.end(), word);
+    if (found == names.end()) fail("unknown word '{}'; known: {}", word, list_with_suggestion(word, names));
+    return static_cast<E>(found - names.begin());
+  }
+  template <NamedEnum E>
+  E named() {
+    return parse<E>(name());
+  }
+
+  Cause named_cause() {
+    const std::string_view word = name();
+    for (const CauseInfo& row : causes()) {
+      if (row.name == word) return row.cause;
+    }
+    fail("no cause is named '{}'", word);
+  }
+
+  Framework named_framework(std::string_view word) const {
+    for (const Framework framework : rules_.order_) {
+      if (!word.empty() && rules_[framework].id == word) return framework;
+    }
+    fail("no framework is named '{}'", word);
+  }
+
+  int64_t number(std::string_view word) const {
+    int64_t result = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), result);
+    if (error != std::errc() || end != word.data() + word.size()) fail("'{}' is no number", word);
+    return result;
+  }
+
+  // "2.10" is 2010.
+  int64_t version() {
+    const std::string_view word = name();
+    const size_t dot = word.find('.');
+    const int64_t major = number(word.substr(0, dot)),
+                  minor = dot == std::string_view::npos ? 0 : number(word.substr(dot + 1));
+    if (major < 0 || major > 9999 || minor < 0 || minor > 999) fail("'{}' is no version", word);
+    return 1000 * major + minor;
+  }
+
+  Rules& rules_;
+  std::string_view file_, head_;  // what is not read of the words before the colon
+  int64_t line_ = 0;
+  Detail detail_;
+  Kind kind_ = Kind::kIndex;  // of the last message: rows for a kind follow each other
+  std::vector<Reference> references_;
+};
+
+Rules::Rules(std::optional<RulesFile> own) {
+  std::vector<RulesFile> files(built_in_files().begin(), built_in_files().end());
+  if (own) {
+    own_text_ = own->text;
+    files.insert(files.begin(), {own->name, own_text_});
+  }
+  RulesReader reader(*this);
+  // Rows of one's own count before the others; frameworks of one's own come after them.
+  for (const RulesFile& file : built_in_files()) reader.read_frameworks(file);
+  if (own) reader.read_frameworks(files.front());
+  for (const RulesFile& file : files) reader.read_rows(file);
+  reader.check_names();
+  make_index();
+}
+
+}  // namespace headroom::explain
