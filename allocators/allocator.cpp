@@ -32,7 +32,7 @@ Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limi
 
 void* Allocator::allocate_for(const MemoryUser* user, int64_t bytes, Stream stream) {
   if (bytes == 0) return nullptr;
-  // One comparison catches negative sizes, too.
+  // A single comparison also catches negative sizes.
   if (static_cast<uint64_t>(bytes) > kLargestRequest) return allocate_locked({}, user, bytes, stream);
   const StreamLanes::Taken taken = lanes_.take(bytes, aligned(bytes), stream);
   return taken.counted ? taken.block.pointer : allocate_locked(taken.block, user, bytes, stream);

@@ -1,4 +1,4 @@
-// What an allocator says of itself: statistics, snapshots and the facts of its errors.
+// Facts about an allocator: statistics, snapshots and the facts of its errors.
 #include <algorithm>
 #include <functional>
 #include <unordered_map>

@@ -3,7 +3,7 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kUnit = 256;  // of addresses and sizes
+constexpr int64_t kUnit = 256;  // unit of addresses and sizes
 
 int64_t address_of(const void* pointer) {
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer));

@@ -15,8 +15,8 @@ constexpr int kAttemptsWhileHeld = 2000;  // a few microseconds; counting eight 
 // call in 5500 counts all lanes and one in 100 touches the common part.
 constexpr int64_t kPartTaken = 8;
 
-// Eight threads keep their lanes whatever they do: stopping so few is cheaper than opening one again. Each
-// opening, or call in an open lane, pays for kIdleLocks locks at most.
+// Eight threads keep their lanes in any case: stopping so few is cheaper than opening one again. Each
+// opening, or call in an open lane, pays for at most kIdleLocks locks.
 constexpr size_t kAlwaysOpen = 16;
 constexpr int kIdleLocks = 8;
 

@@ -10,7 +10,7 @@
 namespace headroom {
 namespace {
 
-// A handler reaches nothing else.
+// Globals, because a handler can access nothing else.
 std::atomic<int> first_signal = 0;
 std::atomic<int> wake_of_process = -1;
 std::atomic<bool> second_ends = false;

@@ -14,7 +14,7 @@
 namespace headroom {
 namespace {
 
-// A handler reaches nothing else, and may not allocate.
+// Globals, because a handler can access nothing else and may not allocate.
 std::string interrupted, terminated;
 std::array<char, 4096> unfinished;
 

@@ -33,7 +33,7 @@ class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, std::string_view doing)
       : Descriptor(path, flags, doing, path) {}
-  // `named` is the file that the user knows, where `path` is a temporary one.
+  // `named` is the file that the user knows if `path` is a temporary one.
   Descriptor(const std::string& path, int flags, std::string_view doing, const std::string& named)
       : value_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     if (value_ < 0) refuse(named, doing, errno);
@@ -45,7 +45,7 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 
   int value() const { return value_; }
-  // Closes now, for the errors that some file systems tell only here. False with errno set on failure.
+  // Closes now, because some file systems report errors only here. Returns false with errno set on failure.
   bool close_now() { return close(std::exchange(value_, -1)) == 0; }
 
  private:
@@ -69,7 +69,7 @@ bool write_all(int descriptor, std::span<const std::string_view> parts) {
 
 std::string read_file(const std::string& path, int64_t max_bytes,
                       const std::function<void(std::string_view)>& check_start) {
-  constexpr size_t kStartBytes = 4 * kKiB;  // the least that a pipe holds
+  constexpr size_t kStartBytes = 4 * kKiB;  // minimum capacity of a pipe
   const Descriptor file(path, O_RDONLY, "open");
   std::string content;
   bool checked = !check_start;
@@ -94,19 +94,20 @@ std::string read_file(const std::string& path, int64_t max_bytes,
 
 namespace {
 
-// Whether `path` exists and is not a regular file: it is written directly, since a rename would replace it.
+// Returns true if `path` exists and is not a regular file. Such a file is written directly, because a rename
+// would replace it.
 bool is_special(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
 
-// What a link points to, so that the link stays and its target changes.
+// Returns the target of a link, so that the link stays and its target changes.
 std::string target_of(const std::string& path) {
   std::error_code error;
   std::filesystem::path way = path;
   constexpr int kMaxLinks = 40;  // Linux's bound
-  // weakly_canonical follows no link to what is not there yet.
+  // weakly_canonical does not follow links to missing files.
   for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(way, error); ++i) {
     way = way.parent_path() / std::filesystem::read_symlink(way, error);
   }
@@ -115,7 +116,7 @@ std::string target_of(const std::string& path) {
 }
 
 std::string temporary_beside(const std::string& target) {
-  return fmt::format("{}.{}.tmp", target, gettid());  // threads write, too
+  return fmt::format("{}.{}.tmp", target, gettid());  // other threads write files too
 }
 
 std::string folder_of(const std::string& target) {
@@ -123,13 +124,13 @@ std::string folder_of(const std::string& target) {
   return folder.empty() ? "." : folder.string();
 }
 
-// The way to a file that is open, which a file without a name has alone.
+// Returns a path to an open file; a file without a name has no other.
 std::string link_to(int descriptor) {
   return fmt::format("/proc/self/fd/{}", descriptor);
 }
 
-// Whether a file beside `target` can be written before it has a name, so that a process that is killed
-// meanwhile leaves nothing. NFS does not know such files.
+// Returns true if a file without a name can be written next to `target`. If the process is killed meanwhile,
+// the file disappears. NFS has no such files.
 bool has_nameless_files(const std::string& target) {
   const int probe = open(folder_of(target).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   if (probe < 0) return false;

@@ -20,7 +20,7 @@ constexpr size_t kBufferBytes = 1 << 18;
 // RFC 1952, section 2.3.1.
 constexpr uint8_t kMagic[] = {0x1f, 0x8b};
 
-// What a library counts in 32 bits.
+// Converts to a count for libraries that count in 32 bits.
 uint32_t as_count(int64_t bytes) {
   return static_cast<uint32_t>(std::min<int64_t>(bytes, std::numeric_limits<int32_t>::max()));
 }
@@ -31,7 +31,7 @@ uint32_t as_count(int64_t bytes) {
 #ifdef HEADROOM_HAS_ISAL
 struct Gunzip::Inflater {
   inflate_state state{};
-  // isal_inflate() would forget a header that ends behind what is stored.
+  // isal_inflate() would forget a header that continues after the buffered bytes.
   isal_gzip_header header{};
 
   void begin() {
@@ -39,7 +39,8 @@ struct Gunzip::Inflater {
     state.crc_flag = ISAL_GZIP;
     header = {};
   }
-  // Advances `from` and `to`. True at the end of the member; else `reason` says why it cannot go on, if so.
+  // Advances `from` and `to`. Returns true at the end of the member; otherwise `reason` tells if it cannot
+  // continue.
   bool step(uint8_t*& from, int64_t stored, uint8_t*& to, int64_t room, std::string_view& reason) {
     state.next_in = from;
     state.avail_in = as_count(stored);
@@ -88,7 +89,8 @@ struct Gunzip::Inflater {
   Inflater& operator=(const Inflater&) = delete;
 
   void begin() { inflateReset(&state); }
-  // Advances `from` and `to`. True at the end of the member; else `reason` says why it cannot go on, if so.
+  // Advances `from` and `to`. Returns true at the end of the member; otherwise `reason` tells if it cannot
+  // continue.
   bool step(uint8_t*& from, int64_t stored, uint8_t*& to, int64_t room, std::string_view& reason) {
     state.next_in = from;
     state.avail_in = as_count(stored);
@@ -134,7 +136,7 @@ int64_t Gunzip::read(void* destination, int64_t bytes) {
   return done;
 }
 
-// Up to `bytes` of the file as they are stored; 0 at the end and after a fault.
+// Reads up to `bytes` of the stored file; returns 0 at the end and after a fault.
 int64_t Gunzip::take(uint8_t* to, int64_t bytes) {
   ssize_t got = 0;
   do {
@@ -146,7 +148,7 @@ int64_t Gunzip::take(uint8_t* to, int64_t bytes) {
   return got;
 }
 
-// Puts more of the file behind what is left of the buffer.
+// Appends more of the file to the rest of the buffer.
 int64_t Gunzip::fill() {
   end_ = std::copy(next_, end_, buffer_.data());
   next_ = buffer_.data();

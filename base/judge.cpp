@@ -22,7 +22,7 @@ constexpr int64_t kAbsurdFactor = 100;  // times the device
 // cuBLAS and cuDNN together took 76 to 130 MiB to start wherever we measured them (docs/gpu.md), the first
 // context up to 518 MiB. With this much free, a lack of memory is not why one does not start.
 constexpr int64_t kPlentyForLibraries = 2 * kGiB;
-// The same on a small card: a quarter of it, and at least this.
+// Enough free memory on a small card: a quarter of it, and at least this.
 constexpr int64_t kPlentyOnSmallCard = kGiB;
 // A pool leaves up to 1.5 GiB to libraries (TensorFlow's figures, docs/strategies.md), so this much may be
 // free when a pool is full.
@@ -34,7 +34,7 @@ std::string size(int64_t bytes) {
   return format_bytes(bytes);
 }
 
-// A request may be any number: what does not fit into 64 bits is the largest that does.
+// A request may be any number: larger ones become the largest that fits into 64 bits.
 int64_t sum(int64_t a, int64_t b) {
   int64_t result = 0;
   return __builtin_add_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
@@ -48,7 +48,7 @@ int64_t needed(const MemoryNumbers& n) {
   return sum(live(n).value_or(0), *n.requested);
 }
 
-// What the pool holds and could give if nothing were rounded or in pieces.
+// Returns the bytes that the pool could give if nothing were rounded or fragmented.
 int64_t unused(const MemoryNumbers& n) {
   return n.in_use && n.reserved ? *n.reserved - *n.in_use : n.idle.value_or(0);
 }
@@ -58,7 +58,7 @@ std::optional<int64_t> limit_room(const MemoryNumbers& n) {
   return std::max<int64_t>(0, *n.limit - n.reserved.value_or(n.allocated.value_or(0)));
 }
 
-// What the pool may still reserve; needs n.free.
+// Returns the bytes that the pool may still reserve; needs n.free.
 int64_t room(const MemoryNumbers& n) {
   return std::min(*n.free, limit_room(n).value_or(*n.free));
 }
@@ -187,7 +187,7 @@ Result plenty_is_free(const MemoryNumbers& n) {
                                size(*n.free), n.total ? fmt::format(" of {}", size(*n.total)) : "")};
 }
 
-// The pool took what a library needs to start.
+// The pool reserved the memory that a library needs to start.
 Result preallocation(const MemoryNumbers& n) {
   if (n.request != Request::kLibrary && n.request != Request::kContext) return std::nullopt;
   if (n.is_exact && n.idle) {
@@ -224,7 +224,7 @@ Result second_framework(const MemoryNumbers& n) {
                                n.pool_of, size(*n.pool_at_start), size(*n.total))};
 }
 
-// A desktop holds some part of most devices; a quarter is where it matters.
+// A desktop uses some part of most devices; a quarter is significant.
 Result other_process(const MemoryNumbers& n) {
   if (n.others.value_or(0) <= 0 || !n.total || *n.others < *n.total / 4) return std::nullopt;
   if (n.requested && n.free && *n.requested > sum(unused(n), *n.free + *n.others)) return std::nullopt;
@@ -254,7 +254,7 @@ Result workspace(const MemoryNumbers& n) {
                   : "a library found no algorithm whose workspace fits into what is left"};
 }
 
-// Exact numbers decide whether the bytes without rounding, and whether the blocks, would fit.
+// Exact numbers decide if the bytes would fit without rounding, and if the blocks would fit.
 Result exact_pieces(const MemoryNumbers& n) {
   if (!n.is_exact || !n.requested || !n.reserved || !n.allocated || !n.free) return std::nullopt;
   const int64_t most = *n.reserved + room(n);

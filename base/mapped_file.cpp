@@ -18,7 +18,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   const auto refuse = [&](const char* doing, int error) {
     throw InvalidArgument(fmt::format("{}: cannot {} it: {}", path_, doing, std::strerror(error)));
   };
-  // Without O_NONBLOCK a pipe would be waited for.
+  // O_NONBLOCK avoids waiting for the other end of a pipe.
   const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse("open", errno);
   struct stat status {};

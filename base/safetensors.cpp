@@ -117,7 +117,7 @@ class Reader {
     throw InvalidArgument(fmt::format("{}: {}", path_, why));
   }
 
-  // Bytes of the header, of which the file's first bytes have been checked.
+  // Returns the length of the header after checking the file's first bytes.
   uint64_t check_start(std::string_view start) const {
     uint64_t length = 0;
     if (start.size() < kLengthBytes) fail("truncated: no room for the length of the header");
@@ -129,7 +129,7 @@ class Reader {
     return length;
   }
 
-  // Parses the header and sets data_ to what follows it.
+  // Parses the header and sets data_ to the bytes after it.
   Json read_header() {
     const uint64_t length = check_start(content_);
     if (length > content_.size() - kLengthBytes) {

@@ -15,7 +15,7 @@ constexpr size_t kGap = 2;  // blanks between columns
 // never to less than the second.
 constexpr size_t kWrappedWell = 24, kWrappedMin = 16;
 
-// Where a word that is too long is broken: behind the last of a path's or name's marks.
+// Returns the position at which to break a word that is too long: after the last separator of a path or name.
 size_t break_in_word(std::string_view head) {
   const size_t mark = head.find_last_of("/_.:,=");
   return mark == std::string_view::npos || mark + 1 < head.size() / 2 ? head.size() : mark + 1;
@@ -65,7 +65,7 @@ Table::Layout Table::layout(size_t width) const {
       return columns_[a].drop < columns_[b].drop;
     });
     if (last == made.shown.end() || columns_[*last].drop == 0) break;
-    // A column without a title goes with the one before it.
+    // A column without a title is omitted together with the one before it.
     if (!columns_[*last].title.empty()) made.left_out.push_back(columns_[*last].title);
     made.shown.erase(last);
   }
@@ -76,7 +76,7 @@ Table::Layout Table::layout(size_t width) const {
     }
   }
   if (width > 0 && total(natural) > width) {
-    // What is left beside the narrowest form goes to the texts, the longest first.
+    // Texts get the width that the narrowest form leaves, the longest text first.
     size_t left = width - std::min(width, total(least));
     for (const size_t i : made.shown) {
       if (!columns_[i].wraps) continue;

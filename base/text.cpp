@@ -12,7 +12,7 @@
 namespace headroom {
 namespace {
 
-// Beside letters and digits: what has no meaning to a shell anywhere in a word.
+// Characters besides letters and digits that no shell interprets anywhere in a word.
 constexpr std::string_view kPlain = "_@%+=:,./-";
 
 bool is_plain(char c) {

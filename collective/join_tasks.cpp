@@ -10,7 +10,7 @@ std::vector<Task> join_tasks(std::span<const std::span<const Task>> tasks_of_ran
                              const std::function<void(Stream)>& finish) {
   const size_t ranks = tasks_of_ranks.size();
   std::vector<Task> joined;
-  std::vector<std::vector<int>> places(ranks);  // of the tasks of each rank so far
+  std::vector<std::vector<int>> places(ranks);  // positions of each rank's tasks so far
   for (;;) {
     for (size_t rank = 0; rank < ranks; ++rank) {
       const std::span<const Task> rest = tasks_of_ranks[rank].subspan(places[rank].size());

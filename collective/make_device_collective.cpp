@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-// Whether no device serves two ranks, or one of them twice.
+// Returns true if no device appears twice among the devices of all ranks.
 bool is_each_apart(std::span<Device* const> devices, Collective& host) {
   std::vector<const Device*> all;
   for (int root = 0; root < host.size(); ++root) {

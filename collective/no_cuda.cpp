@@ -1,4 +1,4 @@
-// What a build without the CUDA toolkit answers where replicas would sum in a GPU's memory.
+// Stub for a build without the CUDA toolkit: replicas cannot sum in a GPU's memory.
 #include "collective/gpu_collective.h"
 
 namespace headroom {

@@ -1,4 +1,4 @@
-// What a build without NCCL answers where the others let GPUs talk to each other.
+// Stub for a build without NCCL: GPUs cannot communicate directly.
 #include "collective/gpu_collective.h"
 
 namespace headroom {

@@ -15,7 +15,7 @@ namespace headroom {
 
 namespace {
 
-// Of the machine, or of the container that the process runs in, whose limit is a number or "max".
+// Memory of the machine, or of the container that the process runs in, whose limit is a number or "max".
 int64_t host_bytes() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {

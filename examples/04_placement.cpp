@@ -28,7 +28,7 @@ void train(const char* device, const RuntimeOptions& options) {
   const Value hidden = relu(matmul(x, w1));
 
   // Variables, ops, their gradients and the optimizer's state are on this device. to_device copies values
-  // from the first device, and their gradients back. Without it this is an error, as in PyTorch.
+  // from the first device, and their gradients back. Omitting it is an error, as in PyTorch.
   const DeviceScope second(graph, device);
   const Value w2 = graph.variable("w2", {DType::kF32, {512, 512}}, glorot_uniform({512, 512}, 2));
   const Value logits = matmul(to_device(hidden, device), w2);
@@ -69,6 +69,6 @@ int main() {
   halves.virtual_devices = "0:6MiB,6MiB";
   train("", large);
   train("", halves);
-  train("/GPU:1", halves);  // the same weights as the first run, bit by bit
+  train("/GPU:1", halves);  // the same weights as the first run, bit for bit
   return 0;
 }

@@ -124,7 +124,7 @@ void require_usable_log(const Options& o) {
       throw InvalidArgument(fmt::format("{}: cannot hold both the log and the weights", o.log));
     }
   }
-  // Weights are written beside the file and then replace it; a log is written in place.
+  // Weights are written to a temporary file that then replaces it; a log is written in place.
   if (!std::filesystem::is_regular_file(o.log)) return require_writable(o.log);
   if (!std::ofstream(o.log, std::ios::app))
     throw InvalidArgument(fmt::format("{}: cannot be written", o.log));
@@ -184,8 +184,8 @@ class TrainingOutput {
   }
 
  private:
-  // Called once training has begun, so that a refused setting prints one line and leaves an old log alone. A
-  // resumed training appends to its log.
+  // Called once training has begun, so that a refused setting prints one line and leaves an old log
+  // unchanged. A resumed training appends to its log.
   void begin() {
     fmt::print(out_, "{}", head_);
     if (log_path_.empty()) return;
@@ -237,8 +237,8 @@ void become_rank(Options& options, RankJob& job) {
   job.set_timeout(std::chrono::milliseconds(std::llround(1e3 * options.collective_timeout)));
 }
 
-// Everything that must be equal on all ranks: the program, and all options but places and what only rank 0
-// does.
+// Lists everything that must be equal on all ranks: the program, and all options except places and those that
+// only rank 0 uses.
 Fingerprint fingerprint_of(const OptionSet& set) {
   constexpr std::array kOwn = {"data",   "load",   "resume",          "save", "log",
                                "record", "device", "visible-devices", "json", "verbose"};

@@ -1,4 +1,4 @@
-// What a build without the CUDA toolkit answers where the others make kernels for a GPU.
+// Stub for a build without the CUDA toolkit, which makes no kernels for a GPU.
 #include "base/errors.h"
 #include "kernels/kernel.h"
 

@@ -12,7 +12,7 @@ std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts
   struct Step {
     std::unique_ptr<Kernel> kernel;
     std::vector<int> inputs, outputs;
-    std::vector<TensorView> input_views, output_views;  // of the present run
+    std::vector<TensorView> input_views, output_views;  // tensors of the present run
   };
   const auto operand = [](auto first, auto rest, int number) {
     const auto i = static_cast<size_t>(number);

@@ -25,7 +25,7 @@ Shape reduced(const OpCheck& check, const Shape& x, const std::vector<int>& axes
   return shape_of(extents);
 }
 
-// `n` operands, of which number `codes` is of u8 and the others are f32.
+// Checks `n` operands: operand `codes` is u8, the others are f32.
 void check_floats_and_codes(const OpCheck& c, size_t n, size_t codes) {
   c.count(n);
   for (size_t i = 0; i < n; ++i) c.dtype(i, i == codes ? DType::kU8 : DType::kF32);

@@ -39,7 +39,7 @@ class Categories {
     }
   }
 
-  // Without a history nobody knows what a block outlives.
+  // If there is no history, the lifetimes of blocks are unknown.
   void run_on_stacks() {
     for (size_t block = 0; block < trace_.block_facts.size(); ++block) {
       TraceBlock& facts = trace_.block_facts[block];
@@ -75,8 +75,8 @@ class Categories {
     }
   }
 
-  // After the last allocation, or after memory ran out for good, all goes: that is no sign of what it was
-  // for.
+  // After the last allocation, or after memory finally ran out, all blocks are freed: that says nothing about
+  // their purpose.
   size_t end_of_work() const {
     if (const DeviceEvent* failure = fatal_failure(trace_)) return static_cast<size_t>(failure->position);
     size_t end = trace_.events.size();
@@ -155,7 +155,8 @@ class Categories {
     return decide_forward(block);
   }
 
-  // A tracer says so of what no backward pass reads, but what outlives its step is kept by its graph.
+  // A tracer marks blocks as workspace if no backward pass reads them, but a block that outlives its step is
+  // kept by its graph.
   bool is_kept_workspace(size_t block) const {
     const Life& life = lives_[block];
     const Moment from = moments_[life.begin];
@@ -163,7 +164,7 @@ class Categories {
            from.step > 0 && outlives_step(life) && !(is_freed_[block] && from.step == last_step());
   }
 
-  // A request that found no room has no life: what asked for it is all that is known.
+  // A request that failed has no lifetime: only its stack and names are known.
   MemoryCategory category_of_refused(const DeviceEvent& request) {
     if (request.stack != 0) {
       const MemoryCategory by_stack = category_of_stack(traits_of_stack(request.stack));
@@ -209,7 +210,8 @@ class Categories {
     return traits.calls_module ? kActivations : kOther;
   }
 
-  // From before the history: only the stack, if the allocator still had it, tells what made it.
+  // Decides for blocks from before the history: only the stack, if the allocator still had it, tells their
+  // origin.
   Decision decide_before(size_t block) {
     const Life& life = lives_[block];
     if (is_freed_in(life, StepPhase::kBackward)) return {kActivations, Rule::kFreedInBackward};
@@ -217,7 +219,7 @@ class Categories {
       if (traits(block).is_optimizer) return {kOptimizerState, Rule::kOptimizerKeeps};
       if (traits(block).is_backward) return {kGradients, Rule::kBackwardKeeps};
       // Weights come from constructors or are moved; a forward makes results, and its libraries' handles keep
-      // a workspace each. Kept results are many of one stack, and frames of C++ would name a workspace.
+      // a workspace each. Kept results are many of one stack, and C++ frames would name a workspace.
       if (stays(life) && traits(block).is_forward) {
         return traits(block).has_native || !is_alone(block) ? Decision{kActivations, Rule::kBeforeHistory}
                                                             : Decision{kWorkspace, Rule::kHandleKeeps};
@@ -228,7 +230,7 @@ class Categories {
     return {is_weight ? kWeights : kOther, Rule::kBeforeHistory};
   }
 
-  // Whether no other block from before the history has its stack and its size.
+  // Returns true if no other block from before the history has the same stack and size.
   bool is_alone(size_t block) {
     const auto key = [&](size_t of) {
       return std::pair(trace_.block_facts[of].stack, trace_.events[lives_[of].begin].bytes);
@@ -269,7 +271,7 @@ class Categories {
     return {kActivations, outlives_step(life) ? Rule::kOutlivesStep : Rule::kForwardTemporary};
   }
 
-  // Whether a module was called in the same step before.
+  // Returns true if a module was called earlier in the same step.
   bool follows_module(const Life& life) {
     if (first_module_.empty()) {
       for (size_t b = 0; b < lives_.size(); ++b) {

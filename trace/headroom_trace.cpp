@@ -1,5 +1,5 @@
-// Reads Headroom's own traces as TraceWriter writes them, and version 1, which had one line of seven columns
-// per event and nothing else.
+// Reads Headroom's own traces as TraceWriter writes them, and version 1, which had only one line of seven
+// columns per event.
 #include <fmt/format.h>
 
 #include <array>

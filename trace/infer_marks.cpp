@@ -75,7 +75,7 @@ class StackPaths {
   explicit StackPaths(const Trace& trace) : trace_(trace), path_of_stack_(trace.names.size(), -1) {}
 
   const StackTraits& traits(int32_t stack) { return path(stack).traits; }
-  // The frames, too, which take longer: the parts of many stacks have to be compared.
+  // Also finds the frames, which takes longer: the parts of many stacks have to be compared.
   const Path& of(int32_t stack) {
     Path& found = path(stack);
     if (found.frames.data() == nullptr) found.frames = frames_in(trace_.names[static_cast<size_t>(stack)]);
@@ -146,7 +146,7 @@ class StackPaths {
   const Trace& trace_;
   std::vector<int32_t> path_of_stack_;
   std::deque<Path> paths_;
-  std::pmr::monotonic_buffer_resource numbers_;  // of all paths
+  std::pmr::monotonic_buffer_resource numbers_;  // numbers of all paths
   Views lines_, files_, functions_;
   OffsetTable function_numbers_{1};  // by the numbers of its file and its name
   int32_t function_count_ = 0;
@@ -245,7 +245,7 @@ class MarkFinder {
   // Changes the order of the sites.
   Loop loop_in(std::span<Site> sites, size_t level, int modules) {
     if (sites.size() < 2) return {};
-    // Inside a module lines also repeat for its layers; only its first line tells calls apart.
+    // Inside a module lines also repeat for its layers; only its first line distinguishes calls.
     Loop loop = {repetitions(sites, level, modules > 0), modules > 0};
     size_t turns = working_turns(loop.starts);
     if (turns < 2 || (modules > 0 && !repeats_all(sites, level, loop.starts))) {
@@ -293,8 +293,8 @@ class MarkFinder {
     return turn + 1 < starts.size() ? starts[turn + 1] : kinds_.size();
   }
 
-  // Whether the turns of an inner loop are steps rather than parts of one: a loop over batches inside one
-  // over epochs, not two calls of a module in one step.
+  // Returns true if the iterations of an inner loop are steps rather than parts of one: a loop over batches
+  // inside one over epochs, not two calls of a module in one step.
   bool refines(const Loop& inner, const Loop& outer, size_t turns) const {
     if (inner.in_module || working_turns(inner.starts) < 2 * turns) return false;
     const bool trains = backward_[kinds_.size()] > backward_[outer.starts.front()];
@@ -308,8 +308,8 @@ class MarkFinder {
     return training == 0 || training * 2 > all;
   }
 
-  // Whether the turns have the same lines, as calls of a module have; a loop over its layers is followed by
-  // others.
+  // Returns true if the iterations have the same lines, as calls of a module have; other lines follow a loop
+  // over its layers.
   static bool repeats_all(std::span<const Site> sites, size_t level, const std::vector<size_t>& starts) {
     std::map<int32_t, std::pair<size_t, size_t>>
         turns_of;  // line -> how many turns have it, the last of them
@@ -329,7 +329,7 @@ class MarkFinder {
     });
   }
 
-  // Where lines at this level of the stacks begin again: the events that begin a new turn of the loop.
+  // Returns the events that begin a new iteration: those at which lines at this level of the stacks repeat.
   static std::vector<size_t> repetitions(std::span<const Site> sites, size_t level, bool first_only) {
     std::vector<size_t> starts;
     std::unordered_set<int32_t> begins;             // lines that begin a turn
@@ -356,7 +356,7 @@ class MarkFinder {
     return starts;
   }
 
-  // Without a loop: a step ends with the optimizer, or with backward if there is no optimizer.
+  // If there is no loop, a step ends with the optimizer, or with backward if there is no optimizer.
   void start_after_phases() {
     const bool has_optimizer = std::find(kinds_.begin(), kinds_.end(), Kind::kOptimizer) != kinds_.end();
     const Kind last = has_optimizer ? Kind::kOptimizer : Kind::kBackward;
@@ -372,7 +372,7 @@ class MarkFinder {
   }
 
   std::vector<TraceMark> marks() {
-    // A history that begins inside a step: its rest is a step, too.
+    // If the history begins inside a step, the rest of that step counts as a step.
     const auto trains = [](Kind kind) { return kind == Kind::kBackward || kind == Kind::kOptimizer; };
     const auto first = kinds_.begin() + static_cast<ptrdiff_t>(starts_.front());
     if (std::any_of(kinds_.begin(), first, trains)) {

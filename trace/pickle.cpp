@@ -13,8 +13,8 @@
 namespace headroom {
 namespace {
 
-// What a pickle may take of memory: any some, and above that what its size justifies. Snapshots of PyTorch
-// take up to 5 bytes for each of theirs, and 80 to 120 for each of gzip's.
+// Limits on a pickle's memory: a fixed amount, and above that a multiple of its size. Snapshots of PyTorch
+// use up to 5 bytes per byte, and 80 to 120 per byte of a gzipped file.
 constexpr size_t kFreeBytes = size_t{1} << 27, kMaxBytes = size_t{3} << 30;
 constexpr size_t kBytesPerByte = 12, kBytesPerStoredByte = 256;
 
@@ -67,7 +67,7 @@ Pickle::Pickle(TraceInput& input) : input_(input) {
   while (step(input_.read_byte())) {
   }
   root_ = pop();
-  // Only what was read is needed from here on.
+  // Only the values are needed from here on.
   memo_ = {};
   stack_ = {};
 }
@@ -118,7 +118,7 @@ bool Pickle::step(uint8_t opcode) {
       push_long(little_endian(opcode == kLong1 ? 1 : 4));
       break;
     case kBinFloat:
-      little_endian(8);  // nobody asks for its value
+      little_endian(8);  // its value is not used
       push(Kind::kReal, 0);
       break;
     case kShortBinUnicode:
@@ -197,7 +197,7 @@ void Pickle::push_integer(int64_t integer) {
 
 void Pickle::push_text(uint64_t length) {
   const size_t begin = characters_.size();
-  // In pieces, so that a length alone takes no memory.
+  // Reads in pieces, so that a length alone allocates no memory.
   for (uint64_t left = length; left > 0;) {
     const auto piece = static_cast<size_t>(std::min<uint64_t>(left, 1 << 16));
     count_bytes(piece);
@@ -211,7 +211,7 @@ void Pickle::push_text(uint64_t length) {
 }
 
 // Two's complement of minimal length. Values beyond 64 bits (hashes, not sizes) become real numbers, which
-// nobody asks for.
+// are not used.
 void Pickle::push_long(uint64_t length) {
   if (length > 1 << 16) input_.fail_at_byte("an integer of more than 65536 bytes");
   uint64_t low = 0;
@@ -260,7 +260,7 @@ void Pickle::append(size_t from) {
 void Pickle::add_to(Container& container, size_t from) {
   const size_t added = stack_.size() - from, count = container.count + added;
   if (count > container.room) {
-    // What is added at once gets what it needs; what comes piece by piece gets twice as much each time.
+    // Reserves exactly the room for items added at once, and doubles it for items added one by one.
     const size_t room = std::max(count, size_t{2} * container.room);
     if (room > std::numeric_limits<uint32_t>::max()) input_.fail_at_byte("the pickle has too long a list");
     count_bytes(room * sizeof(Value));

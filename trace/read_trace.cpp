@@ -16,7 +16,7 @@ namespace {
 // Excel begins text in UTF-8 with it.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// What a pickle of a dictionary or list begins with before protocol 2, which put the protocol first.
+// The beginnings of a pickled dictionary or list before protocol 2, which put the protocol first.
 bool is_text_pickle(std::string_view start) {
   for (const std::string_view begins : {"(dp0\n", "(lp0\n", "}q", "]q"}) {
     if (start.starts_with(begins)) return true;

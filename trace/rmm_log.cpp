@@ -54,7 +54,7 @@ Trace read_rmm_log(TraceInput& input) {
     last_ns = context.time_ns;
     context.stream = parse_hexadecimal(stream, "stream");
     const int64_t bytes = parse_size(size);
-    if (action == "allocate failure") return;  // RMM's own replay skips these, too
+    if (action == "allocate failure") return;  // RMM's own replay also skips these
     const bool allocates = action == "allocate";
     if (!allocates && action != "free") throw InvalidArgument("the action is neither allocate nor free");
     const uint64_t id = pointer == "(nil)" ? 0 : parse_hexadecimal(pointer, "pointer");

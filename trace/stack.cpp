@@ -70,7 +70,7 @@ bool StackFrame::is_python() const {
 bool StackFrame::is_torch() const {
   const std::string_view path = path_in_package(file);
   if (path.size() < file.size()) return path.starts_with("torch/");
-  // A build from source. A user's folder may be called torch, too.
+  // Parts of paths in a build from source. A user's folder may also be called torch.
   for (const std::string_view part :
        {"/torch/nn/", "/torch/optim/", "/torch/autograd/", "/torch/utils/", "/torch/cuda/", "/torch/amp/",
         "/torch/distributed/", "/torch/_", "/torch/functional.py", "/torch/fx/", "/torch/jit/"}) {

@@ -1,6 +1,6 @@
-// What torch.cuda.memory._dump_snapshot writes: a pickle of {"segments": [...], "device_traces": [[...],
-// ...]} with one list of events for each device, the oldest first (torch/csrc/cuda/memory_snapshot.cpp and
-// torch/csrc/cuda/Module.cpp).
+// Reads the output of torch.cuda.memory._dump_snapshot: a pickle of {"segments": [...], "device_traces":
+// [[...], ...]} with one list of events for each device, the oldest first
+// (torch/csrc/cuda/memory_snapshot.cpp and torch/csrc/cuda/Module.cpp).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct Block {
 constexpr int64_t kRoundBytes = 512;
 // A server has fewer; a wrong file may claim any number.
 constexpr int64_t kMaxDevices = 1024;
-// Of stacks, together. Beyond, only the frames of Python are kept.
+// Maximum bytes of all stacks together. Beyond it, only the frames of Python are kept.
 constexpr size_t kMaxStackBytes = size_t{1} << 27;
 
 int64_t rounded(int64_t bytes) {
@@ -89,7 +89,7 @@ class DeviceHistory {
                        [&](Value event) { return action(event) != Action::kOther; });
   }
 
-  // Whether there is anything to show without a history: live blocks, or a request that failed.
+  // Returns true if there is anything to show without a history: live blocks, or a request that failed.
   bool has_moment() const {
     return std::any_of(events_.begin(), events_.end(),
                        [&](Value event) { return kind_of(event) == DeviceEvent::Kind::kOutOfMemory; }) ||
@@ -151,8 +151,8 @@ class DeviceHistory {
 
   static int64_t bytes_between(uint64_t begin, uint64_t end) { return static_cast<int64_t>(end - begin); }
 
-  // What a stack says, and its frames as text. Many events share a stack: each has a list of its own, but
-  // equal frames are one dictionary.
+  // Returns the summary of a stack, and its frames as text. Many events share a stack: each has a list of its
+  // own, but equal frames are one dictionary.
   const TraceNames& names_of(TraceBuilder& builder, std::span<const Value> frames) {
     static_assert(std::has_unique_object_representations_v<Value>);
     const auto bytes_of = [](std::span<const Value> values) {
@@ -215,8 +215,8 @@ class DeviceHistory {
     return std::nullopt;
   }
 
-  // What the allocator had from the driver when the history began: what it has at the end, undone event by
-  // event.
+  // Returns the memory that the allocator had from the driver when the history began: the memory at the end,
+  // undone event by event.
   std::map<uint64_t, uint64_t> reserved_before() const {
     MappedRanges mapped;
     for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
@@ -298,7 +298,7 @@ class DeviceHistory {
   }
 
   void add_held(const OffsetTable& seen, std::vector<Block>& before) const {
-    // Beside a history, which lacks them, blocks have the sizes that requests are rounded to.
+    // Blocks that the history lacks have the sizes that requests are rounded to.
     const bool is_moment = !has_blocks();
     for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
       if (number(segment, "device") != number_) continue;
@@ -326,7 +326,7 @@ class DeviceHistory {
   std::vector<std::span<const Value>> frames_of_stack_;
   std::vector<TraceNames> names_of_stack_;
   size_t stack_bytes_ = 0;
-  std::vector<StackFrame> stack_;  // of one event
+  std::vector<StackFrame> stack_;  // frames of one event
   std::string stack_text_;
   std::deque<std::string> files_;
 };
@@ -339,7 +339,7 @@ std::vector<Trace> read_torch_snapshot(TraceInput& input, Moments moments) {
   const Value segments = pickle.get(pickle.root(), "segments");
   if (traced.kind() != Pickle::Kind::kList && segments.kind() != Pickle::Kind::kList)
     input.fail("a pickle, but not a PyTorch memory snapshot");
-  // By device. Without a history, as with enabled="state", only the segments tell of a device.
+  // Histories by device. If there are none, as with enabled="state", only the segments name a device.
   const std::span<const Value> histories = pickle.list(traced);
   std::vector<Value> devices(histories.begin(), histories.end());
   for (const Value segment : pickle.list(segments)) {

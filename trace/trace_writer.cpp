@@ -185,7 +185,7 @@ char* TraceWriter::put_names(char* to, const TraceContext& context, const int32_
   return put(to, static_cast<int>(context.category));
 }
 
-// As a difference, which is short.
+// Writes the time as a difference, which is short.
 char* TraceWriter::put_time(char* to, int64_t time_ns) noexcept {
   const int64_t before = std::exchange(last_ns_, time_ns);
   return put(to, time_ns - before);

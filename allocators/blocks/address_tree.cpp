@@ -18,7 +18,7 @@ void AddressTree::prepare(size_t blocks) {
   if (wanted <= nodes_) return;
   const size_t more = std::max(wanted - nodes_, nodes_);
   pieces_.reserve(pieces_.size() + 1);
-  // Left as it is: nodes that are never used take no memory.
+  // Not initialized: nodes that are never used use no memory.
   pieces_.push_back({std::unique_ptr<Node[]>(new Node[more]), more});
   nodes_ += more;
 }
@@ -105,7 +105,7 @@ int64_t AddressTree::largest_in(const Node& node) noexcept {
   return largest;
 }
 
-// The last one whose place is not behind this one, or the first.
+// Returns the last entry whose place is not after this one, or the first entry.
 int AddressTree::entry_for(const Node& node, uint64_t place) noexcept {
   const uint64_t* const behind = std::upper_bound(node.places + 1, node.places + node.count, place);
   return static_cast<int>(behind - node.places) - 1;
@@ -136,7 +136,7 @@ void AddressTree::append_entries(Node& to, const Node& from, int begin, int end)
   to.count += end - begin;
 }
 
-// Gives the upper half of a full node to a new one behind it.
+// Moves the upper half of a full node to a new node after it.
 void AddressTree::split(Node& parent, int at) noexcept {
   Node& lower = *parent.below[at].node;
   Node* const upper = take_node();
@@ -146,7 +146,7 @@ void AddressTree::split(Node& parent, int at) noexcept {
   insert_entry(parent, at + 1, upper->places[0], largest_in(*upper), {.node = upper});
 }
 
-// A node with few entries and a neighbour become one or, where that would be too large, share what they have.
+// Merges a node of few entries with a neighbor or, if the result would be too large, balances the two.
 void AddressTree::even_out(Node& parent, int at) noexcept {
   if (at + 1 == parent.count) --at;
   Node& lower = *parent.below[at].node;

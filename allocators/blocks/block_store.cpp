@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-constexpr int kOffsetBits = 34;  // of places: 4 TiB, more than any device has
+constexpr int kOffsetBits = 34;  // bits for places: 4 TiB, more than any device has
 constexpr uint64_t kMaxSegments = uint64_t{1} << (64 - kOffsetBits);  // after these, places come again
 
 constexpr size_t kFirstChains = 1024;
@@ -115,7 +115,7 @@ void BlockStore::add_users(Index block, const BlockStore& other, Index others_bl
 }
 
 BlockStore::Index BlockStore::move_part(Index block, int64_t offset, int64_t bytes, int32_t list) {
-  // Two records for the parts before and behind, so that what follows cannot fail.
+  // Adds two records for the parts before and after, so that the rest cannot fail.
   while (unused_ == kNone || at(unused_).next == kNone) add_record();
   erase_free(block);
   if (UserSets::is_set(at(block).user)) replace_user(block, kSeveral);  // three parts cannot own one set

@@ -19,7 +19,7 @@ constexpr uint32_t kCrowded = 48;
 }  // namespace
 
 void FirstFitList::prepare(size_t filled) {
-  // One of two neighbours holds more than kJoined / 2, or they are what was left of a cut and hold more.
+  // Of two neighbors, one has more than kJoined / 2 entries, or they remain from a split and have more.
   const size_t wanted = filled / (kJoined / 4) + 3;
   const size_t had = leaves_.size();
   if (wanted <= had) return;
@@ -86,7 +86,7 @@ int32_t FirstFitList::first_above(int32_t key) const noexcept {
   return kNone;
 }
 
-// The first entry of that key or a later one; its leaf's end when there is none.
+// Returns the first entry of that key or a later one; its leaf's end if there is none.
 inline FirstFitList::Place FirstFitList::place_of(int32_t key) const {
   uint32_t leaf = 0;
   if (order_.size() > 1) {
@@ -98,7 +98,7 @@ inline FirstFitList::Place FirstFitList::place_of(int32_t key) const {
 
 inline void FirstFitList::change(const Place& place, int32_t amount, int32_t number) noexcept {
   Leaf& leaf = at(place.leaf);
-  // Stores four at once: processors stall when what is stored in parts is read in one.
+  // Stores four at once: processors stall if parts are stored and then read as a whole.
   const auto lane = static_cast<int32_t>(place.entry % 4);
   const Four here = Four{0, 1, 2, 3} == Four{lane, lane, lane, lane};
   Four& four = leaf.amounts[place.entry / 4];
@@ -133,7 +133,7 @@ int32_t FirstFitList::largest_of_group(uint32_t group) const noexcept {
   return *std::max_element(first, left < kGroup ? largest_.end() : first + kGroup);
 }
 
-// After leaves from that one on have moved.
+// Updates the groups after leaves from that one on have moved.
 void FirstFitList::find_largest_of_groups(uint32_t first_leaf) noexcept {
   if (order_.size() <= kGroup) return groups_.clear();
   if (groups_.empty()) first_leaf = 0;
@@ -168,8 +168,7 @@ void FirstFitList::insert(int32_t key, int32_t amount, int32_t number) noexcept 
   change(last_, amount, number);
 }
 
-// Drops the entries of a full leaf that hold nothing or, where those are few, gives the upper half to a new
-// one.
+// Drops the empty entries of a full leaf or, if there are few, moves the upper half to a new leaf.
 void FirstFitList::make_room(uint32_t number) noexcept {
   const Leaf all = at(number);
   clear(at(number));
@@ -187,7 +186,7 @@ void FirstFitList::make_room(uint32_t number) noexcept {
   find_largest_of_groups(number);
 }
 
-// Of a leaf and one of its neighbours makes one, where both hold little.
+// Joins a leaf with a neighbor if both hold few keys.
 void FirstFitList::join(uint32_t number) noexcept {
   const auto fits = [this](uint32_t lower) {
     return lower + 1 < order_.size() && at(lower).filled + at(lower + 1).filled <= kJoined;

@@ -3,7 +3,7 @@
 namespace headroom {
 namespace {
 
-// Without branches, which could not be predicted.
+// Avoids branches, which could not be predicted.
 bool is_before(const BlockRecord& one, const BlockRecord& other) {
   return (one.bytes < other.bytes) | ((one.bytes == other.bytes) & (one.place < other.place));
 }

@@ -1,5 +1,5 @@
-// headroom_open and the functions behind it: a strategy of ours behind the C interface. No exception leaves
-// them.
+// headroom_open and the functions it returns: one of our strategies behind the C interface. No exception
+// leaves them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@
 
 using namespace headroom;
 
-// The blocks are noted here, because callers in C and Python seldom know the size of what they free.
+// The blocks are recorded here, because callers in C and Python seldom know the size of a block that they
+// free.
 struct headroom_allocator {
   struct Block {
     int64_t bytes = 0;
@@ -35,7 +36,7 @@ struct headroom_allocator {
 
   std::unique_ptr<Device> device;
   bool has_events = true;
-  std::mutex mutex;  // of the blocks
+  std::mutex mutex;  // guards the blocks
   std::unordered_map<void*, Block> blocks;
   std::unique_ptr<Allocator> strategy;  // before its device
 };
@@ -47,7 +48,7 @@ std::string& last_error() {
   return message;
 }
 
-// Runs `body` and turns what it throws into a status.
+// Runs `body` and converts exceptions to a status.
 template <typename F>
 headroom_status guarded(F body) noexcept {
   try {

@@ -139,7 +139,7 @@ void ExactSearch::find_candidates() {
     most_left = std::max(most_left, at(left_, column));
   }
   choice.candidates_begin = choice.next_candidate = choice.candidates_end = candidates_.size();
-  // What could lie below all the rest must not have to lie above some of it.
+  // An item that could lie below all the rest must not have to lie above some of it.
   int64_t lowest_top = std::numeric_limits<int64_t>::max();
   work_ += static_cast<int64_t>(part.end - part.begin) + part.end_column - part.first_column;
   for (size_t i = part.begin; i < part.end; ++i) {
@@ -167,7 +167,7 @@ void ExactSearch::find_candidates() {
   choice.candidates_end = candidates_.size();
 }
 
-// An item that was passed over cannot stay where it could lie: another one must come to lie there first.
+// An item that was skipped cannot stay at its lowest place: another one must come to lie there first.
 bool ExactSearch::has_holder(const Part& part, int index, int64_t below) {
   const auto holds = [&](int other) {
     return !at(placed_, other) && at(support_, other) < below && other != index &&
@@ -213,7 +213,7 @@ bool ExactSearch::place(Choice& choice, const Candidate& candidate) {
   return true;
 }
 
-// No item lies below the lowest support of its column, nor below what was placed last.
+// No item lies below the lowest support of its column, nor below the last placed item.
 bool ExactSearch::raise_floors(const Part& part, int64_t floor) {
   work_ += part.end_column - part.first_column;
   for (int column = part.first_column; column < part.end_column; ++column) {
@@ -246,10 +246,10 @@ bool ExactSearch::fail(int column) {
   return false;
 }
 
-// A column is a machine, its items are jobs that it does one after the other: a job starts at the item's
-// offset at the earliest, and the machine must be done by the capacity. These are the bound of preemptive
-// schedules (Jackson) and the rule "not first" of edge finding (Carlier, Pinson 1989): an item below which
-// none of some others can lie, as all together would not fit above it, lies above one of them.
+// A column is a machine, its items are jobs that it runs in sequence: a job starts at the item's offset at
+// the earliest, and the machine must be done by the capacity. These are the bound of preemptive schedules
+// (Jackson) and the rule "not first" of edge finding (Carlier, Pinson 1989): if a set of items cannot all fit
+// above an item, that item lies above one of them.
 bool ExactSearch::raise_bounds(const Part& part, int64_t floor) {
   for (int column = part.first_column; column < part.end_column; ++column) {
     if (at(left_, column) == 0) continue;
@@ -294,7 +294,7 @@ void ExactSearch::divide(Choice& choice, bool is_cut) {
   const Part part = choice.part;
   choice.parts_begin = choice.next_part = parts_.size();
   const size_t left = part.left - 1;
-  // Copies of the list without what is placed: when it falls apart, or half of it is placed.
+  // Copies the list without placed items, if it falls apart or half of it is placed.
   if (left > 0 && !is_cut && 2 * left > part.end - part.begin) {
     parts_.push_back({part.begin, part.end, part.first_column, part.end_column, left});
   } else if (left > 0) {

@@ -55,7 +55,7 @@ class Packer {
     for (size_t i = 0; i < blocks_.size(); ++i) {
       PlannedBlock& block = blocks_[i];
       block.offset_bytes = 0;
-      // Nothing is in the way of a block of no time, nor is one of no bytes in anybody's.
+      // A block with no lifetime or no bytes conflicts with no other block.
       if (block.bytes <= 0 || block.end <= block.first) {
         result_.height_bytes = std::max(result_.height_bytes, block.bytes);
         result_.lower_bound_bytes = result_.height_bytes;
@@ -87,8 +87,8 @@ class Packer {
     }
   }
 
-  // Items that live from the first to the last column lie at the bottom, where they are in nobody's way;
-  // without them others may no longer meet.
+  // Items that live from the first to the last column lie at the bottom, where they obstruct no others;
+  // without them other items may no longer meet.
   void divide() {
     constexpr int kMostRounds = 64;  // each looks at all items
     Part all;

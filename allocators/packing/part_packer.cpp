@@ -17,8 +17,8 @@ namespace headroom::packing {
 namespace {
 
 constexpr size_t kFew = 4096;                       // searched whole
-constexpr int64_t kLargeShare = 4;                  // of the work, where it gains little
-constexpr int64_t kMostEntries = int64_t{1} << 25;  // of a search's table of columns: 128 MiB
+constexpr int64_t kLargeShare = 4;                  // share of the work, where it gains little
+constexpr int64_t kMostEntries = int64_t{1} << 25;  // entries of a search's table of columns: 128 MiB
 constexpr int64_t kMostShelved = int64_t{1} << 17;  // items placed by first fit
 using ItemOrder = std::vector<int>;
 
@@ -71,8 +71,8 @@ class PartPacker {
     return by_size_;
   }
 
-  // Greedy by size is TensorFlow Lite's rule, by lifetime and area XLA's and MiniMalloc's; by start is what
-  // an online allocator sees. Which is lowest differs by graph.
+  // Greedy by size is TensorFlow Lite's rule, by lifetime and area XLA's and MiniMalloc's; by start is the
+  // order of an online allocator. The best one differs by graph.
   void place_in_orders() {
     const auto size = [](const Item& item) { return static_cast<double>(item.size); };
     const auto steps = [](const Item& item) { return static_cast<double>(item.steps); };
@@ -108,7 +108,7 @@ class PartPacker {
     attempt(by_start, few ? Fit::kBest : Fit::kFirst);
   }
 
-  // Tries capacities between what is proven and what is found, with more and more effort each.
+  // Tries capacities between the proven bound and the best result, with increasing effort.
   void search_all() {
     ExactSearch search(problem_);
     constexpr std::array<std::pair<SearchOrder, bool>, 6> kWays = {{
@@ -178,7 +178,7 @@ class PartPacker {
       }
       return false;
     };
-    // From 0.2 % above the bound, where a search seldom turns back, down to the bound; or up.
+    // Starts 0.2 % above the bound, where a search seldom backtracks, and goes down to the bound; or up.
     const int64_t bound = goal_;
     bool failed = false, fitted = false;
     for (int64_t slack = bound / 512; !is_done() && bound + slack < result_.placement.height;) {
@@ -194,7 +194,7 @@ class PartPacker {
     }
   }
 
-  // All but the smallest ones, of which never more than `small_units` live together.
+  // Returns all but the smallest items, of which at most `small_units` are live together.
   ItemOrder large_items(int64_t small_units) {
     const ItemOrder& by_size = sorted_by_size();
     ItemOrder large;

@@ -5,8 +5,8 @@
 namespace headroom::packing {
 
 void compress_columns(Problem& problem) {
-  // What happens when, as numbers that sort fast: the time, whether it is a beginning, since ends of a time
-  // come before its beginnings, and the item.
+  // Events as numbers that sort fast: the time, whether it is a beginning, because ends at a time come before
+  // beginnings, and the item.
   constexpr uint64_t kBegins = uint64_t{1} << 31;
   std::vector<uint64_t> changes;
   changes.reserve(2 * problem.items.size());

@@ -31,7 +31,7 @@ class TimePacker {
         sorted([](const Item& a, const Item& b) { return a.end != b.end ? a.end < b.end : a.size < b.size; });
     const std::vector<int64_t> live = problem_.live();
     const auto peak = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
-    // What lives longest lies lowest, so that free memory stays in one piece above it.
+    // Items that live longest lie lowest, so that free memory stays in one piece above them.
     Indices at_peak;
     for (size_t i = 0; i < problem_.items.size(); ++i) {
       if (problem_.items[i].first <= peak && peak < problem_.items[i].end) at_peak.push_back(i);
@@ -59,7 +59,7 @@ class TimePacker {
     if (height < best_.height) best_ = {offsets_, height};
   }
 
-  // Places `live` one above the other, then what begins after that column, or ends by then.
+  // Stacks `live`, then the items that begin after that column, or end by then.
   int64_t place_forwards(const Indices& live, int after) {
     return place_in_turn(
         live, by_first_, by_end_, [&](const Item& item) { return item.first > after; },
@@ -111,7 +111,7 @@ class TimePacker {
   }
 
   const Problem& problem_;
-  std::vector<int64_t> offsets_;  // of the placement being tried
+  std::vector<int64_t> offsets_;  // offsets of the placement being tried
   Indices by_first_, by_end_;
   int64_t alignment_ = 1;
   Placement best_{{}, std::numeric_limits<int64_t>::max()};

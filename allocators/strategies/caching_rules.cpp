@@ -28,7 +28,7 @@ size_t interval_of(int64_t bytes) {
   return static_cast<size_t>(std::clamp(floor_log2(bytes) - floor_log2(kMiB), 0, kLast));
 }
 
-// A power of two, or zero where that is allowed; nothing for other text.
+// Parses a power of two, or zero if allowed; nullopt for other text.
 std::optional<int64_t> parse_power(std::string_view text, bool zero_allowed) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -85,7 +85,7 @@ int64_t round_up_power2(int64_t bytes, int64_t divisions) {
   return division == 0 ? 2 * floor : round_up(bytes, division);
 }
 
-// As in PyTorch: the first number also applies to all smaller sizes, and '>' to all above the last one.
+// Like PyTorch: the first number also applies to all smaller sizes, and '>' to all above the last one.
 CachingRules::Divisions parse_power2_divisions(std::string_view text, std::string_view what) {
   const auto refuse = [&] {
     return InvalidArgument(

@@ -54,7 +54,7 @@ Allocator::Block ExpandableAllocator::do_allocate(int64_t bytes, Stream stream) 
   const int64_t block_bytes = rules_.block_bytes(bytes);
   Index block = lane.find(block_bytes);
   if (block == BlockStore::kNone) {
-    // PyTorch compares what a segment of its own would take with the limit; the pages may be more.
+    // PyTorch compares the size of a separate segment with the limit; the pages may be more.
     const int64_t reservable = reservable_bytes();
     if (rules_.segment_bytes(block_bytes) > reservable) return {};
     block = lane.pool_for(block_bytes).grow(block_bytes, reservable);

@@ -34,7 +34,7 @@ bool ExpandablePool::can_grow(Index block) const {
   return next != BlockStore::kNone && store.is_free(next) && store.at(next).list == kUnmapped;
 }
 
-// The bytes of a block and of the addresses without pages behind it.
+// Returns the bytes of a block and of the unmapped addresses after it.
 int64_t ExpandablePool::reach_of(Index block) const {
   return store.at(block).bytes + (can_grow(block) ? store.at(store.at(block).next).bytes : 0);
 }
@@ -63,8 +63,8 @@ ExpandablePool::Index ExpandablePool::grow(int64_t bytes, int64_t max_bytes) {
   return block;
 }
 
-// The first block of the lowest free run of `bytes` that begins with unmapped addresses, or with one mapped
-// block before them; kNone when there is none.
+// Returns the first block of the lowest free run of `bytes` that begins with unmapped addresses, or with one
+// mapped block before them; kNone if there is none.
 ExpandablePool::Index ExpandablePool::lowest_place(int64_t bytes) const {
   std::vector<Index> unmapped;  // nearly always one
   store.for_each_free(kUnmapped, [&](Index block) { unmapped.push_back(block); });

@@ -17,9 +17,9 @@ namespace {
 // of block sizes is enough in the worst case, 2 to 3 times in practice.
 constexpr int64_t kAddressesPerByte = 4;
 constexpr int64_t kMaxAddresses = 1023 * kGiB;  // less than 2^31 units of 512 B
-// 4 to 14 pages are wasted, and moving a page costs 40 us, whatever its size. So pages that move often may
-// grow until the waste is 1 %. "Often" is when as much as is held has moved; a program that repeats seldom
-// reaches that before its pages are mapped wherever it needs them.
+// 4 to 14 pages are wasted, and moving a page costs 40 us, regardless of its size. So pages that move often
+// may grow until the waste is 1 %. "Often" means that as much as the reserved memory has moved; a program
+// that repeats seldom reaches that before its pages are mapped wherever it needs them.
 constexpr int64_t kPagesHeld = 1024;
 
 VirtualMemory& virtual_memory_of(Device& device) {

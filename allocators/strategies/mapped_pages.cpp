@@ -206,7 +206,7 @@ void MappedPages::send_home(MappedSpace& space, const PageRow& row, int64_t now)
   }
 }
 
-// The first of these pages and the neighbours that can move with it.
+// Returns the first of these pages and the neighbors that can move with it.
 MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const {
   const Page* const pages = pages_.data();
   const MappedSpace::Address* const addresses = space.addresses.data();

@@ -18,8 +18,8 @@ constexpr int64_t kSpread = 8, kSpreadIfRepeated = 16;
 
 }  // namespace
 
-// A block under which pages are moved; a null one, with nothing changed, when there are not enough. If large
-// pages do not fit into what is left, smaller ones may.
+// Returns a block under which pages are moved, or a null one, with nothing changed, if there are not enough.
+// If large pages do not fit into the rest, smaller ones may.
 Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, int64_t bytes, Reach reach) {
   if (bytes <= MappedLane::kSmallBytes) return allocate_with_pages(lane, lane.small, bytes, reach);
   Block block;
@@ -69,8 +69,8 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, MappedSp
   return {space.base + place.offset, bytes};
 }
 
-// Whether the limit allows it and, while some lanes are out of reach, the device has room: creating all but
-// the last page would be for nothing.
+// Returns true if the limit allows it and, while some lanes are out of reach, the device has room: creating
+// all but the last page would be useless.
 bool MappedAllocator::can_create(int64_t bytes) const {
   if (bytes <= 0) return true;
   if (bytes > reservable_bytes()) return false;
@@ -101,7 +101,7 @@ void MappedAllocator::look_for_idle(MappedLane& lane, Reach reach) {
     if (idle_.size() > before) within_reach_.push_back(&each);
     return idle_.size() > before;
   });
-  // Pages that have been idle for as long come from the lane that came first.
+  // Among pages idle for equally long, uses those of the older lane.
   std::sort(within_reach_.begin(), within_reach_.end(),
             [](const MappedLane* a, const MappedLane* b) { return a->activity.number < b->activity.number; });
 }
@@ -111,8 +111,8 @@ void MappedAllocator::note_idle(MappedPages::Index page) {
   is_idle_[static_cast<size_t>(page)] = true;
 }
 
-// The driver calls for mapping memory at each address of the space: none where the page mapped there is idle
-// elsewhere.
+// Counts the driver calls for mapping memory at each address of the space: none if the page mapped there is
+// idle elsewhere.
 MappingCalls MappedAllocator::calls_to_bring(MappedSpace& space, int64_t spread,
                                              int32_t calls_in_place_of_another) {
   const auto pages = static_cast<int64_t>(space.addresses.size());
@@ -169,7 +169,7 @@ void MappedAllocator::return_pages(MappedSpace& space) {
 bool MappedAllocator::collect_pages(MappedSpace& space, int64_t count) {
   const int64_t page_bytes = space.page_bytes;
   if (!create_pages(page_bytes, count - movable_bytes(within_reach_) / page_bytes)) return false;
-  int64_t given_back = 0;  // of pages of other sizes
+  int64_t given_back = 0;  // bytes of pages of other sizes
   for (;;) {
     const int64_t missing = count - spare_pages(page_bytes);
     if (missing <= 0) return true;

@@ -8,8 +8,8 @@ namespace headroom {
 namespace {
 
 constexpr int kLongestSearch = 32;  // pieces of one size class
-// A request searches at most this many unmapped pieces, and the next request goes on from there, so that the
-// time does not grow with the blocks. Trainings have some hundreds.
+// A request searches at most this many unmapped pieces, and the next request continues from there, so that
+// the time does not grow with the number of blocks. Trainings have some hundreds.
 constexpr size_t kMaxUnmappedSearched = 1024;
 
 }  // namespace
@@ -261,7 +261,7 @@ MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
   return from;
 }
 
-// At most `max_count`, among them the last piece, which has room for any block behind it.
+// Sorts at most `max_count`, including the last piece, which has room for any block after it.
 void MappedRange::sort_unmapped(size_t max_count) const {
   if (unmapped_.size() <= max_count) {
     sorted_unmapped_ = unmapped_;

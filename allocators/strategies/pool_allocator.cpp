@@ -96,8 +96,8 @@ void PoolAllocator::take_all(int32_t owner, int32_t other) {
   note_largest(other);
 }
 
-// Without a limit the pool doubles; with one it takes half of what is left. If the driver refuses, asks for
-// half, down to the request.
+// If there is no limit the pool doubles; with a limit it grows by half of the rest. If the driver refuses,
+// asks for half as much, down to the request.
 PoolAllocator::Index PoolAllocator::grow(int32_t owner, int64_t bytes) {
   int64_t size = std::max(bytes, segment_bytes());
   if (limit_bytes()) {

@@ -102,7 +102,7 @@ void SegmentAllocator::follow_user(const UserSets& sets, int32_t user, Stream st
 void SegmentAllocator::follow_users(BlockStore& store, Index block, Stream stream) {
   const int32_t user = store.at(block).user;
   follow_user(store.users(), user, stream);
-  // Whoever takes what remains of the block needs to wait for this stream only.
+  // The next user of the rest of the block needs to wait for this stream only.
   if (user <= BlockStore::kSeveral) store.replace_user(block, user_of(stream));
 }
 

@@ -49,7 +49,7 @@ void check_limit(const StrategySettings& settings, int64_t total_bytes) {
 void start_everything_else(Device& device, int64_t limit_bytes, bool is_budget) {
   const MemoryInfo info = device.memory().info();
   const int64_t kept = info.process + device.libraries().pending_bytes();
-  // The context may have taken more while it was made, which leaves what is given back since.
+  // The context may have used more while it was made, which leaves the bytes released since.
   const int64_t needed = std::max(kept, info.context);
   if ((kept >= limit_bytes || needed > limit_bytes) && !is_budget) {
     throw InvalidArgument(fmt::format(

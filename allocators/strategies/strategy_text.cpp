@@ -91,7 +91,7 @@ std::pair<std::string_view, std::optional<std::string_view>> split(std::string_v
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-// NAME[=VALUE]: the value is empty where there is none.
+// Parses NAME[=VALUE]; a missing value is empty.
 Pair parse_name(std::string_view text) {
   const auto [name, value] = split(text, '=');
   if (name.empty()) throw InvalidArgument(fmt::format("strategy: '{}' has no name", text));
@@ -127,7 +127,7 @@ std::pair<std::string_view, std::optional<std::string_view>> split_option(std::s
   return {text, {}};
 }
 
-// What stands in PYTORCH_CUDA_ALLOC_CONF is no strategy by itself.
+// A setting of PYTORCH_CUDA_ALLOC_CONF is not a strategy by itself.
 void require_no_torch_setting(std::string_view name, std::string_view text) {
   for (const TorchSetting& setting : torch_settings()) {
     if (setting.key != name) continue;

@@ -67,7 +67,7 @@ int64_t StreamOrderedAllocator::do_trim() noexcept {
   return before - after;
 }
 
-// The driver maps idle pages where they are needed, so they count as one block.
+// The driver maps idle pages on demand, so they count as one block.
 int64_t StreamOrderedAllocator::largest_free_block() const {
   const int64_t reserved = pool_->reserved_bytes();
   return std::max<int64_t>(0, std::min(reserved - pool_->used_bytes(), reserved - live_bytes_));

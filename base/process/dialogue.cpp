@@ -65,7 +65,7 @@ void Dialogue::await_answer() const {
 bool Dialogue::ask(std::string_view line, std::string& answer) {
   std::string text = std::string(line) + '\n';
   for (size_t sent = 0; sent < text.size();) {
-    // A child that has ended is no reason for this process to end, too.
+    // If the child has ended, MSG_NOSIGNAL keeps this process alive.
     const ssize_t count = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return false;

@@ -14,10 +14,10 @@
 namespace headroom {
 namespace {
 
-// What a process that only looks at a clock now and then takes less of.
+// More CPU ticks than a process uses that only checks a clock now and then.
 constexpr int64_t kTicks = 5;
 
-// Its own ticks and those of children that have ended: fields 14 to 17 of proc(5), behind its name.
+// CPU ticks of the process and of its children that have ended: fields 14 to 17 of proc(5), after its name.
 std::optional<int64_t> ticks_of(int process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::stringstream text;

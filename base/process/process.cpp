@@ -70,7 +70,7 @@ int start_child(const std::string& program, const std::vector<std::string>& word
   const pid_t child = fork();
   if (child < 0) throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
   if (child == 0) {
-    // Nobody would read the result of a long run once this process is killed.
+    // If this process is killed, the child must not continue a long run without a reader.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent && dup2(files[0], STDIN_FILENO) >= 0 && dup2(files[1], STDOUT_FILENO) >= 0 &&
         dup2(files[2], STDERR_FILENO) >= 0) {

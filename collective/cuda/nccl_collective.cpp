@@ -20,12 +20,12 @@
 namespace headroom {
 namespace {
 
-// What a rank has to show for NCCL.
+// The data that a rank shows to join NCCL.
 struct NcclGuest {
   char gpu[384] = "";  // host and PCI bus id: NCCL takes a GPU once; empty without a GPU or without NCCL
 };
 
-// What rank 0 sends round.
+// The data that rank 0 sends to all ranks.
 struct NcclInvitation {
   ncclUniqueId id{};
   uint64_t process = 0;
@@ -84,9 +84,9 @@ std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective
 namespace cuda {
 namespace {
 
-// Between two looks at what runs on the GPU: far below any timeout, and too rare to cost anything.
+// Interval between checks of the GPU's work: far below any timeout, and too rare to cost anything.
 constexpr std::chrono::milliseconds kLookInterval(20);
-// How long a dying rank waits until its neighbours stop using its memory.
+// Time that a dying rank waits for its neighbors to stop using its memory.
 constexpr std::chrono::seconds kLettingGo(5);
 
 }  // namespace
@@ -187,8 +187,8 @@ void NcclCollective::set_deadline(std::optional<std::chrono::steady_clock::time_
   deadline_ = deadline;
 }
 
-// Few bytes go to the peers' kernel, where there is one. Between start and end of a group NCCL collects calls
-// and launches them as one kernel.
+// Calls with few bytes go to the peers' kernel, if there is one. Between start and end of a group NCCL
+// collects calls and launches them as one kernel.
 template <typename QueueToPeers, typename Queue>
 void NcclCollective::queue_as_one(const char* call, const QueueToPeers& queue_to_peers, const Queue& queue) {
   const std::lock_guard lock(mutex_);
@@ -220,8 +220,8 @@ void NcclCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) 
   });
 }
 
-// Shards differ in size and begin where they do: a broadcast of each, in place, where ncclAllGather would
-// need equal ones.
+// Shards differ in size and begin at any element: broadcasts each in place, because ncclAllGather needs equal
+// ones.
 void NcclCollective::all_gather(std::span<const std::span<float>> tensors, Stream stream) {
   const auto to_peers = [&](PeerSums& peers) { return peers.all_gather(tensors, stream_of(stream)); };
   queue_as_one("all_gather", to_peers, [&] {

@@ -38,22 +38,22 @@ std::optional<Nccl> load_from(const char* file) {
 }
 
 std::optional<Nccl> load() {
-  // NVLink multicast (NVLS) needs a fabric manager that is set up for it: on machines where it is not, making
-  // a communicator fails or hangs, and a rank that is killed can leave a GPU's multicast groups taken. It is
-  // used only where a user asks for it. NCCL reads its variables when the first communicator is made.
+  // NVLink multicast (NVLS) needs a fabric manager that is set up for it: without one, making a communicator
+  // fails or hangs, and a killed rank can leave a GPU's multicast groups allocated. It is used only if the
+  // user enables it. NCCL reads its variables when the first communicator is made.
   setenv("NCCL_NVLS_ENABLE", "0", 0);
   // All connections are made with the communicator: later, to queue a call waits for no other rank, which may
   // have died.
   setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-  // What orders graphs on several streams, and calls outside of graphs behind graphs, costs 8 us a step on
-  // two H200s. A rank's work is all on one stream, and a session calls NCCL outside of a graph only before
-  // its first graph and while nothing is queued.
+  // NCCL orders graphs on several streams, and calls outside graphs after graphs; that costs 8 us a step on
+  // two H200s. Not needed: a rank's work is all on one stream, and a session calls NCCL outside a graph only
+  // before its first graph and while nothing is queued.
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
-  // Our contexts hold no stacks for kernels (CudaGpu::give_stacks_back). Where the driver would take them at
-  // the launch of a kernel of NCCL, it may wait for a kernel that waits for this one.
+  // Our contexts reserve no stacks for kernels (CudaGpu::give_stacks_back). If the driver reserved them at
+  // the launch of an NCCL kernel, it might wait for a kernel that waits for this one.
   setenv("NCCL_SET_STACK_SIZE", "1", 0);
   std::optional<Nccl> nccl = load_from("libnccl.so.2");
-  // Where the build has found it, for toolkits outside the loader's path.
+  // Loads the library from the place that the build found, for toolkits outside the loader's path.
   return nccl ? nccl : load_from(HEADROOM_NCCL_LIBRARY);
 }
 

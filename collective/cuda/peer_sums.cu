@@ -13,7 +13,7 @@
 
 namespace headroom::cuda {
 
-// What a rank shows the others.
+// The data that a rank shows the others.
 struct PeerGuest {
   char host[256] = "";
   uint64_t process = 0;
@@ -27,15 +27,15 @@ namespace {
 
 // Few and small blocks: they share the multiprocessors with the backward pass while they wait.
 constexpr int kExchangeBlocks = 32, kExchangeThreads = 256;
-// Calls take the two slots in turn. Whoever writes one a second time has seen the flags of the call in
-// between, which the others raise when they have read the first.
+// Calls use the two slots alternately. A rank that writes a slot a second time has seen the flags of the call
+// in between, which the others raise when they have read the first.
 constexpr int64_t kSlotBytes = PeerSums::kMaxBytes;
 constexpr int64_t kFlagsAt = 2 * kSlotBytes, kFlagBytes = kExchangeBlocks * PeerSums::kMaxRanks * 4;
 constexpr int64_t kEpochsAt = kFlagsAt + kFlagBytes, kPartBytes = kEpochsAt + kExchangeBlocks * 4;
 // Looks at the flags between two looks at the host's memory, which take a microsecond each.
 constexpr uint32_t kLooksBetween = 1024;
 
-// As many as fit into the 4 KiB of a launch's arguments.
+// The number of pieces that fit into the 4 KiB of a launch's arguments.
 struct Call {
   static constexpr size_t kMaxPieces = 96;
   PeerSums::Piece pieces[kMaxPieces];

@@ -14,7 +14,7 @@
 namespace headroom {
 namespace {
 
-// Where a rank is.
+// The location of a rank.
 struct SharingGuest {
   uint64_t process = 0;
   const Device* device = nullptr;
@@ -100,7 +100,7 @@ void SharedGpuCollective::all_gather(std::span<const std::span<float>> tensors, 
   make_call(stream);
 }
 
-// While tasks are captured rank 0 calls those of one rank after the other, and then queues what they ask for.
+// While tasks are captured, rank 0 calls those of one rank after another, and then queues their requests.
 void SharedGpuCollective::make_call(Stream stream) {
   if (group_->is_capturing) return;
   together(stream, [this](Stream on) { queue_calls(on); });

@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 // Blocks of a multiprocessor that hold loads under way at a time; more gains nothing.
 constexpr int64_t kBlocksOfOne = 4;
 
-// As many as fit into the 4 KiB of a launch's arguments.
+// The number of tensors that fit into the 4 KiB of a launch's arguments.
 struct SharedTensors {
   static constexpr size_t kMax = 4000 / sizeof(SharedTensor);
   SharedTensor tensors[kMax];

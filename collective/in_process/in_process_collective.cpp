@@ -28,8 +28,9 @@ struct Request {
   std::span<std::byte> bytes;
 };
 
-// Where the ranks meet. A round is one call of all ranks: they arrive, each does its share on the memory of
-// all, and none returns before the last is done, so no rank's memory is touched after its call returned.
+// The meeting point of the ranks. A round is one call of all ranks: they arrive, each does its share on the
+// memory of all, and none returns before the last is done, so no rank's memory is accessed after its call
+// returned.
 class Group {
  public:
   Group(int size, std::chrono::milliseconds timeout) : timeout_(timeout), members_(size) {}
@@ -41,7 +42,7 @@ class Group {
 
  private:
   struct Member {
-    Request request;  // of the current round once it has arrived, else of an earlier one
+    Request request;  // the current round's once it has arrived, else an earlier one's
     bool has_arrived = false;
   };
 
@@ -60,8 +61,8 @@ class Group {
   int done_ = 0;                 // ranks that have done their share of the current round
   int64_t begun_rounds_ = 0;
   int64_t done_rounds_ = 0;
-  std::string mismatch_;  // of the last round that began; empty when all ranks agreed
-  // Why the group is broken for good: the first cause stays, later ones are dropped.
+  std::string mismatch_;  // in the last round that began; empty if all ranks agreed
+  // The reason that the group is broken permanently: the first cause stays, later ones are dropped.
   std::optional<int> dead_rank_;
   std::string late_;
 };
@@ -99,8 +100,8 @@ void Group::make_call(int rank, const Request& request) {
     ++done_rounds_;
     changed_.notify_all();
   } else {
-    // Without a timeout: all ranks are doing work that cannot fail, and returning early would let them write
-    // to memory that the caller has back.
+    // Waits with no timeout: all ranks are doing work that cannot fail, and returning early would let them
+    // write to memory that the caller may reuse.
     changed_.wait(lock, [&] { return done_rounds_ != done; });
   }
 }

@@ -21,7 +21,7 @@ class Patience {
   // False when the time is over.
   bool wait() {
     constexpr int kSpins = 2000;
-    constexpr useconds_t kNapUs = 50;  // what Linux's timers add to a nap anyhow
+    constexpr useconds_t kNapUs = 50;  // Linux's timers add this much to a nap in any case
     if (++looks_ > kSpins) usleep(kNapUs);
     return MpiGroup::Clock::now() < end_;
   }
@@ -52,8 +52,8 @@ void MpiGroup::expect(int rank) {
   check(MPI_Irecv(&peer.inbox, sizeof peer.inbox, MPI_BYTE, rank, 0, communicator_, &peer.receiving));
 }
 
-// One KiB is sent at once, whether the receiver looks for it or not (OpenMPI's eager limit is 4 KiB, MPICH's
-// is more), so sending does not wait for a late rank.
+// A message of one KiB is sent at once, even before the receiver asks for it (OpenMPI's eager limit is 4 KiB,
+// MPICH's is more), so sending does not wait for a late rank.
 void MpiGroup::send(const Message& message) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) check(MPI_Send(&message, sizeof message, MPI_BYTE, rank, 0, communicator_));

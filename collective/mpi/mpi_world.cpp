@@ -23,7 +23,7 @@ constexpr int64_t kPieceFloats = kPieceBytes / static_cast<int64_t>(sizeof(float
 // MPI works on these, never on the caller's memory: after a failure it may still move bytes in the background
 // while the caller has its memory back.
 struct MpiBuffers {
-  std::vector<float> values;  // of this rank, then the sums
+  std::vector<float> values;  // this rank's values, then the sums
   std::vector<float> parts;   // every rank's values for this rank's part of the elements
 };
 
@@ -128,7 +128,7 @@ bool has_all_ranks_on_this_host() {
 }
 
 // OpenMPI would listen at a TCP port on every address, and a stranger who connects there can hang the job.
-// Ranks of one host need only shared memory; what the user has set stays.
+// Ranks of one host need only shared memory; the user's settings stay.
 void keep_to_shared_memory() {
   if (!has_all_ranks_on_this_host()) return;
   char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";

@@ -25,7 +25,7 @@ struct Head {
   int32_t kind, value, text_bytes;
 };
 constexpr int32_t kMaxTextBytes = 4096;
-// Read at once from one end, so that one that sends without end holds up nobody.
+// Maximum bytes read at once from one peer, so that a peer that sends endlessly does not block the others.
 constexpr size_t kMaxReceivedBytes = 1 << 16;
 constexpr size_t kMaxStrangers = 64;
 constexpr std::chrono::seconds kHelloTimeout(5);
@@ -175,7 +175,7 @@ void copy_text(char* to, size_t capacity, const std::string& text) {
   std::strncpy(to, text.c_str(), capacity - 1);
 }
 
-// Whether all ranks are on one host, by name.
+// Returns true if all ranks are on one host, by name.
 bool on_one_host(Collective& group, const std::string& host) {
   Meeting first;
   copy_text(first.host, sizeof first.host, host);

@@ -201,7 +201,7 @@ void RankWatch::check_signals(Clock::time_point now) {
                       is_all ? ", as all ranks were" : ""));
 }
 
-// Only the first that claims it: of ranks that fail alike, one reports.
+// Grants only the first claim: if several ranks fail the same way, one reports.
 void RankWatch::grant_report() {
   if (reporter_ >= 0 || claimant_ < 0) return;
   reporter_ = claimant_;

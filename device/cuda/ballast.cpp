@@ -27,8 +27,8 @@ Ballast::~Ballast() {
 
 void Ballast::leave(int64_t free_bytes) {
   try {
-    // A request that fails makes the driver give back what it keeps for itself, some MiB, which would
-    // otherwise show up as free once the device is full.
+    // A request that fails makes the driver release its own cache of some MiB, which would otherwise show up
+    // as free once the device is full.
     void* none = nullptr;
     if (cudaMalloc(&none, static_cast<size_t>(free_now() + kPage)) == cudaSuccess) cudaFree(none);
     cudaGetLastError();

@@ -42,7 +42,7 @@ constexpr auto* set_dependencies = &cudaStreamUpdateCaptureDependencies_v2;
 // The last nodes of a task: tasks that wait for it wait for them.
 using Ends = std::vector<cudaGraphNode_t>;
 
-// What `later` is given from now on begins after what `earlier` holds.
+// Makes later work on `later` begin after the present work of `earlier`.
 void order_streams(int gpu_of_earlier, cudaStream_t earlier, int gpu_of_later, cudaStream_t later) {
   std::optional<CudaEvent> reached;
   {
@@ -53,9 +53,9 @@ void order_streams(int gpu_of_earlier, cudaStream_t earlier, int gpu_of_later, c
   reached->make_wait(later);
 }
 
-// All tasks are captured in one go, on one stream of each GPU that is set back to what each task waits for. A
-// capture for each task would do for kernels, but NCCL's calls in one graph have to be in one capture: NCCL
-// orders them by a stream of its own, which it draws into the capture at its first call.
+// Captures all tasks at once, on one stream of each GPU, which is set back to the dependencies of each task.
+// One capture per task would suffice for kernels, but NCCL's calls in one graph must be in one capture: NCCL
+// orders them by a stream of its own, which joins the capture at its first call.
 class StreamCapture {
  public:
   // The first GPU's stream begins the capture; those of the others are drawn into it.
@@ -80,8 +80,8 @@ class StreamCapture {
 
   cudaStream_t first() const { return streams_.front().get(); }
 
-  // Puts what the task queues on the stream of that GPU behind `after`. A task that queues nothing only
-  // passes on what it waits for.
+  // Queues the task on the stream of that GPU after `after`. A task that queues nothing only passes on its
+  // dependencies.
   Ends add(const Task& task, size_t gpu, Ends& after) {
     // Between GPUs no kernel can start early.
     const bool may_start_early = task.starts_early && streams_.size() == 1;
@@ -119,7 +119,7 @@ class StreamCapture {
     cudaGraph_t graph = nullptr;
     if (is_capturing_ && cudaStreamEndCapture(first(), &graph) == cudaSuccess) cudaGraphDestroy(graph);
     is_capturing_ = false;
-    cudaGetLastError();  // what was refused while capturing has been thrown
+    cudaGetLastError();  // errors during capture have been thrown
   }
 
   std::vector<OwnedStream> streams_;  // by position of the GPU
@@ -193,7 +193,7 @@ CudaGraphCapture::CudaGraphCapture(std::span<const Task> tasks, int64_t repeats,
   }
 }
 
-// A graph is in order with the stream that it is launched on alone.
+// A graph is ordered only with the stream that it is launched on.
 void CudaGraphCapture::launch(Stream stream) {
   const CurrentDevice current(gpus_[0]);
   for (size_t i = 1; i < gpus_.size(); ++i) order_streams(gpus_[i], nullptr, gpus_[0], stream_of(stream));

@@ -74,12 +74,12 @@ void CudaGpu::make_context() {
   if (is_there == 0) give_stacks_back();
 }
 
-// A new context holds a stack of 1 KiB (cudaLimitStackSize) for each thread that the card can run: half of
-// what it takes on an H100, 264 of 527 MiB. No kernel needs that: of each that it launches the driver knows
-// what its threads need, and takes as much ("the driver automatically increases the per-thread stack size for
-// each kernel launch as needed", cuCtxSetLimit). It does not know it of kernels that call themselves, or
-// functions by their address; we have none, and a program whose context was there before may have some, so
-// its limit stays. A driver that refuses keeps the stacks.
+// A new context reserves a stack of 1 KiB (cudaLimitStackSize) for each thread that the card can run: half of
+// its memory on an H100, 264 of 527 MiB. No kernel needs that: the driver knows the needs of each kernel that
+// it launches, and reserves as much ("the driver automatically increases the per-thread stack size for each
+// kernel launch as needed", cuCtxSetLimit). It does not know the needs of kernels that call themselves, or
+// functions by their address. We have none; a program whose context existed before may have some, so its
+// limit stays. A driver that refuses keeps the stacks.
 void CudaGpu::give_stacks_back() {
   if (cudaDeviceSetLimit(cudaLimitStackSize, 0) != cudaSuccess) cudaGetLastError();
 }
@@ -97,7 +97,7 @@ void CudaGpu::start(Library library) {
     const cudnnStatus_t answer = cudnnCreate(&dnn_);
     if (answer != CUDNN_STATUS_SUCCESS) status = cudnnGetErrorString(answer);
   }
-  const int64_t free = memory_.info().free;  // notes the peak, too
+  const int64_t free = memory_.info().free;  // updates the peak
   if (status.empty()) return;
   blas_ = library == Library::kBlas ? nullptr : blas_;
   dnn_ = library == Library::kDnn ? nullptr : dnn_;

@@ -7,8 +7,8 @@
 namespace headroom::cuda {
 namespace {
 
-// A pool grows by so many bytes at a time, past its maximum: 16 MiB on an H200, driver 580.159.04
-// (bench/neighbours.py). Where the maximum is a multiple, it is kept.
+// A pool grows by this many bytes at a time, past its maximum: 16 MiB on an H200, driver 580.159.04
+// (bench/neighbours.py). A maximum that is a multiple is not exceeded.
 constexpr size_t kGrowth = size_t{32} << 20;
 
 }  // namespace
@@ -21,7 +21,7 @@ CudaStreamPool::CudaStreamPool(const StreamOrderedPoolSettings& settings, int or
   const CurrentDevice device(ordinal);
   size_t free = 0, card = 0;
   HR_CHECK(cudaMemGetInfo(&free, &card));
-  // Zero is the driver's own maximum; what is more than the card has is refused.
+  // Zero is the driver's own maximum; a maximum above the card's memory is refused.
   const auto most = static_cast<size_t>(settings.max_bytes);
   properties.maxSize = most >= card ? 0 : most >= kGrowth ? most / kGrowth * kGrowth : most;
   HR_CHECK(cudaMemPoolCreate(&pool_, &properties));
@@ -54,7 +54,7 @@ void CudaStreamPool::release(void* pointer, int64_t, Stream stream) noexcept {
 
 void CudaStreamPool::trim(int64_t keep_bytes) noexcept {
   const CurrentDevice device(ordinal_);
-  cudaDeviceSynchronize();  // what streams still use is not idle yet
+  cudaDeviceSynchronize();  // memory that streams still use is not idle yet
   cudaMemPoolTrimTo(pool_, static_cast<size_t>(keep_bytes));
 }
 

@@ -16,7 +16,7 @@ CudaEvent::CudaEvent(cudaStream_t stream) {
   }
 }
 
-// The driver keeps what waits for it until it has been reached.
+// The driver keeps the waits for the event until it has been reached.
 CudaEvent::~CudaEvent() {
   cudaEventDestroy(event_);
 }

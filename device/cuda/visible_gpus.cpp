@@ -13,7 +13,7 @@ namespace headroom {
 namespace cuda {
 namespace {
 
-// Why a GPU was not found, in one line. `status` is cudaGetDeviceCount's.
+// Returns the reason that no GPU was found, in one line. `status` is cudaGetDeviceCount's.
 std::string why_none(cudaError_t status) {
   if (status == cudaErrorInsufficientDriver) {
     const Nvml* nvml = Nvml::instance();
@@ -40,7 +40,7 @@ int count_gpus() {
 
 std::string pci_bus_id_of(int ordinal) {
   char text[32] = "";
-  // Not by HR_CHECK, behind which are cuBLAS and cuDNN.
+  // HR_CHECK would need cuBLAS and cuDNN.
   const cudaError_t status = cudaDeviceGetPCIBusId(text, sizeof text, ordinal);
   if (status == cudaSuccess) return text;
   cudaGetLastError();

@@ -10,7 +10,7 @@
 namespace headroom {
 namespace {
 
-// The n-th allocation finds no room.
+// A pool whose n-th allocation fails.
 class FaultyStreamPool final : public StreamOrderedPool {
  public:
   FaultyStreamPool(std::unique_ptr<StreamOrderedPool> upstream, FaultInjector& faults)
@@ -35,7 +35,7 @@ class FaultyStreamPool final : public StreamOrderedPool {
 
 std::optional<PhysicalBlock> FaultyVirtualMemory::try_create(int64_t bytes) {
   if (faults_.next_call_fails()) return std::nullopt;
-  // Only when capacity has dropped: otherwise upstream knows better what fits.
+  // Checks this only after a drop of capacity: otherwise upstream knows better.
   if (faults_.dropped_bytes() > 0 && bytes > memory_.info().free) return std::nullopt;
   return upstream_.try_create(bytes);
 }
@@ -47,7 +47,7 @@ FaultyMemory::FaultyMemory(DeviceMemory& upstream, FaultInjector& faults)
 
 void* FaultyMemory::try_allocate(int64_t bytes) {
   if (faults_.next_call_fails()) return nullptr;
-  // Only when capacity has dropped: otherwise upstream knows better what fits.
+  // Checks this only after a drop of capacity: otherwise upstream knows better.
   if (faults_.dropped_bytes() > 0 && round_up(bytes, granularity_bytes()) > info().free) return nullptr;
   return upstream_.try_allocate(bytes);
 }

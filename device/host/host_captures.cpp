@@ -49,7 +49,7 @@ class ThreadedCapture final : public Capture {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // One repetition after the other: what a task waits for in the one before is done then.
+  // Runs repetitions in sequence: dependencies on the previous repetition are then done.
   void launch(Stream stream) override {
     for (int64_t i = 0; i < repeats_; ++i) run_once(stream);
   }
@@ -124,7 +124,7 @@ class ThreadedCapture final : public Capture {
   std::vector<size_t> waits_for_;  // by task: how many it still waits for
   std::vector<size_t> ready_;
   size_t left_ = 0, running_ = 0, failed_ = 0;
-  std::exception_ptr failure_;  // of task `failed_`
+  std::exception_ptr failure_;  // from task `failed_`
   bool stopping_ = false;
   std::vector<std::thread> workers_;
 };

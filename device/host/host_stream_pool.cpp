@@ -9,7 +9,7 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kUnitBytes = 512;  // how the driver packs is not known: here without gaps, in these units
+constexpr int64_t kUnitBytes = 512;  // the driver's packing is unknown; here without gaps, in these units
 
 }  // namespace
 
@@ -100,8 +100,8 @@ bool HostStreamPool::grow_for(int64_t bytes) {
   return true;
 }
 
-// An idle mapping of just that size: the oldest of the same stream, else the newest of any; null when there
-// is none.
+// Returns an idle mapping of exactly that size: the oldest of the same stream, otherwise the newest of any;
+// null if there is none.
 void* HostStreamPool::take_idle(int64_t bytes, Stream stream) {
   const auto [first, end] = rows_.equal_range(bytes);
   auto found = rows_.end();

@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kFileBytes = int64_t{1} << 60;
 constexpr int64_t kFirstRange = int64_t{1} << 62;  // without backing: above all that can be allocated
-constexpr int64_t kHostPageBytes = 4 * kKiB;       // of all the hosts that CUDA runs on but a few
+constexpr int64_t kHostPageBytes = 4 * kKiB;       // page size of nearly all hosts that CUDA runs on
 
 [[noreturn]] void misuse(const char* call, const char* what) {
   std::fprintf(stderr, "headroom: virtual memory: %s: %s\n", call, what);
   std::abort();
 }
 
-// Addresses with nothing behind them; in place of what was there when `address` is not null.
+// Maps addresses without memory, replacing the mapping at `address` if that is not null.
 void* map_nothing(void* address, int64_t bytes) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (address == nullptr ? 0 : MAP_FIXED);
   return mmap(address, static_cast<size_t>(bytes), PROT_NONE, flags, -1, 0);

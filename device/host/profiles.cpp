@@ -68,9 +68,9 @@ const DeviceProfile kLaptop2Gb = {
     .memory_gb_per_s = 48,
 };
 
-// As reported of PyTorch on such a card: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its own
-// count to the context; others hold 931.56 = 6144 - 446 - 5 x 916 - 186.44. It says nothing of the model
-// (compute capability 7.5 is the RTX 2060's) nor of handles, which are the H200's.
+// From a report of PyTorch on such a card: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its
+// own count to the context; others use 931.56 = 6144 - 446 - 5 x 916 - 186.44. The report does not name the
+// model (compute capability 7.5 is the RTX 2060's) or the handles, which are the H200's.
 const DeviceProfile kCard6Gb = {
     .name = "card-6gb",
     .description = "desktop card of 6 GiB in use by others",
@@ -97,8 +97,8 @@ const DeviceProfile kCard6Gb = {
     .memory_gb_per_s = 336,
 };
 
-// What was reported of four of them gives the total alone; the costs are the 2 GB laptop's, of the same
-// software.
+// A report of four of these cards gives only the total; the costs are those of the 2 GB laptop, which ran the
+// same software.
 const DeviceProfile kRtx2080Ti = {
     .name = "rtx-2080ti",
     .description = "GeForce RTX 2080 Ti",
@@ -127,9 +127,9 @@ const DeviceProfile kFour2080Ti = [] {
   return profile;
 }();
 
-// Measured with driver 580, CUDA 13.0, cuBLAS 13.1 and cuDNN 9.14. Lazily loaded kernels were below what
-// cudaMemGetInfo resolves. cublasCreate failed with 64 MiB left and succeeded with 100; cudnnCreate with 9
-// and 17. Stacks of 1 KiB for 132 x 2048 threads, as measured on an H100, which has the same chip.
+// Measured with driver 580, CUDA 13.0, cuBLAS 13.1 and cuDNN 9.14. Lazily loaded kernels were below the
+// resolution of cudaMemGetInfo. cublasCreate failed with 64 MiB left and succeeded with 100; cudnnCreate with
+// 9 and 17. Stacks of 1 KiB for 132 x 2048 threads, as measured on an H100, which has the same chip.
 const DeviceProfile kH200 = {
     .name = "h200",
     .description = "NVIDIA H200",
@@ -159,16 +159,17 @@ const DeviceProfile kH200 = {
     .memory_gb_per_s = 4800,
 };
 
-// Cards with what people's programs print of them on Linux.
+// Cards with the figures that programs print for them on Linux.
 //
 // Totals: deviceQuery, PyTorch's errors ("total capacity of 23.69 GiB") and llama.cpp ("VRAM: 11866 MiB").
-// Drivers differ by up to 1 %; where several are known, one of a recent driver is taken.
+// Drivers differ by up to 1 %; if several are known, this is a recent one.
 //
-// Contexts: PyTorch's errors say what the process holds and what its allocator holds of that. The rest, less
-// the 76 MiB that the handles of cuBLAS and cuDNN take on an H200, is the context; the least that was found
-// of a card counts, as other libraries add to it. Driver and kernels keep stacks for all threads that a card
-// can run, so cards that are not known get 3.5 MiB for each multiprocessor less 50 MiB, which is within 35
-// MiB of the known ones of these architectures (8.6, 8.9, 12.0). H100: the H200's, which has the same chip.
+// Contexts: PyTorch's errors state the memory of the process and the part that its allocator holds. The rest,
+// minus the 76 MiB that the handles of cuBLAS and cuDNN use on an H200, is the context. The smallest known
+// figure of a card counts, because other libraries add to it. Driver and kernels reserve stacks for all
+// threads that a card can run, so unknown cards get 3.5 MiB for each multiprocessor minus 50 MiB, which is
+// within 35 MiB of the known cards of these architectures (8.6, 8.9, 12.0). H100: the H200's, which has the
+// same chip.
 struct Card {
   const char* name;
   const char* model;
@@ -279,7 +280,7 @@ std::string card_suggestion(std::string_view text) {
   };
   const std::string wanted = plain(text);
   constexpr size_t kLeast = 2;  // "t4"
-  constexpr int kMost = 3;      // what more cards share is no name
+  constexpr int kMost = 3;      // a part shared by more cards is not a name
   std::string cards;
   int count = 0;
   for (const DeviceProfile& profile : profiles()) {

@@ -45,7 +45,7 @@ struct SimulatedStreams::State {
     if (us > now_us) busy_until_us[stream.handle] = us;
   }
 
-  // Runs what ends until then, in the order of its ends. The caller holds `running_mutex`.
+  // Runs the work that ends until then, in the order of its ends. The caller holds `running_mutex`.
   void advance_to(double us) {
     for (;;) {
       Pending next;
@@ -125,7 +125,7 @@ SimulatedStreams::~SimulatedStreams() {
 
 Stream SimulatedStreams::new_stream() {
   const std::lock_guard lock(state_->mutex);
-  // A number, not an address: nobody reads what it points to, and null is the default stream.
+  // A number, not an address: it is never dereferenced, and null is the default stream.
   return {reinterpret_cast<void*>(++state_->streams_made)};
 }
 
@@ -156,7 +156,7 @@ void SimulatedStreams::queue(Stream stream, StreamWork work, double us) {
                               State::Pending{stream, std::move(work.run)});
     }
   }
-  // Without a lock: it may wait for what another thread does on the same device.
+  // Runs without a lock, because it may wait for another thread's work on the same device.
   if (at_once) return work.run(stream);
   if (!blocking) return;
   {

@@ -101,7 +101,7 @@ void StreamChecker::check(size_t stream, const Clock& clock, const StreamWork& w
   }
 }
 
-// Cuts the history that reaches over the address, so that one begins there; the first that begins there or
+// Splits the history that spans the address, so that one begins there; returns the first that begins there or
 // later.
 StreamChecker::Histories::iterator StreamChecker::split_at(uintptr_t address) {
   const auto next = histories_.lower_bound(address);

@@ -84,7 +84,7 @@ int64_t scratch_bytes(Matrix matrix, size_t bytes_per_channel) {
   return matrix.channels * static_cast<int64_t>(bytes_per_channel);
 }
 
-// A bit for each of y, eight to a byte: 0 where it is not more than 0.
+// Computes a bit for each of y, eight to a byte: 1 if it is more than 0.
 void mark(const float* y, Matrix matrix, uint8_t* marks) {
   for (int64_t byte = 0; byte < matrix.rows * matrix.channels / 8; ++byte) {
     unsigned bits = 0;
@@ -93,7 +93,7 @@ void mark(const float* y, Matrix matrix, uint8_t* marks) {
   }
 }
 
-// What the rows of x are read with: x as it is, or the codes of its normalised values.
+// The values of x for reading its rows: x, or the codes of its normalized values.
 struct Normals {
   const float* x;
   const uint8_t* codes;  // null: x
@@ -184,8 +184,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         if (op.again && !op.compressed) compute_scale(gamma, variance, op.epsilon, channels, scale_of_result);
         if (op.again && op.compressed) std::copy_n(gamma, channels, scale_of_result);
         const float* unit = normals.unit;
-        float* given = op.again ? call.out(3) : nullptr;  // null, too, if nobody reads it
-        // What arrives at the norm in a row.
+        float* given = op.again ? call.out(3) : nullptr;  // also null if it is not read
+        // Returns the gradient at the norm's result for a row.
         const auto arriving = [&](int64_t row, const float* x_row) {
           const float* dy_row = dy + row * channels;
           if (!op.relu) return dy_row;
@@ -215,7 +215,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         const float share = 1 / static_cast<float>(matrix.rows);
         for (int64_t row = 0; row < matrix.rows; ++row) {
           const float* x_row = normals.row(row);
-          // Of a residual it has been stored, perhaps over dy.
+          // With a residual, this gradient has been stored, perhaps over dy.
           const float* dy_row = op.residual ? call.out(3) + row * channels : arriving(row, x_row);
           float* dx_row = dx + row * channels;
           // dx may take x over or dy, and the result dy.

@@ -1,4 +1,4 @@
-// Dense layers: the kernels of their parts; bias, residual and relu follow row by row behind the product.
+// Dense layers: the kernels of their parts; bias, residual and relu follow the product row by row.
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"

@@ -134,7 +134,7 @@ std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
   return function_kernel([=](const Call& call) {
     const float* x = call.in(0);
     float* y = call.out();
-    // A negative step is none that a counter reaches, but still a stream of its own.
+    // No counter reaches a negative step, but it is still a stream of its own.
     const auto stream = static_cast<uint32_t>(*call.in<int32_t>(1));
     uint32_t words[kBlockElements];
     for (int64_t begin = 0; begin < n; begin += kBlockElements) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kScratchAlignment = 256;  // as device memory has
 
-// Memory of the calling thread that only grows: kernels run one after the other and keep nothing in it.
+// Memory of the calling thread that only grows: kernels run in sequence and keep nothing in it.
 class ThreadScratch {
  public:
   ~ThreadScratch() { release(); }
@@ -95,7 +95,7 @@ class HalfKernel final : public Kernel {
  private:
   const std::unique_ptr<Kernel> inner_;
   std::vector<int64_t> input_offsets_, output_offsets_;  // in the scratch; -1: where it is
-  std::vector<TensorView> inputs_, outputs_;             // of the run at hand
+  std::vector<TensorView> inputs_, outputs_;             // tensors of the current run
   int64_t bytes_ = 0;
 };
 
@@ -107,7 +107,7 @@ bool has_half(std::span<const TensorSpec> specs) {
 
 void widen(DType stored, const void* from, float* to, int64_t n) {
   const auto* x = static_cast<const uint16_t*>(from);
-  if (stored == DType::kBf16) {  // NOLINT(bugprone-branch-clone): not alike, behind their pragmas
+  if (stored == DType::kBf16) {  // NOLINT(bugprone-branch-clone): they differ by pragmas
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) to[i] = float_of_bf16(x[i]);
   } else {
@@ -118,7 +118,7 @@ void widen(DType stored, const void* from, float* to, int64_t n) {
 
 void narrow(DType stored, const float* from, void* to, int64_t n) {
   auto* y = static_cast<uint16_t*>(to);
-  if (stored == DType::kBf16) {  // NOLINT(bugprone-branch-clone): not alike, behind their pragmas
+  if (stored == DType::kBf16) {  // NOLINT(bugprone-branch-clone): they differ by pragmas
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = bf16_of(from[i]);
   } else {

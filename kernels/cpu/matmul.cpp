@@ -29,9 +29,9 @@ class Blocking : public Eigen::internal::level3_blocking<float, float> {
   int64_t left_elements() const { return (m_mc * m_kc + 63) / 64 * 64; }
 };
 
-// Rows of a piece. Eigen works off columns of its transposed result in panels of 4 or 8, and those that are
-// left one by one, with sums in another order: pieces of whole panels give the bits of the whole. A piece has
-// a million multiply-adds or more, beside which waking a thread is little.
+// Rows of a piece. Eigen processes columns of its transposed result in panels of 4 or 8, and the remaining
+// ones singly, with sums in another order: pieces of whole panels give the bits of the whole. A piece has a
+// million multiply-adds or more, compared to which waking a thread is cheap.
 int64_t rows_of_piece(int64_t n, int64_t k) {
   constexpr int64_t kPanels = 24, kMultiplyAdds = 1 << 20;
   return (kMultiplyAdds / std::max<int64_t>(1, n * k) / kPanels + 1) * kPanels;

@@ -1,4 +1,4 @@
-// Max and average pooling over (N,H,W,C) and their gradients. Work goes window by window, with the channels
+// Max and average pooling over (N,H,W,C) and their gradients. Works window by window, with the channels
 // innermost.
 #include <algorithm>
 #include <cstring>
@@ -67,7 +67,7 @@ class PoolGeometry {
 // Channels that are worked on at once: one AVX-512 register of floats.
 constexpr int kPoolLanes = 16;
 
-// Calls f(channel, lanes) with lanes as a compile-time constant, so that what f keeps per lane stays in
+// Calls f(channel, lanes) with lanes as a compile-time constant, so that f's values per lane stay in
 // registers.
 template <typename F>
 void for_each_lanes(int64_t channels, F f) {
@@ -132,7 +132,7 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& reques
         });
       });
     };
-    // Image by image, so that what it begins with is still in the cache when gradients are added.
+    // Works image by image, so that the initial values are still in the cache when gradients are added.
     for (int64_t image = 0; image < geometry.images; ++image) {
       const int64_t first = image * geometry.image_elements;
       if (added == nullptr) {

@@ -1,4 +1,4 @@
-// Sums, means and maxima over any axes, the gradient of a maximum, and whether all numbers are finite.
+// Sums, means and maxima over any axes, the gradient of a maximum, and the test for finite numbers.
 #include <Eigen/Core>
 #include <algorithm>
 #include <limits>
@@ -11,7 +11,7 @@
 namespace headroom::cpu {
 namespace {
 
-// x reduced over `axes` as a shape of equal rank: the strides by which the result is walked beside x.
+// Returns the strides of the result of reducing x over `axes`, as a shape of equal rank.
 Strides reduced_strides(const Shape& x, const std::vector<int>& axes) {
   Shape kept = x;
   for (int axis : axes) kept = kept.with(axis, 1);
@@ -118,7 +118,7 @@ std::unique_ptr<Kernel> make_kernel(const AllFinite&, const Request&) {
     bool all = true;
     for (const TensorView& view : call.inputs) {
       for_each_float_block(view, 0, view.elements(), [&](const float* x, int64_t, int64_t n) {
-        // A product with 0 is NaN for what is not finite, and a sum with NaN stays NaN.
+        // A product with 0 is NaN for numbers that are not finite, and a sum with NaN stays NaN.
         float sum = 0;
         for (int64_t i = 0; i < n; ++i) sum += 0 * x[i];
         all = all && sum == 0;

@@ -1,4 +1,4 @@
-// Ops that move elements and compute nothing: each is one strided copy, but for what it leaves at zero.
+// Ops that only move elements: each is one strided copy, except for elements that it sets to zero.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -25,7 +25,7 @@ void copy_rows(const LoopNest<2>& nest, const T* from, T* to) {
   });
 }
 
-// The same for any dtype; the offsets of the first element are in elements.
+// A copy for any dtype; the offsets of the first element are in elements.
 struct StridedCopy {
   LoopNest<2> nest;
   DType dtype;

@@ -25,7 +25,7 @@ struct RowsOf {
   int64_t extent, count;
 };
 
-// Where the row of a mask is that is added to a row: masks broadcast along leading axes.
+// Finds the row of a mask that is added to a row: masks broadcast along leading axes.
 class MaskRows {
  public:
   MaskRows(const Shape& mask, const Shape& x) : axes_(x.rank() - 1) {

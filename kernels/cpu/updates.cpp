@@ -9,7 +9,7 @@
 namespace headroom::cpu {
 namespace {
 
-// What all optimizers have, without their lists: those are made on the heap.
+// The common layout of all optimizers' operands, without their lists, which would be on the heap.
 struct Layout {
   size_t shared, per_variable;
   float gradient_scale;
@@ -23,7 +23,7 @@ Layout layout_of(const Update& op) {
   return {operands.shared, operands.per_variable, op.gradient_scale, op.scaled, op.shard};
 }
 
-// What gradients are multiplied by.
+// Returns the factor of gradients.
 float scale_of(const Layout& layout, const Call& call) {
   return layout.gradient_scale * (layout.scaled ? *call.in(layout.shared - 1) : 1);
 }

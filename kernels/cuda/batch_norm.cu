@@ -1,4 +1,4 @@
-// Batch normalisation over all axes but the last (Ioffe, Szegedy 2015), with what follows it in a residual
+// Batch normalization over all axes but the last (Ioffe, Szegedy 2015), with its successors in a residual
 // net: the sum with another branch, and relu. Statistics are summed in double.
 #include <type_traits>
 
@@ -49,7 +49,7 @@ __global__ void finish_statistics(ReductionLayout last, int64_t rows, const Chan
   variance.set(share.result, static_cast<float>(square < 0 ? 0 : square));
 }
 
-// What a channel's normalisation is made of.
+// The inputs of a channel's normalization.
 struct Statistics {
   float epsilon;
   Reals gamma, mean, variance;
@@ -64,7 +64,7 @@ struct Statistics {
   }
 };
 
-// y = (x - centre) scale + offset and x' = (x - centre) unit of L channels. Codes are x' but for a factor.
+// y = (x - center) scale + offset and x' = (x - center) unit of L channels. Codes are x' except for a factor.
 template <int L, typename X>
 struct Normal {
   OfChannels<L> centre{}, unit, scale, offset;
@@ -102,13 +102,13 @@ __device__ float masked(float gradient, float y) {
   return y <= 0 ? 0 : gradient;
 }
 
-// What a norm gives beside its result; null where nobody wants it.
+// Additional results of a norm; null if they are not used.
 struct Beside {
-  uint8_t* codes = nullptr;  // of x'
+  uint8_t* codes = nullptr;  // codes of x'
   uint8_t* marks = nullptr;  // a bit for each result
 };
 
-// With kBeside also what stands there.
+// With kBeside also writes the codes and marks.
 template <int L, bool kAdds, bool kBeside, typename X>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
     normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta, bool relu, X x,
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
   const Normal<L, X> normal(statistics, beta, first);
-  // As many bytes on their way, whatever is read.
+  // Keeps the same number of bytes in flight for each type of x.
   constexpr int kRowsAtOnce = std::is_same_v<X, Codes> ? 8 : 4;
   for_each_row_back<kRowsAtOnce>(
       share, layout.terms - 1,
@@ -151,13 +151,13 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
       });
 }
 
-// What says where relu gave more than 0: nothing, without it; the result, computed from x again; or y. With
-// kBranches, as with kResult, it is y, and what arrives is a sum.
+// The source that tells where relu gave more than 0: none, without relu; the result, computed from x again;
+// or y. With kBranches, as with kResult, it is y, and the incoming gradient is a sum.
 enum class Mask : uint8_t { kNone, kAgain, kResult, kBranches };
 
-// Sums of g and of g x', where x' = (x - mean) / sqrt(variance + epsilon) and g is what arrives: dy, or,
-// behind relu, dy where relu gave more than 0. With y it is stored, too, for the other branch.
-// x are codes of x' where X says so.
+// Sums of g and of g x', where x' = (x - mean) / sqrt(variance + epsilon) and g is the incoming gradient: dy,
+// or, after relu, dy where relu gave more than 0. With y, g is also stored for the other branch. x are codes
+// of x' if X says so.
 template <Mask kMask, typename X>
 struct GradientSums {
   using Operand = X;
@@ -165,7 +165,7 @@ struct GradientSums {
   Statistics statistics;
   Reals dy;
   X x;
-  Reals mask, other;  // beta or y; what is added to dy
+  Reals mask, other;  // beta or y; the term added to dy
   RealsOut stored;
   static constexpr int kRowsAtOnce = kMask == Mask::kBranches ? 2 : 4;  // as many registers
   static constexpr bool kHasResult = kMask == Mask::kResult || kMask == Mask::kBranches;
@@ -219,7 +219,7 @@ struct GradientSums {
   }
 };
 
-// Sums of what arrives where y is more than 0, which is stored, too. Y: Reals, or the marks of y.
+// Sums of the incoming gradient where y is more than 0, which is also stored. Y: Reals, or the marks of y.
 template <bool kAdds, typename Y>
 struct BranchSums {
   static constexpr bool kMarked = !std::is_same_v<Y, Reals>;
@@ -278,7 +278,7 @@ struct BranchSums {
 
 //   dbeta = sum g,  dgamma = sum g x',  dx = gamma / sqrt(variance + epsilon) (g - (dbeta + x' dgamma) /
 //   rows)
-// With kGivesResult y, too, which may take dy over.
+// With kGivesResult also y, which may reuse dy's memory.
 template <int L, Mask kMask, bool kGivesResult, typename X>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
     normalise_gradient(ReductionLayout layout, GradientSums<kMask, X> in, Reals dgamma, Reals dbeta,
@@ -336,11 +336,11 @@ void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilo
          layout.groups, partial);
   launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial, result(call, 1),
          result(call, 2));
-  // What was stored is masked already.
+  // The stored gradient is already masked.
   constexpr Mask kLeft = kHasResult ? Mask::kNone : kMask;
   const GradientSums<kLeft, X> left{
       in.channels, statistics, kHasResult ? Reals(in.stored) : in.dy, in.x, in.mask, {}, {}};
-  // The norm's result, if somebody reads it.
+  // The norm's result, if it is read.
   RealsOut again{};
   if (kMask == Mask::kAgain && call.outputs.size() > 3) again = result(call, 3);
   auto* kernel = normalise_gradient<L, kLeft, false, X>;

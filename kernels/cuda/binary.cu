@@ -7,7 +7,7 @@
 namespace headroom::cuda {
 namespace {
 
-// N neighbours along a row, where dense operands are dense or one number.
+// Returns N neighbors along a row; dense operands are dense along it or one number.
 template <int N, typename X>
 __device__ auto load_along_row(const X& from, bool fixed) {
   if (!fixed) return load<N>(from);
@@ -18,7 +18,7 @@ __device__ auto load_along_row(const X& from, bool fixed) {
   return lanes;
 }
 
-// y may be a or b where that is not broadcast: an element is read before it is written, by the same thread.
+// y may be a or b if that is not broadcast: the same thread reads an element before it writes it.
 template <int N, typename X, typename Y, typename F, typename I>
 __global__ void combine(F f, StridedIndex<3, I> index, int64_t groups, bool a_fixed, bool b_fixed, X a, X b,
                         Y y) {
@@ -206,7 +206,7 @@ std::unique_ptr<Kernel> make_kernel(const Compare& op, const Request& request) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const Where&, const Request& request) {
-  // Moves whole numbers, so that only their size counts, and rounds others to what is stored.
+  // Moves whole numbers by size, and rounds others to the stored type.
   switch (request.outputs[0].dtype) {
     case DType::kU8:
       return make_where<uint8_t>(request);

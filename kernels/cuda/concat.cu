@@ -7,7 +7,7 @@
 namespace headroom::cuda {
 namespace {
 
-// Operands of one launch: what is passed to a kernel must stay small.
+// Operands of one launch: a kernel's arguments must stay small.
 constexpr int kParts = 8;
 
 // A row of an operand is `width` units, which begin at `offset` in the result's row.
@@ -31,8 +31,8 @@ __global__ void place_parts(Parts<Unit, I> parts, I row_width, Unit* y) {
 
 struct ConcatRows {
   int64_t count = 1;                // rows of each operand
-  int64_t width_bytes = 0;          // of the result's
-  std::vector<int64_t> part_bytes;  // of each operand's
+  int64_t width_bytes = 0;          // width of the result
+  std::vector<int64_t> part_bytes;  // width of each operand
 };
 
 template <typename Unit>

@@ -125,7 +125,7 @@ std::unique_ptr<Kernel> list_kernel(const Request& request) {
 template <bool kAligned>
 __global__ void drop(uint64_t seed, uint32_t threshold, float factor, int64_t n, Reals x, const int32_t* step,
                      RealsOut y) {
-  // A negative step is none that a counter reaches, but still a stream of its own.
+  // No counter reaches a negative step, but it is still a stream of its own.
   const auto stream = static_cast<uint32_t>(*step);
   for (int64_t block = grid_thread(); 4 * block < n; block += grid_threads()) {
     const PhiloxCounter words = random_words(seed, stream, static_cast<uint64_t>(block));

@@ -12,7 +12,7 @@
 namespace headroom::cuda {
 namespace {
 
-// Rows of `units` units each; a row picked by an index that is none is zero.
+// Copies rows of `units` units each; an invalid index gives a row of zeros.
 template <typename Unit, typename I>
 __global__ void gather_rows(Divider<I> units, int64_t total, int64_t rows, const Unit* table,
                             const int32_t* indices, Unit* y, FaultSlot fault) {
@@ -29,7 +29,7 @@ __global__ void gather_rows(Divider<I> units, int64_t total, int64_t rows, const
   }
 }
 
-// Where rows have no elements there are still indices to look at.
+// Checks the indices even if rows have no elements.
 __global__ void check_indices(int64_t count, int64_t rows, const int32_t* indices, FaultSlot fault) {
   for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
     if (!in_range(indices[i], rows)) report(fault, i, indices[i]);
@@ -84,8 +84,8 @@ void launch_gather_rounded(const CudaGpu& device, const Call& call, const Gather
   });
 }
 
-// dtable[row] for each row: a block looks through all indices for those of its rows, a warp adds what is
-// found for its own row, in the order of positions. That reads the indices once for every few rows, but needs
+// dtable[row] for each row: a block searches all indices for those of its rows, and a warp sums the findings
+// for its own row, in the order of positions. That reads the indices once for every few rows, but needs
 // neither atomics nor memory to sort them in.
 constexpr int kWarp = 32, kRowsOfBlock = kThreads / kWarp;
 constexpr int kColumnsOfLane = 4, kColumnsOfWarp = kColumnsOfLane * kWarp;
@@ -144,7 +144,7 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, Reals
 
 // ---- the same by sorting: each row then finds its terms side by side, still in the order of positions
 
-// An index that is none becomes `rows`, and is reported.
+// Replaces an invalid index by `rows`, and reports it.
 __global__ void number_positions(int64_t count, int64_t rows, const int32_t* indices, int32_t* keys,
                                  int32_t* positions, FaultSlot fault) {
   for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
@@ -238,7 +238,7 @@ __global__ void add_parts(int64_t count, int64_t rows, Divider<int64_t> groups, 
   }
 }
 
-// The workspace of a gradient by sorting: arrays of i32, the parts, then what the sort needs.
+// The workspace of a gradient by sorting: arrays of i32, the parts, then the memory of the sort.
 struct SortLayout {
   int64_t count, rows, columns;
   size_t sort_bytes = 0;
@@ -314,7 +314,7 @@ struct Scaled {
   __device__ float operator()(uint8_t value) const { return factor * static_cast<float>(value); }
 };
 
-// Where a step's rows are.
+// The source of a step's rows.
 struct Source {
   int64_t rows, batch;
   int32_t batches;

@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// How the rows of a tensor are shared by warps, if they are such rows.
+// The division of a tensor's rows among warps, if its rows suit them.
 struct HalfRows {
   int64_t rows = 0, n = 0;
   unsigned blocks = 0;  // 0: they are not
@@ -367,7 +367,8 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
     if (!half_rows.take(call, {operands.x.dtype, operands.y.dtype}))
       return launch_rows<HeldNorm, StreamedNorm>(device, call, operands, shape);
     half_rows.with(operands.x.dtype, [&](auto type, auto groups) {
-      // Without sums it takes fewer registers than its gradient: four blocks to a multiprocessor for three.
+      // The kernel without sums uses fewer registers than its gradient: four blocks per multiprocessor
+      // instead of three.
       launch(norm_half_rows<type, groups>, half_rows.blocks * 4 / 3, kRowThreads, call.stream, operands,
              half_rows.rows, static_cast<int>(half_rows.n));
     });

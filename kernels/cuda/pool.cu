@@ -13,7 +13,7 @@ struct PoolAxis {
   int input, output, window, stride, padding;
   Divider<uint32_t> by_stride = Divider<uint32_t>(stride);
 
-  // Whether every position is in one window, and in one alone.
+  // Returns true if every position is in exactly one window.
   bool are_apart() const { return window == stride && padding == 0 && output * stride == input; }
 
   // A window's first position, outside the image where padded, and the part [begin, end) of it inside.
@@ -174,7 +174,8 @@ __global__ void max_pool_grad(PoolGeometry geometry, Pixels<I> inputs, Reals dy,
   }
 }
 
-// The same of windows side by side: each is read once, by the thread that writes all of its pixels.
+// The gradient for windows that do not overlap: each is read once, by the thread that writes all of its
+// pixels.
 template <int N, typename I>
 __global__ void max_pool_grad_apart(PoolGeometry geometry, Pixels<I> outputs, Reals dy, const uint8_t* index,
                                     Reals added, RealsOut dx) {

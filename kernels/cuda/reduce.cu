@@ -1,5 +1,5 @@
-// Sums, means and maxima over any axes, and the gradient of a maximum. Sums are kept in double, as on the
-// CPU: memory is slower, even where a GPU has few units for it.
+// Sums, means and maxima over any axes, and the gradient of a maximum. Sums use double, as on the CPU: memory
+// is slower, even if a GPU has few units for double.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -68,7 +68,7 @@ class SplitAxes {
   int64_t elements() const { return results_count_ * terms_count_; }
   int64_t results() const { return results_count_; }
   int64_t terms() const { return terms_count_; }
-  // Whether x is (terms, results), one behind the other.
+  // Returns true if x is (terms, results) in that order.
   bool terms_are_rows() const { return terms_are_rows_; }
 
  private:
@@ -250,7 +250,7 @@ __global__ void share_among_ties(ReductionLayout layout, Places<I> places, Reals
       [&](I place, float term) { dx.set(place, ties(term, maximum) ? part : 0); });
 }
 
-// Tensors of one launch: what is passed to a kernel must stay small.
+// Tensors of one launch: a kernel's arguments must stay small.
 struct Tensors {
   static constexpr int kMax = 128;
   int count = 0;

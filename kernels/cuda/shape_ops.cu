@@ -1,5 +1,5 @@
-// Ops that move elements and compute nothing. Most are one strided copy; a transposition goes through shared
-// memory, so that it reads and writes whole lines.
+// Ops that only move elements. Most are one strided copy; a transposition goes through shared memory, so that
+// it reads and writes whole lines.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
@@ -150,14 +150,14 @@ Strides stepped(Strides strides, const std::vector<int64_t>& steps) {
 
 constexpr int kTile = 32;
 
-// Two axes that change places, `fast_to` dense in the result and `fast_from` dense in the operand, in tiles;
-// `outer` numbers what lies around them.
+// Two axes that swap places, `fast_to` dense in the result and `fast_from` dense in the operand, in tiles;
+// `outer` numbers the remaining axes.
 template <typename I>
 struct Tiling {
   StridedIndex<2, I> outer;
   Divider<I> tiles_to, tiles_from;
   I extent_to, extent_from;
-  I from_stride, to_stride;  // of the operand along fast_to, of the result along fast_from
+  I from_stride, to_stride;  // stride of the operand along fast_to, of the result along fast_from
 };
 
 template <typename T, typename I>
@@ -183,7 +183,7 @@ __global__ void transpose_tiles(Tiling<I> tiling, int64_t tiles, const T* from, 
   }
 }
 
-// The axis along which the operand is dense, where that is not the innermost; -1 if there is none.
+// Returns the axis along which the operand is dense, if that is not the innermost; -1 if there is none.
 int fast_axis_of_operand(const LoopNest<2>& nest) {
   for (int axis = 1; axis < nest.axis_count(); ++axis) {
     if (nest.strides(axis)[0] == 1) return axis;
@@ -218,7 +218,7 @@ std::unique_ptr<Kernel> make_tiled(const LoopNest<2>& nest, int fast_from, int64
 
 // ---- gradient of a slice
 
-// Where the slice lies in a tensor, axis by axis, innermost first.
+// Position of the slice in a tensor, axis by axis, innermost first.
 template <typename I>
 struct Window {
   int axes = 0;
@@ -261,7 +261,7 @@ __global__ void embed(Window<I> window, int64_t count, const T* dy, T* dx) {
   }
 }
 
-// The bytes of zeros before a slice of a tensor that is one piece of its memory; nothing where it is not.
+// Returns the bytes of zeros before a slice that is contiguous in its tensor; nullopt if it is not.
 std::optional<int64_t> bytes_before(const SliceGrad& op, const TensorSpec& slice) {
   const Shape &part = slice.shape, &whole = op.input_shape;
   int axis = 0;

@@ -14,7 +14,7 @@ namespace {
 struct RowSums {
   float largest, sum;
 };
-// One pass: the sum is of what was the maximum so far, and brought to a larger one when that comes.
+// A single pass: the sum is relative to the maximum so far, and rescaled for a larger one.
 template <typename Team, typename Load>
 __device__ RowSums sums_of_row(const Team& team, const Load& value_at, int64_t n) {
   float largest = -HUGE_VALF, sum = 0;
@@ -31,7 +31,7 @@ __device__ RowSums sums_of_row(const Team& team, const Load& value_at, int64_t n
   return {of_row, team.combine(sum, Add())};
 }
 
-// y may be x, for a thread writes what it alone reads, and reads it first.
+// y may be x, because each thread reads the elements that it writes, and reads them first.
 struct SoftmaxOperands {
   bool zero_nan_rows;
   float scale;
@@ -180,12 +180,12 @@ class ExpBelow {
   }
 
  private:
-  // Of a row of nothing but -infinity so far, every number is beyond reach.
+  // If all numbers of a row so far are -infinity, uses 0, so that differences are not NaN.
   static __device__ float finite(float largest) { return largest == -HUGE_VALF ? 0 : largest; }
   float largest_;
 };
 
-// As sums_of_row, L neighbours at once.
+// Like sums_of_row, L neighbors at once.
 template <int L, typename Team>
 __device__ RowSums sums_of_classes(const Team& team, const Reals& row, int64_t classes) {
   float largest = -HUGE_VALF, sum = 0;
@@ -213,11 +213,11 @@ __device__ RowSums sums_of_classes(const Team& team, const Reals& row, int64_t c
 struct LogitRows {
   Reals logits;
   const int32_t* labels;
-  int64_t columns, classes;  // of a row; columns behind the classes are padding
+  int64_t columns, classes;  // sizes of a row; columns after the classes are padding
   FaultSlot fault;
 };
 
-// A row whose label is no class has no loss; nobody reads it, for the fault ends the run.
+// A row with an invalid label has no loss; it is not read, because the fault ends the run.
 template <int L>
 struct CrossEntropyRow {
   LogitRows in;

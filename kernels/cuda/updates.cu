@@ -67,7 +67,7 @@ struct Adam {
     }
   };
   __device__ Rule operator()() const {
-    // 1 - beta^t as -expm1(t log beta), which loses nothing at the first updates, where beta^t is near 1.
+    // 1 - beta^t as -expm1(t log beta), which keeps precision at the first updates, where beta^t is near 1.
     const auto updates = static_cast<float>(*step) + 1;
     const float m_factor = -1 / expm1f(updates * log_beta1), v_factor = -1 / expm1f(updates * log_beta2);
     return {beta1, beta2, epsilon, scale.value(), 1 - *rate * weight_decay, *rate * m_factor, v_factor};
@@ -140,7 +140,7 @@ __global__ void write_rows(const __grid_constant__ TableRows rows, const int32_t
   const int64_t bytes = rows.bytes[i];
   const char* from = rows.row[i];
   char* to = rows.table[i] + turn_of_step(*step, rows.rows[i]) * bytes;
-  const bool words = bytes % 4 == 0;  // an allocation's start is aligned, so its rows are, too
+  const bool words = bytes % 4 == 0;  // an allocation's start is aligned, so its rows are as well
   for (int64_t at = grid_thread(); at < (words ? bytes / 4 : bytes); at += grid_threads()) {
     if (words) {
       reinterpret_cast<int32_t*>(to)[at] = reinterpret_cast<const int32_t*>(from)[at];

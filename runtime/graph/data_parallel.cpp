@@ -23,7 +23,7 @@ std::vector<size_t> gradient_positions(const Node& node) {
   return positions;
 }
 
-// A value and the position of the node that makes it, -1 where none does.
+// A value and the position of the node that makes it, -1 if there is none.
 struct Gradient {
   int made_at;
   int value;
@@ -48,8 +48,8 @@ std::vector<Gradient> find_gradients(const std::vector<Node>& nodes, size_t valu
   return gradients;
 }
 
-// The gradients by device, in their order. A replica counts its devices from the first, where nodes are that
-// name none.
+// Returns the gradients by device, in their order. A replica counts its devices from its first, which also
+// has the nodes that name none.
 std::vector<std::vector<Gradient>> group_by_device(const std::vector<Gradient>& gradients,
                                                    const Graph& graph) {
   std::vector<std::pair<DeviceName, std::vector<Gradient>>> groups;
@@ -113,7 +113,7 @@ void reduce_gradients(Graph& graph, int replicas, const BucketSettings& settings
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node& node = nodes[i];
     if (float* scale = gradient_scale_of(node.op)) {
-      *scale /= static_cast<float>(replicas);  // of the sum over all
+      *scale /= static_cast<float>(replicas);  // scale of the sum over all
       for (const size_t position : gradient_positions(node)) {
         int& gradient = node.inputs[position];
         gradient = reduced[static_cast<size_t>(gradient)];

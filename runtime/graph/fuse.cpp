@@ -12,9 +12,10 @@
 namespace headroom {
 namespace {
 
-// Makes what scale, broadcast_to and reshape do to a fill a fill of its own.
+// Replaces scale, broadcast_to and reshape of a fill by a fill.
 void fold_constants(Graph& graph) {
-  std::vector<std::optional<float>> constants(graph.values().size());  // what fills a value, by value
+  std::vector<std::optional<float>> constants(
+      graph.values().size());  // constant that fills a value, by value
   Rewrite rewrite(graph);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
@@ -70,7 +71,7 @@ void join_moving_averages(Graph& graph) {
   rewrite.apply(graph);
 }
 
-// A transposition that moves axes of extent 1 alone is a reshape, which copies nothing.
+// A transposition that moves only axes of extent 1 is a reshape, which copies nothing.
 class IdleTransposes : private GraphView {
  public:
   using GraphView::GraphView;
@@ -99,8 +100,8 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   join_moving_averages(graph);
   fuse_residual_gradients(graph, keep);
   whole += fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep);
-  // Tensor cores cut f32 operands off after 10 bits, by which products over many pixels are biased and no
-  // longer cancel what is taken off them. 16 bits are multiplied as they are.
+  // Tensor cores truncate f32 operands to 10 bits, which biases products over many pixels, so that they no
+  // longer cancel with the terms subtracted from them. 16 bits are multiplied as they are.
   if (precision != Precision::kF32) fuse_conv_norm_gradients(graph, keep);
   return whole + fuse_dense_layers(graph, keep);
 }

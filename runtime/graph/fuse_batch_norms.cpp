@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-// Node ids and values of one chain: y = relu(norm(x) [+ residual]); -1 where a part is absent.
+// Node ids and values of one chain: y = relu(norm(x) [+ residual]); -1 for an absent part.
 struct NormChain {
   int norm, add = -1, relu = -1;
   int residual = -1;  // a value
@@ -27,7 +27,7 @@ class NormChains : private GraphView {
       const int a = input(next, 0), b = input(next, 1);
       chain.add = next;
       chain.residual = a == output(norm) ? b : a;
-      // Of two norms that are added, the later one takes the other as its residual.
+      // Of two norms that are added, the later one uses the other as its residual.
       if (a == b || shape(chain.residual) != shape(output(norm)) || maker(chain.residual) > norm) return {};
       next = only_reader(output(next));
     }
@@ -50,12 +50,12 @@ class NormChains : private GraphView {
   }
 };
 
-// Node ids: the gradient of a fused norm's relu, and that of the norm behind it.
+// Node ids: the gradient of a fused norm's relu, and that of the norm before the relu.
 struct NormGradient {
   int relu_grad, norm_grad, norm;
 };
 
-// relu's gradient and the norm's behind it become one node in the place of the first.
+// Merges relu's gradient and the following norm's gradient into one node at the first one's place.
 class NormGradients : private GraphView {
  public:
   using GraphView::GraphView;
@@ -72,7 +72,7 @@ class NormGradients : private GraphView {
         continue;
       const bool is_its_own = input(reader, 1) == input(norm, 0) && input(reader, 3) == output(norm, 1);
       if (!is_its_own || !on_one_device({relu_grad, reader, norm})) continue;
-      // Without a residual nobody else may want the masked gradient.
+      // If there is no residual, no other node may read the masked gradient.
       const bool adds = graph().node(norm).inputs.size() > 3;
       if (!adds && (only_reader(masked) < 0 || kept(masked))) return {};
       if (changes(relu_grad, reader, {input(norm, 1), input(norm, 2)})) return {};
@@ -94,8 +94,8 @@ class NormGradients : private GraphView {
   }
 };
 
-// Node ids: the sum of the gradients of two branches, and the gradient of a norm with relu and a residual
-// that alone reads it.
+// Node ids: the sum of the gradients of two branches, and its only reader, the gradient of a norm with relu
+// and a residual.
 struct BranchSum {
   int sum, norm_grad;
 };
@@ -127,9 +127,9 @@ class BranchSums : private GraphView {
   }
 };
 
-// Parts batch norms into their statistics and what normalises by them: who computes results again, to save
-// memory, need not gather the statistics again. Gradients that mask by a result which they compute from x
-// again give that result to who wants it.
+// Splits batch norms into their statistics and the normalization: recomputing a result to save memory then
+// need not gather the statistics again. Gradients that mask by a result which they recompute from x also give
+// that result to its readers.
 void part_batch_norms(Graph& graph) {
   std::vector<Node> nodes;
   for (const Node& node : graph.nodes()) {

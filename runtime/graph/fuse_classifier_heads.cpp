@@ -52,8 +52,8 @@ class ClassifierHeads : private GraphView {
     head.x_grad = product_with_transposed(output(head.relu_grad), input(first->product, 1));
     if (head.x_grad < 0) return {};
 
-    // All of it happens where the logits are made: by then the rest must be known, and the weights must not
-    // change before the last reader that goes away.
+    // The whole head runs where the logits are made: by then its other operands must be known, and the
+    // weights must not change before the last reader that is removed.
     const int place = second->bias, dloss = input(loss_grad, 2);
     const int dloss_maker = maker(dloss);
     head.dloss_fill = op<Fill>(dloss_maker) && dloss_maker > place ? dloss_maker : -1;
@@ -96,7 +96,7 @@ class ClassifierHeads : private GraphView {
     if (shape(input(product, 0)).rank() != 2 || shape(input(product, 1)).rank() != 2) return {};
     return LogitsLayer{product, bias};
   }
-  // The reader that makes value weights^T; -1 if there is none.
+  // Returns the reader that makes value weights^T; -1 if there is none.
   int product_with_transposed(int value, int weights) const {
     return find(value, [&](int reader) {
       const auto* matmul = op<MatMul>(reader);

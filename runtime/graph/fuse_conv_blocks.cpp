@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-// Node ids of one chain; -1 where a part is absent.
+// Node ids of one chain; -1 for an absent part.
 struct Chain {
   int conv, bias, relu, pool = -1;
   // its gradient

@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-// Node ids: the gradient of a norm, and the two of the convolution before it, which alone read the first's.
+// Node ids: the gradient of a norm, and its only readers, the two gradients of the convolution before it.
 struct ConvNormGradients {
   int norm_grad, input_grad, filter_grad, conv;
   int first() const { return std::min(input_grad, filter_grad); }
@@ -22,11 +22,11 @@ class ConvNorms : private GraphView {
   std::optional<ConvNormGradients> match(int norm_grad) const {
     const auto* gradient = op<BatchNormGrad>(norm_grad);
     if (!gradient || gradient->residual != residual_ || gradient->relu != residual_) return {};
-    // The sum of what arrives must be there already.
+    // The sum of the incoming gradient must exist already.
     if (!residual_ && !arrives_summed(norm_grad)) return {};
     const int conv = maker(input(norm_grad, 1));
     if (!pays(conv)) return {};
-    const int statistics = maker(input(norm_grad, 4));  // of what the convolution gives, in this step
+    const int statistics = maker(input(norm_grad, 4));  // statistics of the convolution's result in this step
     if (!op<BatchNormStatistics>(statistics) || input(statistics, 0) != input(norm_grad, 1)) return {};
     ConvNormGradients found{norm_grad, -1, -1, conv};
     const int dz = output(norm_grad);
@@ -64,7 +64,7 @@ class ConvNorms : private GraphView {
     nodes.drop(found.filter_grad);
     nodes.put(found.first(), std::move(both));
     if (!residual_) {
-      // The gradient of beta is the sum that is there: the same bytes.
+      // The gradient of beta is the existing sum: the same bytes.
       nodes.put(found.norm_grad, Node{Reshape{shape(sums)}, norm_grad.name, {sums}, {norm_grad.outputs[2]}});
       return;
     }
@@ -80,8 +80,8 @@ class ConvNorms : private GraphView {
   }
 
   // Counted in tensors of C channels, made from K, the gradients of norm and convolution read and write 10.5
-  // apart and 7.75 as one node where C = 4 K, 11 and 9.5 where C = 2 K. The matrices of channels, K (K + C)
-  // numbers, must be small beside the tensors, whatever the batch.
+  // separately and 7.75 as one node if C = 4 K, 11 and 9.5 if C = 2 K. The matrices of channels, K (K + C)
+  // numbers, must be small compared to the tensors, for any batch.
   bool pays(int conv) const {
     constexpr int64_t kWider = 2, kMaxChannels = 256;
     const auto* conv2d = op<Conv2d>(conv);

@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-// Node ids; -1 for what is not there.
+// Node ids; -1 for absent ones.
 struct Layer {
   int product, bias, sum = -1, relu = -1;
   int bias_value = -1, residual = -1;  // values
@@ -23,7 +23,7 @@ class DenseLayers : private GraphView {
  public:
   using GraphView::GraphView;
 
-  // Does not add a residual where that would take a sum that is `taken`.
+  // Does not add a residual if that would use a sum that is `taken`.
   std::optional<Layer> match_layer(int product, const std::vector<bool>& taken) const {
     const auto* matmul = op<MatMul>(product);
     if (!matmul || matmul->transpose_a || shape(input(product, 1)).rank() != 2) return {};
@@ -53,7 +53,7 @@ class DenseLayers : private GraphView {
     if (found == readers(dy).end()) return {};
     const DenseGradient gradient{product, *found};
     if (!on_one_device({product, *found})) return {};
-    // Both are computed where the first of them is: by then the layer's input must be there.
+    // Both are computed at the first of them: by then the layer's input must exist.
     const int first = std::min(product, gradient.sum), last = std::max(product, gradient.sum);
     if (maker(input(product, 0)) > first) return {};
     return changes_operand(product, first, last) ? std::nullopt : std::optional(gradient);
@@ -80,7 +80,8 @@ class DenseLayers : private GraphView {
   }
 
  private:
-  // The vector that a node adds along the last axis of `value`, on either side; -1 if it does something else.
+  // Returns the vector that a node adds along the last axis of `value`, on either side; -1 if it does
+  // something else.
   int bias_of(int node, int value) const {
     const auto* binary = op<Binary>(node);
     if (!binary || binary->kind != BinaryKind::kAdd) return -1;
@@ -88,7 +89,7 @@ class DenseLayers : private GraphView {
     const bool is_vector = shape(other) == Shape{shape(value).last()} && shape(output(node)) == shape(value);
     return other != value && is_vector ? other : -1;
   }
-  // Whether the node adds `value` and another tensor of its shape.
+  // Returns true if the node adds `value` and another tensor of its shape.
   bool adds_residual(int node, int value) const {
     const auto* binary = op<Binary>(node);
     return binary && binary->kind == BinaryKind::kAdd && input(node, 0) != input(node, 1) &&
@@ -99,7 +100,7 @@ class DenseLayers : private GraphView {
     const bool sums = op<MatMul>(product)->transpose_a ? a.rank() == 2 && a[1] > 0 : a.last() > 0;
     return a.rank() == 2 && b.rank() == 2 && sums;
   }
-  // Whether a node in [first, last] changes what the product reads.
+  // Returns true if a node in [first, last] changes an operand of the product.
   bool changes_operand(int product, int first, int last) const {
     return changes(first, last, {input(product, 0), input(product, 1)});
   }

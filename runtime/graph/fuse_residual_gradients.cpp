@@ -12,8 +12,8 @@ struct ResidualGradient {
   int past;
 };
 
-// Of x and f(x), both of which are read, as in x + g(norm(x)) or where a U-Net keeps what it pools, the
-// gradient of x is what comes past f and the gradient of f.
+// If x and f(x) are both read, as in x + g(norm(x)) or in a U-Net that keeps what it pools, the gradient of x
+// is the sum of the gradient that bypasses f and the gradient of f.
 class ResidualGradients : private GraphView {
  public:
   using GraphView::GraphView;
@@ -38,7 +38,7 @@ class ResidualGradients : private GraphView {
   }
 
  private:
-  // Whether the gradient adds nothing yet.
+  // Returns true if the gradient adds nothing yet.
   bool may_add(int node) const {
     const size_t operands = op<LayerNormGrad>(node) ? 5 : op<MaxPoolGrad>(node) ? 2 : 0;
     return operands > 0 && graph().node(node).inputs.size() == operands;

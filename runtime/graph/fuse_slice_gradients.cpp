@@ -10,8 +10,8 @@
 namespace headroom {
 namespace {
 
-// A value that is read as slices side by side, as the heads of attention are, has the sum of their gradients
-// as its own: each padded with zeros to all of the value. That is their concatenation.
+// A value that is read as adjacent slices, as the heads of attention are, has as its gradient the sum of
+// their gradients, each padded with zeros to the whole value. That sum is their concatenation.
 class SliceGradients : private GraphView {
  public:
   SliceGradients(const Graph& graph, std::span<const Value> keep)
@@ -28,7 +28,7 @@ class SliceGradients : private GraphView {
   std::optional<Match> match(int root) const {
     if (!op<Binary>(root)) return {};
     const Shape& whole = shape(output(root));
-    // Of the sums in one chain at most one has all of the value, so each gradient is collected once.
+    // At most one of the sums in a chain has all of the value, so each gradient is collected once.
     if (elements_[static_cast<size_t>(root)] != whole.elements() || whole.elements() == 0) return {};
     Match found = collect(root);
     for (int axis = 0; axis < whole.rank() && found.axis < 0; ++axis) {
@@ -63,8 +63,8 @@ class SliceGradients : private GraphView {
     const auto* binary = op<Binary>(node);
     return binary && binary->kind == BinaryKind::kAdd && shape(input(node, 0)) == shape(input(node, 1));
   }
-  // How many elements the slices have whose gradients a node adds and nobody else reads; kOther for a sum of
-  // anything else.
+  // Returns the number of elements of the slices whose gradients a node adds and no other node reads; kOther
+  // for a sum of anything else.
   int64_t count(int node) const {
     if (const auto* gradient = op<SliceGrad>(node)) {
       const auto& steps = gradient->steps;

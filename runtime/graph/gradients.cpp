@@ -20,7 +20,7 @@ struct Context {
   std::vector<bool> wanted;  // by operand: whether its gradient leads to a variable
 
   Value add(const Op& op, std::vector<Value> inputs) const { return graph.add(op, inputs)[0]; }
-  // Gradient of the first result; it is there whenever a rule is called.
+  // Returns the gradient of the first result, which exists whenever a rule is called.
   Value dy() const { return *grad_out[0]; }
 };
 
@@ -145,7 +145,7 @@ Grads rule(const Binary& op, const Context& c) {
     }
     case BinaryKind::kMax:
     case BinaryKind::kMin: {
-      // Where both are equal, a takes it all.
+      // If both are equal, the whole gradient goes to a.
       const bool is_max = op.kind == BinaryKind::kMax;
       const Value from_a = comparison(CompareKind::kLessEqual, is_max ? b : a, is_max ? a : b);
       const Value none = fill(c.graph, 0, {});
@@ -306,7 +306,7 @@ Grads gradients_of(const Context& c) {
       c.node.op);
 }
 
-// For each value, whether it depends on one of `variables`.
+// Returns, for each value, true if it depends on one of `variables`.
 std::vector<bool> reached_from(const Graph& graph, std::span<const Value> variables) {
   std::vector<bool> reached(graph.values().size());
   for (const Value& variable : variables) reached[static_cast<size_t>(variable.id)] = true;
@@ -358,7 +358,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     for (size_t i = 0; i < grads.size(); ++i) {
       auto& sum_so_far = grad[static_cast<size_t>(node.inputs[i])];
       if (!grads[i] || !wanted[static_cast<size_t>(node.inputs[i])]) continue;
-      // The gradient lives where the value lives, wherever its readers are.
+      // The gradient lives on the value's device, regardless of its readers.
       const DeviceScope of_value(graph, graph.value(node.inputs[i]).device);
       sum_so_far = sum_so_far ? add(*sum_so_far, *grads[i]) : *grads[i];
     }

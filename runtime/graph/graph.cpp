@@ -14,8 +14,8 @@
 namespace headroom {
 namespace {
 
-// The slot of a name in a hash table with linear probing: its own, or else an empty one; null if all are
-// taken.
+// Returns the slot of a name in a hash table with linear probing: its own, or otherwise an empty one; null if
+// all are used.
 std::string* slot_of(std::vector<std::string>& table, std::string_view name) {
   const size_t hash = std::hash<std::string_view>()(name);
   for (size_t i = 0; i < table.size(); ++i) {

@@ -16,7 +16,7 @@ std::string text_or_default(const std::string& device) {
   return device.empty() ? "the default device" : device;
 }
 
-// The line of code that made the node, as far as it is known.
+// Returns the line of code that made the node, if known.
 std::string line_of(const Graph& graph, const Node& node) {
   const std::string source = node.outputs.empty() ? "" : graph.value(node.outputs.front()).source;
   return source.empty() ? "" : " at " + source.substr(source.rfind('/') + 1);
@@ -51,7 +51,7 @@ class Placer {
  private:
   const std::string& device_of(int value) const { return device_[static_cast<size_t>(value)]; }
 
-  // As the graph writes it.
+  // Returns the device's name as the graph writes it.
   std::string text_of(const DeviceName& device) const {
     return device == devices_.front() ? std::string() : device.text();
   }
@@ -62,7 +62,7 @@ class Placer {
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
-  // Of an input, a variable or a node. The words are TensorFlow's.
+  // Chooses the device of an input, a variable or a node. The words are TensorFlow's.
   std::string settle(const std::string& what, const std::string& wanted) const {
     const DeviceName name = wanted.empty() ? devices_.front() : parse_device_name(wanted);
     if (std::find(devices_.begin(), devices_.end(), name) != devices_.end()) return text_of(name);
@@ -122,7 +122,7 @@ class Placer {
     Node node = graph_.nodes()[i];
     node.device = node_device_[i];
     if (std::holds_alternative<CopyToDevice>(node.op)) {
-      // Nothing to copy: another name of the same bytes.
+      // Copies nothing: the result is another name of the same bytes.
       if (device_of(node.inputs[0]) == node.device) {
         node.op = Reshape{graph_.value(node.inputs[0]).spec.shape};
       }
@@ -154,7 +154,7 @@ class Placer {
   std::vector<std::string> node_device_;  // by node
   size_t checked_ = 0;
   std::vector<int> updated_;                           // variables changed so far
-  std::map<std::pair<int, std::string>, int> copies_;  // of a value on a device
+  std::map<std::pair<int, std::string>, int> copies_;  // copy of a value on a device
 };
 
 bool names_a_device(const Graph& graph) {

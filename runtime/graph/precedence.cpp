@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostBackward = 256, kMostForward = 4096;
 constexpr int64_t kMostPerLink = 64;
 
-// From chain to chain, where a branch leaves the main path or joins it, and branches of that.
+// Hops from chain to chain, where a branch leaves the main path or joins it, and branches of that.
 constexpr int kMostHops = 8;
 
 }  // namespace
@@ -37,8 +37,8 @@ Precedence::Precedence(Predecessors predecessors, int64_t most_visits)
     }
   }
 
-  // The chain of an item goes on with the successor from which the longest path leads on: past a gradient of
-  // a weight, which only its update reads, to the gradient of the layer before.
+  // The chain of an item continues with the successor on the longest path: past a gradient of a weight, which
+  // only its update reads, to the gradient of the layer before.
   std::vector<int> height(count), heir(count, -1);
   for (size_t item = count; item-- > 0;) {
     for (const int before : predecessors_.of(item)) {
@@ -91,7 +91,8 @@ bool Precedence::has(size_t item, size_t ancestor) {
   if (ancestor >= item) return false;
   if (is_seen(item, ancestor)) return true;
   const int64_t left = most_visits_ - visits_;
-  // Breadth first, `links_of(item)` on from `from`, until visit() says so. Returns whether that was all.
+  // Searches breadth first, following `links_of(item)` from `from`, until visit() stops it. Returns true if
+  // it reached everything.
   const auto search = [&](size_t from, int64_t most, const auto& links_of, const auto& visit) {
     const int number = ++search_;
     pending_.assign(1, static_cast<int>(from));
@@ -109,7 +110,7 @@ bool Precedence::has(size_t item, size_t ancestor) {
     return true;
   };
 
-  // How much of each chain comes before the item.
+  // Counts the items of each chain that come before the item.
   const int first_search = search_;
   const auto is_before = [&](size_t at) {
     const auto chain = static_cast<size_t>(chain_of_[at]);
@@ -132,9 +133,9 @@ bool Precedence::has(size_t item, size_t ancestor) {
   return is_found;
 }
 
-// The items that come before all of the later items that were looked at so far. With an item it has all that
-// the item follows from; so a later item leaves open what follows its first open ancestors, and these take
-// little to find: what is found once is kept, in place of the predecessors, as what is no longer open never
+// The items that come before all of the later items examined so far. Together with an item it has all that
+// the item follows from; so a later item leaves open what follows its first open ancestors, and these are
+// found quickly: a result is kept in place of the predecessors, because an item that is no longer open never
 // is again.
 class Precedence::OpenItems {
  public:
@@ -247,7 +248,7 @@ class Precedence::OpenItems {
   }
 
   Precedence& all_;
-  int64_t limit_;  // of visits
+  int64_t limit_;  // limit on visits
   std::vector<int> last_;
   std::vector<bool> is_open_;
   std::vector<int> followers_;  // by item: open items that follow from it directly

@@ -34,7 +34,7 @@ bool gives_f32(const Node& node) {
                                  op.kind == UnaryKind::kSqrt || op.kind == UnaryKind::kReciprocal ||
                                  op.kind == UnaryKind::kPower || op.kind == UnaryKind::kSoftplus;
                         },
-                        [&](const Binary& op) {  // a square, too
+                        [&](const Binary& op) {  // also a square
                           return op.kind == BinaryKind::kPow ||
                                  (op.kind == BinaryKind::kMul && node.inputs[0] == node.inputs[1]);
                         },
@@ -53,7 +53,7 @@ bool is_statistic(const Op& op, size_t output) {
   return is_norm && (output == 1 || output == 2);
 }
 
-// How many leading operands are factors of products.
+// Returns the number of leading operands that are factors of products.
 size_t factor_count(const Node& node) {
   if (const auto* attention = std::get_if<Attention>(&node.op)) return attention->packed ? 1 : 3;
   if (const auto* gradient = std::get_if<AttentionGrad>(&node.op)) return gradient->packed ? 3 : 5;
@@ -85,7 +85,7 @@ class HalfStorage {
   HalfStorage(Graph& graph, DType half, std::span<const Value> keep)
       : graph_(graph), half_(half), kept_(graph.values().size()), twins_(graph.values().size(), -1) {
     for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
-    // Updates read f32, but for gradients.
+    // Updates read f32, except for gradients.
     for (const Node& node : graph.nodes()) {
       if (!is_update(node.op)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -105,7 +105,7 @@ class HalfStorage {
   int& twin(int value) { return twins_[static_cast<size_t>(value)]; }
   int twin(int value) const { return twins_[static_cast<size_t>(value)]; }
 
-  // Whether a node wants an operand in f32 cast, whatever its other operands are.
+  // Returns true if a node wants an operand in f32 cast, regardless of its other operands.
   bool is_cast(const Node& node, size_t i, size_t factors) const {
     const int input = node.inputs[i];
     if (is_update(node.op)) return false;
@@ -114,7 +114,7 @@ class HalfStorage {
     return spec(input).shape.rank() >= 2 && (i < factors || (is_weight && is_movement(node.op)));
   }
 
-  // Stores in 16 bits what no node changes and every reader wants so.
+  // Stores in 16 bits the values that no node changes and every reader wants in 16 bits.
   void store_constants() {
     std::vector<bool> is_read(graph_.values().size()), stays(graph_.values().size());
     for (const Node& node : graph_.nodes()) {
@@ -135,7 +135,7 @@ class HalfStorage {
     }
   }
 
-  // Whether the node picks rows of a table of weights, which are rounded.
+  // Returns true if the node reads rows of a table of weights, which are rounded.
   bool is_rounded_by(const Node& node) const {
     return std::holds_alternative<Gather>(node.op) && spec(node.outputs[0]).shape.rank() >= 2 &&
            graph_.value(node.inputs[0]).kind == ValueKind::kVariable;
@@ -214,7 +214,7 @@ class HalfStorage {
   // A cast of weights that may take another one, by its place in nodes_.
   struct JoinedCast {
     size_t node = 0;
-    int64_t bytes = 0;  // of its results
+    int64_t bytes = 0;  // bytes of its results
   };
 
   Graph& graph_;

@@ -17,7 +17,7 @@ Item heads_of(const NodeImport& n, const Item& x, int64_t heads) {
   return n.im.transpose(n.im.reshape(x, {x.shape[0], x.shape[1], heads, x.shape[2] / heads}), {0, 2, 1, 3});
 }
 
-// -inf where a later position stands, behind `past` columns that all rows see.
+// Returns -inf for later positions, after `past` columns that all rows see.
 Item causal_bias(const NodeImport& n, int64_t rows, int64_t columns, int64_t past) {
   if (rows * columns > Importer::kMaxFolded) n.fail("is too large");
   const HostTensor bias({DType::kF32, {rows, columns}});

@@ -200,7 +200,7 @@ class Decoder {
     return node;
   }
 
-  // What PyTorch's exporter says of the user's program.
+  // Reads the facts that PyTorch's exporter records about the user's program.
   static void note(OnnxNode& node, const std::pair<std::string, std::string>& entry) {
     if (entry.first == "pkg.torch.onnx.name_scopes") {
       // ['', 'encoder', 'encoder.layer.0', 'linear_3']: the last one is the call, not a module.
@@ -240,7 +240,7 @@ class Decoder {
     return is_number ? std::optional(row) : std::nullopt;
   }
 
-  // The last line of code that lies in no installed package, else the last one: "net.py:31".
+  // Returns the last line of code outside installed packages, otherwise the last one: "net.py:31".
   static std::string user_line(std::string_view trace) {
     constexpr std::string_view kFile = "File \"", kLine = "\", line ";
     std::string own, any;
@@ -445,7 +445,7 @@ class Decoder {
         if (dimension.extent < -1) {
           throw InvalidArgument(fmt::format("value '{}': an extent of {}", value.name, dimension.extent));
         }
-        // Some exporters write 0 or -1 beside a name, or for an axis that they do not know.
+        // Some exporters write 0 or -1 next to a name, or for an unknown axis.
         if (dimension.extent == 0 || !dimension.parameter.empty()) dimension.extent = -1;
         value.shape->push_back(std::move(dimension));
         return true;
@@ -461,7 +461,7 @@ class Decoder {
 
 namespace {
 
-// Calls f, and says in words of ours what the decoder found.
+// Calls f, and rewrites the decoder's errors in our words.
 template <typename F>
 auto with_our_errors(F f) {
   try {

@@ -90,8 +90,8 @@ Lettered product(const NodeImport& n, Lettered a, Lettered b, const std::string&
   return {n.im.reshape(y, Shape(std::span<const int64_t>(extents))), both + left + right};
 }
 
-// The letters of one term for a tensor of that rank; without one, of the result, where `ellipsis` axes stand
-// for the dots.
+// Returns the letters of one term for a tensor of that rank; without a rank, those of the result, in which
+// the dots stand for `ellipsis` axes.
 std::string letters_of(const NodeImport& n, const std::string& term, int rank, int ellipsis) {
   std::string letters;
   for (size_t i = 0; i < term.size(); ++i) {

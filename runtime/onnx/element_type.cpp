@@ -118,7 +118,7 @@ std::vector<std::byte> convert_elements(ElementType type, std::span<const std::b
     case ElementType::kBfloat16:
       return convert<uint16_t, float>(data, count, float_of_bf16);
     case ElementType::kDouble:
-      // What f32 cannot hold becomes infinite, as IEC 559 rounds it.
+      // Numbers that f32 cannot hold become infinite, as IEC 559 rounds them.
       return convert<double, float>(data, count, [](double v) { return static_cast<float>(v); });
     default:
       throw InvalidArgument(fmt::format("elements of {} are not read", to_string(type)));

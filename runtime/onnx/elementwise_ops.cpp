@@ -16,7 +16,7 @@ void add_unary(NodeImport& n, UnaryKind kind, float alpha = 0, float beta = 0) {
   const Item& x = n.in(0);
   if (is_float(x.type)) {
     n.out(n.im.unary(kind, x, alpha, beta));
-  } else {  // of whole numbers: abs, sign, ...
+  } else {  // for whole numbers: abs, sign, ...
     n.out(n.im.cast(n.im.unary(kind, n.im.cast(x, ElementType::kFloat), alpha, beta), x.type));
   }
 }
@@ -35,7 +35,7 @@ void add_binary(NodeImport& n, BinaryKind kind) {
   n.out(n.im.binary(kind, n.in(0), right_operand(n)));
 }
 
-// Of any number of operands.
+// Combines any number of operands.
 Item combine_all(const NodeImport& n, BinaryKind kind) {
   Item result = n.in(0);
   for (size_t i = 1; i < n.operands(); ++i) result = n.im.binary(kind, result, n.in(i));
@@ -228,7 +228,7 @@ void import_greater(NodeImport& n) {
 void import_greater_or_equal(NodeImport& n) {
   add_compare(n, CompareKind::kLessEqual, true);
 }
-// Of 0 and 1.
+// Computes logical ops as the minimum or maximum of 0 and 1.
 void import_and(NodeImport& n) {
   add_binary(n, BinaryKind::kMin);
 }

@@ -22,7 +22,7 @@ Pool2d pool_of(const Window& window) {
   return {window.size, window.stride, window.before};
 }
 
-// Whether our pools take the padding as it is.
+// Returns true if our pools support the padding directly.
 bool is_plain(const Window& window) {
   return window.is_symmetric() && window.before[0] < window.size[0] && window.before[1] < window.size[1];
 }
@@ -141,7 +141,7 @@ void import_average_pool(NodeImport& n) {
   if (is_unpadded || (is_plain(window) && !counts_padding)) {
     return n.out(item_of_image(n, n.im.add_one(AvgPool{pool_of(window)}, {image}), x));
   }
-  // The average over all of the window, then times what share of it counts.
+  // Computes the average over the whole window, then multiplies by its share that counts.
   image = padded_image(n, image, window.before, window.after);
   // Padding that only ceil_mode adds never counts.
   Window counted = window;

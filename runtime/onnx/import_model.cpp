@@ -17,7 +17,7 @@
 namespace headroom::onnx {
 namespace {
 
-// Every node that cannot be imported, told at once: those of one op and one reason together.
+// All nodes that cannot be imported, reported at once: those of one op and one reason together.
 class Refusals {
  public:
   void add(const OnnxNode& node, const std::string& why) {
@@ -131,7 +131,7 @@ class ModelImport {
             fmt::format("output '{}' is a result that is not computed", printable(output.name)));
       }
       if (item.list) throw InvalidArgument(fmt::format("output '{}' is a sequence", printable(output.name)));
-      // An input that is passed on, perhaps transposed, has to be one of the graph, too.
+      // An input that is passed on, perhaps transposed, must also be an input of the graph.
       if (item.source >= 0) im().value_in(item, in_order(item.rank()));
       result_.outputs.push_back(item);
       result_.output_names.push_back(output.name);
@@ -261,7 +261,7 @@ class ModelImport {
         refusals_.add(node, unsupported.why);
       } catch (const InvalidArgument& error) {  // shapes that do not fit
         refusals_.add(node, error.what());
-      } catch (const DeviceError& error) {  // of a constant that was computed
+      } catch (const DeviceError& error) {  // from a constant that was computed
         refusals_.add(node, error.what());
       }
       im().set_node(nullptr);

@@ -54,7 +54,7 @@ Axes Importer::order_of(const Item& item) const {
   const Source* source = item.source < 0 ? nullptr : &sources_[static_cast<size_t>(item.source)];
   if (source == nullptr) return inverse(item.axes);
   if (!source->value) return in_order(item.rank());
-  // Where the item's axis of each axis of the value is.
+  // Finds the item's axis for each axis of the value.
   const Axes of_tensor = inverse(item.axes);
   Axes order;
   for (int axis : source->order) order.push_back(of_tensor[static_cast<size_t>(axis)]);
@@ -101,7 +101,7 @@ Value Importer::transposed(Value value, const Axes& axes) {
   if (is_in_order(axes)) return value;
   auto [found, is_new] = transposed_.try_emplace({value.id, axes});
   if (!is_new) return found->second;
-  // Where only axes of extent 1 move, the bytes stay.
+  // If only axes of extent 1 move, the bytes stay.
   Axes long_axes;
   for (int axis : axes) {
     if (value.shape()[axis] != 1) long_axes.push_back(axis);
@@ -242,7 +242,7 @@ Item Importer::elementwise(const Op& op, const std::vector<Item>& operands, Elem
     if (!is_in_order(order)) {
       whole = reshape(whole, with_rank(whole.shape, shape.rank()));
       Value value = value_in(whole, order);
-      // Without leading axes of extent 1: a bias is then a vector.
+      // Drops leading axes of extent 1, so that a bias is a vector.
       int leading = 0;
       while (leading < value.shape().rank() && value.shape()[leading] == 1) ++leading;
       if (leading > 0 && !operand.constant) {

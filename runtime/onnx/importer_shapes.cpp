@@ -1,5 +1,5 @@
-// How the importer moves elements: reshape, transpose, slices, joins and gathers, in the order in which they
-// lie in memory where that is possible.
+// Ops of the importer that move elements: reshape, transpose, slices, joins and gathers. They keep the order
+// in memory if possible.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -158,7 +158,7 @@ Item Importer::concat(const std::vector<Item>& items, int axis) {
 }
 
 Item Importer::gather(const Item& x, const Item& indices, int axis, int64_t padding_row) {
-  // The axis first: rows are what is gathered.
+  // Moves the axis to the front: rows are gathered.
   Axes first = {axis};
   for (int other = 0; other < x.rank(); ++other) {
     if (other != axis) first.push_back(other);

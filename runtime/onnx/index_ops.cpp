@@ -93,7 +93,7 @@ void import_gather_nd(NodeImport& n) {
   const int last = indices.rank() - 1;
   const int64_t depth = indices.shape[last];
   if (batch + depth > x.rank() || depth < 1) n.fail(fmt::format("indexes {} axes of {}", depth, x.rank()));
-  // Rows are what lies behind the indexed axes; each index is the number of a row.
+  // Rows are the elements after the indexed axes; each index is the number of a row.
   std::vector<int64_t> rest, before(indices.shape.begin(), indices.shape.end() - 1);
   int64_t rows = 1;
   for (int axis = 0; axis < x.rank(); ++axis) {

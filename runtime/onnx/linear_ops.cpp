@@ -16,8 +16,8 @@ bool is_zero(const Item& item) {
   return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
 }
 
-// ONNX's filter (K,C/groups,KH,KW) as `conv` takes it. What is stored in 16 bits is for a GPU, whose library
-// would turn a filter of our order at each step.
+// Returns ONNX's filter (K,C/groups,KH,KW) in the order that `conv` needs. Filters stored in 16 bits are for
+// a GPU, whose library would transpose a filter of our order at each step.
 Value filter_of(NodeImport& n, const Item& w, Conv2d& conv) {
   conv.filter_by_result = n.im.stores_half() && w.rank() == 4;
   if (conv.filter_by_result) return n.im.value_in(w, {0, 2, 3, 1});
@@ -39,7 +39,7 @@ int groups_of(const NodeImport& n) {
   return static_cast<int>(groups);
 }
 
-// The bias over so many channels, zeros if there is none.
+// Returns the bias over so many channels, zeros if there is none.
 Value bias_of(NodeImport& n, int64_t channels) {
   if (!n.has(2)) return n.im.plain(n.im.constant(HostTensor({DType::kF32, {channels}}), ElementType::kFloat));
   if (n.in(2).shape != Shape{channels}) n.fail(fmt::format("its bias is {}", to_string(n.in(2).shape)));
@@ -71,7 +71,7 @@ class BlocksOfPixels {
     pays_ = image[3] < kChannelsAtOnce && filter[2] == image[3] && window.dilation == Pair{1, 1};
     for (size_t axis = 0; axis < 2; ++axis) {
       const int64_t in = image[static_cast<int>(1 + axis)], stride = window.stride[axis];
-      if (stride > window.size[axis]) pays_ = false;  // pixels between the windows would be multiplied, too
+      if (stride > window.size[axis]) pays_ = false;  // pixels between the windows would also be multiplied
       const int64_t all = in + window.before[axis] + window.after[axis] - window.size[axis];
       if (all < 0) pays_ = false;
       filter_blocks_[axis] = (window.size[axis] + stride - 1) / stride;
@@ -87,7 +87,7 @@ class BlocksOfPixels {
                          image_blocks_[1] * window_.stride[1], channels_};
     return blocks(n, n.im.add_one(SliceGrad{{0, window_.before[0], window_.before[1], 0}, whole}, {image}));
   }
-  // Of a filter (K,KH,KW,C), which lies as so many images do.
+  // Converts a filter (K,KH,KW,C), whose layout is that of images.
   Value of_filter(NodeImport& n, Value filter) const {
     const Shape whole = {filter.shape()[0], filter_blocks_[0] * window_.stride[0],
                          filter_blocks_[1] * window_.stride[1], channels_};
@@ -227,8 +227,8 @@ void import_conv_transpose(NodeImport& n) {
   for (size_t axis = 0; axis < 2; ++axis) {
     after[axis] = static_cast<int>(whole[axis] - extents[axis]) - window.before[axis];
   }
-  // Our convolutions pad both sides alike; else, or where the forward convolution would not end at x, the
-  // whole result is made and cut.
+  // Our convolutions pad both sides equally; otherwise, or if the forward convolution would not end at x, the
+  // whole result is computed and cut.
   Conv2d padded = conv;
   padded.padding = window.before;
   const bool fits = [&] {

@@ -68,8 +68,8 @@ class Attentions : private GraphView {
     return value;
   }
 
-  // A factor of a product, (B,H,rows,D), or (B,H,D,rows) if it is transposed, as (B,rows,H,D): by the axes of
-  // what a transposition has made it from, where one did.
+  // Returns a factor of a product, (B,H,rows,D), or (B,H,D,rows) if it is transposed, as (B,rows,H,D): by the
+  // axes of the transposition's operand, if a transposition made it.
   std::pair<int, Axes> rows_of(int value, bool is_transposed) const {
     Axes axes = is_transposed ? Axes{0, 3, 1, 2} : kHeadsAndRows;
     value = without_reshapes(value);
@@ -133,11 +133,11 @@ class Attentions : private GraphView {
     return result;
   }
 
-  // A third of a value that holds queries, keys and values behind one another in each of its rows.
+  // A third of a value that holds queries, keys and values in sequence in each of its rows.
   struct Third {
     int whole;
     int64_t which;
-    int64_t rows, row;  // how many, and the elements of one in the third
+    int64_t rows, row;  // number of rows, and elements of each in the third
   };
 
   std::optional<Third> third_of(int value) const {
@@ -217,7 +217,7 @@ class Attentions : private GraphView {
     }
   }
 
-  // Without the transpositions, reshapes and slices that nobody reads any more.
+  // Returns the nodes except transpositions, reshapes and slices that are no longer read.
   std::vector<Node> without_idle_moves() {
     std::set<int> read;
     std::vector<Node> rest;

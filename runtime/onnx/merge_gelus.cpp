@@ -105,14 +105,14 @@ class Gelus : private GraphView {
     }
   }
 
-  // An erf or a tanh, of which a gelu has one.
+  // Returns true for an erf or a tanh; a gelu has one of them.
   bool is_middle(int node) const {
     const auto* const unary = op<Unary>(node);
     return unary && (unary->kind == UnaryKind::kErf || unary->kind == UnaryKind::kTanh);
   }
 
-  // Finds the nodes that compute `value` of x and constants around `middle`; false if anything else is
-  // needed.
+  // Finds the nodes that compute `value` from x and constants around `middle`; returns false if anything else
+  // is needed.
   bool collect(Expression& expression, int value, int middle) const {
     if (value == expression.x || scalars_.contains(value)) return true;
     const int node = maker(value);
@@ -125,7 +125,8 @@ class Gelus : private GraphView {
   }
 
   bool computes(const Expression& expression, UnaryKind kind) const {
-    constexpr double kRounding = 1e-6;  // of the constants, which are f32; the two gelus differ by 5e-4
+    constexpr double kRounding =
+        1e-6;  // rounding of the constants, which are f32; the two gelus differ by 5e-4
     for (const double x : {-4.5, -2.2, -1.0, -0.3, 0.1, 0.7, 1.4, 3.1}) {
       const std::optional<double> y = evaluate(expression, x);
       const double wanted = gelu_of(kind, x);
@@ -134,7 +135,7 @@ class Gelus : private GraphView {
     return true;
   }
 
-  // y of that x, where each node is one that is known here.
+  // Returns y for that x, if every node is of a known kind.
   std::optional<double> evaluate(const Expression& expression, double x) const {
     std::map<int, double> numbers = {{expression.x, x}};
     for (const int node : expression.nodes) {  // by number, thus in the order in which they run
@@ -153,7 +154,7 @@ class Gelus : private GraphView {
     return numbers.at(expression.y);
   }
 
-  // Whether nobody else reads what its nodes compute on the way to y.
+  // Returns true if no other node reads the intermediate values of y.
   bool is_closed(const Expression& expression) const {
     return std::all_of(expression.nodes.begin(), expression.nodes.end(), [&](int node) {
       const int value = output(node);

@@ -49,7 +49,7 @@ class MaskedSoftmaxes : private GraphView {
   const std::map<int, float>& scalars_;
 };
 
-// softmax(x + mask), where the mask is smaller than x, becomes one node.
+// Merges softmax(x + mask), with a mask smaller than x, into one node.
 class AddedMasks : private GraphView {
  public:
   using GraphView::GraphView;
@@ -81,8 +81,8 @@ class AddedMasks : private GraphView {
   }
 };
 
-// softmax of a value that was scaled, or of a product of scaled ones, as exporters write attention: the
-// softmax scales, and nobody else has to.
+// Merges the scale into softmax of a scaled value, or of a product of scaled ones, as exporters write
+// attention: the softmax then scales.
 class ScaledSoftmaxes : private GraphView {
  public:
   using GraphView::GraphView;
@@ -119,7 +119,7 @@ class ScaledSoftmaxes : private GraphView {
   }
 
  private:
-  // Lets the node that moves what is scaled before operand i of `reader`, or the reader, read it unscaled.
+  // Lets `reader`, or the node that moves the scaled value before its operand i, read it unscaled.
   void take_scale(int reader, size_t i, Match& match) const {
     for (;;) {
       const int value = input(reader, i), node = maker(value);

@@ -54,8 +54,8 @@ constexpr int64_t kColumnsOfALine = 8;
 constexpr int64_t kLeastPaddedClasses = 1024;
 constexpr int64_t kLeastPaddedLogits = 1 << 20;
 
-// `value` with zeros behind its last axis, up to `columns`, where it is a product or a convolution (and a
-// bias) that can be made so wide; none where it is not.
+// Returns `value` padded with zeros after its last axis to `columns`, if it is a product or a convolution
+// (and a bias) that can be made that wide; otherwise nullopt.
 std::optional<Value> widened_product(const GraphView& view, Value value, int64_t columns) {
   Graph& graph = *value.graph;
   const Shape shape = value.shape();
@@ -202,7 +202,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
   inference->model = import_model(std::move(model), import, graph);
   for (size_t i = 0; i < inference->model.outputs.size(); ++i) {
     Value output = inference->model.output_in(i, in_order(inference->model.outputs[i].rank()));
-    // What is fetched is a result of a node: an input or a constant is copied.
+    // A fetched value must be the result of a node: an input or a constant is copied.
     if (graph.value(output.id).kind != ValueKind::kResult) output = broadcast_to(output, output.shape());
     if (output.shape().rank() > 0 && output.spec().dtype == DType::kF32) {
       const Shape& shape = output.shape();

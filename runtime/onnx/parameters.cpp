@@ -15,7 +15,7 @@
 namespace headroom::onnx {
 namespace {
 
-// "p_weight: PARAMETER target='encoder.weight'", a line each: what PyTorch says of a program's inputs.
+// PyTorch's record of a program's inputs, one line each: "p_weight: PARAMETER target='encoder.weight'".
 struct Signature {
   std::unordered_set<std::string> parameters, buffers;
 };
@@ -76,7 +76,7 @@ struct Uses {
   int vectors = 0, factors = 0;  // scales, shifts and biases; operands of products of elements
 };
 
-// The elements if they are floats that the file has, else nothing.
+// Returns the elements if they are floats in the file, otherwise nullopt.
 std::optional<std::vector<float>> numbers_of(const Tensor* tensor) {
   if (tensor == nullptr || tensor->is_absent || !is_float(tensor->type)) return std::nullopt;
   const std::vector<std::byte> bytes = convert_elements(tensor->type, tensor->data, tensor->elements());
@@ -90,15 +90,15 @@ bool are_all(const std::optional<std::vector<float>>& numbers, float number) {
          std::all_of(numbers->begin(), numbers->end(), [&](float element) { return element == number; });
 }
 
-// Whether it hides scores: by -infinity or a number near the lowest one, which no training leaves in a
-// weight.
+// Returns true if the tensor hides scores: it has -infinity or a number near the lowest one, which no
+// training leaves in a weight.
 bool is_mask(const Tensor& tensor) {
   constexpr float kHidden = -1e30f;
   const auto numbers = numbers_of(&tensor);
   return numbers && std::any_of(numbers->begin(), numbers->end(), [](float x) { return x < kHidden; });
 }
 
-// Whether the elements of `a` (R,C) are those of `b` (C,R), and not all one number.
+// Returns true if the elements of `a` (R,C) are those of `b` (C,R), and not all one number.
 bool is_transposed(const Tensor& a, const Tensor& b) {
   if (a.type != b.type) return false;
   const auto bytes = static_cast<size_t>(stored_bytes(a.type));
@@ -114,8 +114,8 @@ bool is_transposed(const Tensor& a, const Tensor& b) {
   return varies;
 }
 
-// Whether each use of a vector may have been a weight of its own. Factors, and biases of more axes as those of
-// Keras's heads, are so if they are fresh: then all their elements are equal.
+// Returns true if each use of a vector may have been a weight of its own. Factors, and biases of more axes
+// such as those of Keras's heads, qualify if they are fresh: then all their elements are equal.
 bool is_merged(const Tensor& tensor, const Uses& use) {
   if (use.all < 2 || tensor.extents.empty()) return false;
   if (tensor.extents.size() == 1 && use.vectors == use.all) return true;
@@ -151,7 +151,7 @@ void find_transposed_tables(const Model& model, const std::unordered_map<std::st
   }
 }
 
-// The only row of a table that is all zeros, -1 if there is none or several.
+// Returns the only row of a table that is all zeros, -1 if there is none or several.
 int64_t row_of_zeros(const Tensor& table) {
   if (table.is_absent || table.extents.size() != 2 || table.extents[0] < 2 || table.extents[1] < 1) return -1;
   const size_t row_bytes = static_cast<size_t>(table.extents[1] * stored_bytes(table.type));
@@ -166,8 +166,8 @@ int64_t row_of_zeros(const Tensor& table) {
 }
 
 // PyTorch does not train the row of an embedding that stands for padding (padding_idx). Its newer exporter
-// writes the row beside the lookup. The older one drops it, but the row is known by its zeros: PyTorch writes
-// them when it makes the table, and draws all other rows.
+// writes the row with the lookup. The older one drops it, but the row is recognized by its zeros: PyTorch
+// writes them when it makes the table, and initializes all other rows randomly.
 void find_padding_rows(const Model& model, Roles& roles) {
   std::unordered_map<std::string_view, const Tensor*> tables;
   for (const Tensor& tensor : model.initializers) {
@@ -291,7 +291,7 @@ Roles find_roles(const Model& model) {
     if (is_parameter) ++present;
     if (signature.buffers.contains(tensor.name)) continue;
     const bool is_weight = use.weights > 0 && !tensor.extents.empty();
-    // Where nobody tells, what has more than one number and meets the data is a weight.
+    // If the file does not tell, a tensor with more than one number that meets the data is a weight.
     const bool looks_so =
         !is_told && !tensor.extents.empty() && tensor.elements() > 1 && use.states < use.all;
     if (!is_parameter && !is_weight && (!looks_so || is_mask(tensor))) continue;
@@ -302,7 +302,7 @@ Roles find_roles(const Model& model) {
   find_transposed_tables(model, uses, roles);
   find_padding_rows(model, roles);
   // An exporter that merges equal tensors makes one of all fresh scales and shifts. Matrices that are shared
-  // are tied by the program; with a layer that is used twice its vectors are, too.
+  // are tied by the program; if a layer is used twice, so are its vectors.
   const bool has_merged =
       is_told ? present < static_cast<int64_t>(signature.parameters.size()) : shared_matrices <= 1;
   int64_t merged = 0, made = 0;

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file that external data names, if it is there. Throws InvalidArgument for one outside the folder.
+// Returns the file that external data names, if it exists. Throws InvalidArgument for one outside the folder.
 std::optional<fs::path> confined_path(const fs::path& model, const std::string& location) {
   const auto refuse = [&] {
     throw InvalidArgument(
@@ -146,7 +146,7 @@ void take_weights(Model& model, const std::string& path) {
   model.files.push_back(std::move(file));
 }
 
-// Calls f, and puts the file's name before what it throws.
+// Calls f, and prepends the file's name to exceptions.
 template <typename F>
 void with_name(const std::string& path, F f) {
   try {

@@ -15,7 +15,7 @@
 namespace headroom::onnx {
 namespace {
 
-// Of all directions. Each step adds some ten nodes, so this is a graph of 100,000.
+// Maximum over all directions. Each step adds some ten nodes, so this is a graph of 100,000.
 constexpr int64_t kMaxUnrolledSteps = 10'000;
 
 Item part(const NodeImport& n, const Item& x, int axis, int64_t begin, int64_t extent) {
@@ -55,7 +55,7 @@ struct Layer {
   Cell cell;
 };
 
-// A list of names, repeated for each direction; by default what is known.
+// Checks a list of names, repeated for each direction; by default the known ones.
 void require_activations(const NodeImport& n, const std::vector<std::string>& known) {
   const Attribute* const given = n.node.find("activations");
   if (given == nullptr) return;

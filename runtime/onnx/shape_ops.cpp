@@ -31,7 +31,7 @@ std::vector<Item> split(const NodeImport& n, const Item& x, int axis, const std:
   return parts;
 }
 
-// As many sizes as parts; the last one may be smaller.
+// Returns one size per part; the last one may be smaller.
 std::vector<int64_t> equal_sizes(const NodeImport& n, int64_t extent, int64_t parts, int64_t size) {
   if (size < 1 || parts < 1 || parts > 65536) n.fail(fmt::format("splits {} into {} parts", extent, parts));
   std::vector<int64_t> sizes;
@@ -51,7 +51,7 @@ Item without_axes(const NodeImport& n, const Item& x, const std::vector<int>& ax
   return n.im.reshape(x, shape_of_extents(n, extents));
 }
 
-// Positions along an axis of what pads it: of the reflected, repeated or rotated tensor.
+// Returns positions along an axis of its padding: of the reflected, repeated or rotated tensor.
 std::vector<int64_t> padded_positions(const NodeImport& n, const std::string& mode, int64_t extent,
                                       int64_t before, int64_t after) {
   std::vector<int64_t> positions;
@@ -218,7 +218,7 @@ void import_unsqueeze(NodeImport& n) {
   const std::vector<int> axes = n.axes(*given, rank);
   std::vector<int64_t> extents, compact;
   const Shape inner = x.constant ? x.constant->shape() : x.shape;
-  // A constant that broadcasts stays as small as it is.
+  // A constant that broadcasts stays small.
   const int shift = x.rank() - inner.rank();
   int at = 0;
   for (int axis = 0; axis < rank; ++axis) {

@@ -75,7 +75,7 @@ Item softmax(NodeImport& n) {
   return over_last_axis(n, x, axis, Softmax{});
 }
 
-// A vector as a variable: constants and weights alike.
+// Returns a vector as a variable, both for constants and weights.
 Value vector_of(const NodeImport& n, size_t i, int64_t extent) {
   const Item& item = n.in(i);
   if (item.shape.elements() != extent)
@@ -148,7 +148,7 @@ void import_reduce_log_sum_exp(NodeImport& n) {
   n.out(result);
 }
 
-// Of shapes: factor by factor.
+// Imports products of shapes, factor by factor.
 void import_reduce_prod(NodeImport& n) {
   Item x = n.in(0);
   const Reduction how = reduction_of(n);
@@ -212,7 +212,7 @@ void import_batch_normalization(NodeImport& n) {
   if (n.im.is_training()) {
     const std::vector<Value> results = n.im.add(BatchNorm{epsilon}, {value, gamma, beta});
     y = results[0];
-    // The averages of the running ones, where they are state: ONNX's momentum is the share that stays.
+    // Averages the running statistics, if they are state: ONNX's momentum is the share that stays.
     const auto is_variable = [&](const Value& v) {
       return n.im.graph().value(v.id).kind == ValueKind::kVariable;
     };
@@ -239,7 +239,7 @@ void import_layer_normalization(NodeImport& n) {
   const Value gamma = vector_of(n, 1, extent);
   const Value beta = n.has(2) ? vector_of(n, 2, extent) : filled(n, 0, extent);
   const LayerNorm op{n.number("epsilon", 1e-5f)};
-  // Rows may stand in any order, as long as what is normalised is last.
+  // Rows may be in any order, as long as the normalized axis is last.
   Axes order = n.im.order_of(rows);
   if (order.back() != rows.rank() - 1) order = in_order(rows.rank());
   const std::vector<Value> results = n.im.add(op, {n.im.value_in(rows, order), gamma, beta});

@@ -5,7 +5,8 @@
 namespace headroom::onnx {
 namespace {
 
-// As layers draw theirs: matrices and filters as Glorot, Bengio 2010, scales and variances 1, the rest 0.
+// Initializes as layers do: matrices and filters as in Glorot, Bengio 2010, scales and variances 1, the rest
+// 0.
 Initializer drawn(const Source& source, uint64_t seed) {
   if (!is_float(source.type)) return zeros();
   const std::string& name = source.name;

@@ -61,7 +61,7 @@ Window window_of(const NodeImport& n, const Item& x, const std::vector<int64_t>&
     const int64_t padded = extent + window.before[axis] + window.after[axis];
     if (padded < span) n.fail("its window is larger than its image");
     int64_t outputs = (padded - span + stride - 1) / stride + 1;
-    // A window that would begin in the padding behind is left out.
+    // A window that would begin in the trailing padding is omitted.
     if ((outputs - 1) * stride >= extent + window.before[axis]) --outputs;
     const int64_t lacking = (outputs - 1) * stride + span - padded;
     window.after[axis] += bounded(n, std::max<int64_t>(0, lacking), 0);

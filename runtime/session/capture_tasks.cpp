@@ -35,7 +35,8 @@ bool may_start_early(const BoundPlan& plan, int id, const Waits& waits, const st
 }
 
 // Copies to host memory follow each other, and so do those from there, as if each direction had a stream: the
-// link carries them in the order in which the plan needs them. Beside them runs what does not wait for them.
+// link carries them in the order in which the plan needs them. Work that does not wait for them runs
+// concurrently.
 void put_host_copies_in_order(const Graph& graph, std::span<const int> nodes, std::vector<Task>& tasks) {
   std::array<int, 2> last = {-1, -1};  // by direction
   for (size_t i = 0; i < nodes.size(); ++i) {

@@ -91,7 +91,7 @@ bool Loader::can_fill() const {
   return filled_ < failed_ && filled_ - done_ < static_cast<int64_t>(buffers_.size());
 }
 
-// After a failure of filling, what was filled before is still copied.
+// If filling fails, batches filled before are still copied.
 void Loader::work() {
   std::unique_lock lock(mutex_);
   for (bool is_ready = false; copied_ < failed_;) {

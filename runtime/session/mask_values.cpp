@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kMaskAlignment = 256;
 
-// By value: whether it is the same in every step. Variables that no node changes are, and what is computed
-// from them alone.
+// Returns, by value, true if it is the same in every step: variables that no node changes, and values
+// computed only from them.
 std::vector<bool> find_constants(const Graph& graph) {
   std::vector<bool> is_constant(graph.values().size());
   for (const int variable : graph.variables()) is_constant[static_cast<size_t>(variable)] = true;
@@ -28,7 +28,7 @@ std::vector<bool> find_constants(const Graph& graph) {
   return is_constant;
 }
 
-// The place of a mask among the operands of attention, behind which are its tiles.
+// Returns the position of a mask among the operands of attention; its tiles follow.
 std::optional<size_t> mask_place(const Graph& graph, const Node& node) {
   std::vector<TensorSpec> operands;
   for (const int input : node.inputs) operands.push_back(graph.value(input).spec);

@@ -33,8 +33,8 @@ std::vector<uint16_t> random_halves() {
   return halves;
 }
 
-// What one node needs: numbers that it reads or writes with its workspace, and zeros for indices that it
-// reads.
+// Memory that one node needs: numbers that it reads or writes with its workspace, and zeros for indices that
+// it reads.
 struct Need {
   int64_t numbers = 0, zeros = 0;
 
@@ -48,7 +48,7 @@ struct Need {
   }
 };
 
-// Whether a result has no memory in a step, as nobody reads it.
+// Returns true if a result has no memory in a step because it is not read.
 bool is_left_out(const Node& node, size_t output, const std::vector<bool>& is_read) {
   return is_optional_output(node.op, output) && !is_read[static_cast<size_t>(node.outputs[output])];
 }
@@ -71,7 +71,7 @@ std::string key_of(const Graph& graph, const Node& node, int64_t workspace_bytes
 
 }  // namespace
 
-// Memory of the driver's, full of numbers, with zeros behind them.
+// Driver memory filled with numbers, followed by zeros.
 class NodeTimer::Scratch {
  public:
   Scratch(DeviceMemory& memory, int64_t numbers, int64_t zeros)

@@ -15,7 +15,8 @@ void observe(Allocator& allocator, std::byte* block, const Buffer& buffer, int f
   observe_part(allocator, block + buffer.offset_bytes, buffer.bytes, first, end, user);
 }
 
-// Of the plan that decides the size: parts of several plans in one arena would be live at once.
+// Observes the parts of the plan that decides the size: parts of several plans in one arena would be live at
+// once.
 void observe_parts(Allocator& allocator, std::byte* arena, const Plan& plan, int device, const Graph& graph) {
   if (!allocator.has_observer()) return;
   const std::vector<MemoryCategory> categories = categorise(graph);

@@ -11,10 +11,10 @@
 namespace headroom {
 namespace {
 
-// How many steps one capture holds, and how many nodes. On an H200 a launch of its own costs a step of 12
-// tiny nodes 1.25 us; among 16 steps it costs 0.05 us, among 32 half of that. But each node takes 7 us to
+// The maximum number of steps, and of nodes, in one capture. On an H200 a launch of its own costs a step of
+// 12 tiny nodes 1.25 us; among 16 steps it costs 0.05 us, among 32 half of that. But each node takes 7 us to
 // capture and up to 30 KiB of the driver's memory. So a step of many nodes, which takes milliseconds, is not
-// captured as a whole, let alone several of them: its groups are.
+// captured as a whole; its groups are.
 constexpr int64_t kMaxSteps = 16, kMaxNodes = 512;
 
 Plan plan_with(const Kernels& kernels, const Graph& graph, const Targets& targets, PlanMode mode) {
@@ -102,7 +102,7 @@ std::string_view Session::not_captured_because() const {
   return are_of_one_kind ? "" : "a CUDA graph holds the work of GPUs, and this plan has some on the CPU";
 }
 
-// The first time node by node, which loads what kernels load when they are launched; a capture cannot.
+// Runs node by node the first time, because kernels load code at their first launch; a capture cannot.
 void Session::run_group(int group) {
   const std::span<const int> nodes = walk_.groups()[static_cast<size_t>(group)].nodes;
   GroupState& state = groups_[static_cast<size_t>(group)];
@@ -147,7 +147,7 @@ std::unique_ptr<Capture> Session::capture_steps(int64_t steps) {
 }
 
 std::unique_ptr<Capture> Session::capture(std::span<const int> nodes, int64_t repeats) {
-  // Tasks that a launch calls may fail, and beside others where several threads call them.
+  // Tasks that a launch calls may fail, and concurrently with others if several threads call them.
   const UpdatesBegin updates =
       device().captures().call_tasks() ? UpdatesBegin::kAfterAllOthers : UpdatesBegin::kWithTheirOperands;
   const std::vector<Task> tasks =

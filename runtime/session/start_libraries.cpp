@@ -13,7 +13,7 @@ namespace headroom {
 namespace {
 
 constexpr std::array kLibraries = {Library::kBlas, Library::kDnn};
-// As many as a session captures, see session.cpp.
+// The number of steps that a session captures, see session.cpp.
 constexpr int64_t kRepeats = 16;
 
 // Memory of the device for one call.

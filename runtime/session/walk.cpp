@@ -39,7 +39,7 @@ void Walk::start(int group) {
   is_started_[static_cast<size_t>(group)] = true;
 }
 
-// Memory may be deallocated while a GPU still works on it: later requests queue their work behind, on the
+// Memory may be deallocated while a GPU still works on it: later requests queue their work afterwards, on the
 // same stream of the device, and copies between devices are in order with both.
 void Walk::run_pass(const Pass& pass, Stream stream, PlanWork& work) {
   bool is_updating = false;
@@ -63,7 +63,7 @@ void Walk::run_pass(const Pass& pass, Stream stream, PlanWork& work) {
         if (!groups_[static_cast<size_t>(step.id)].is_update) {
           start(step.id);
         } else if (!is_updating) {
-          // Whatever can still fail must do so before the first variable changes.
+          // Everything that can still fail must do so before the first variable changes.
           is_updating = true;
           for (size_t other = 0; other < groups_.size(); ++other) {
             if (groups_[other].is_update) start(static_cast<int>(other));

@@ -1,4 +1,4 @@
-// What the lock on all lanes costs.
+// Tests the cost of the lock on all lanes.
 #include "allocators/stream_lanes.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class Lanes {
   }
 
   static Stream stream(int64_t number) { return {reinterpret_cast<void*>(uintptr_t{64} * (number + 1))}; }
-  // Allocates and frees; whether the lane served it.
+  // Allocates and frees; returns true if the lane served it.
   bool call(int64_t number) {
     const StreamLanes::Taken taken = lanes_.take(256, 256, stream(number));
     return taken.block.pointer != nullptr && lanes_.give_back(taken.block.pointer, 256, 256, stream(number));

@@ -1,4 +1,4 @@
-// What every strategy promises when several streams use its memory, on a simulated GPU whose work takes time.
+// Promises of every strategy when several streams use its memory, on a simulated GPU whose work takes time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST_P(StrategyStreams, OneStreamNeverWaits) {
   EXPECT_EQ(allocator->statistics().stream_waits, 0);
 }
 
-// Whoever gets memory on another stream than it came back on must start after the work that still uses it.
+// Memory freed on one stream and allocated on another must be used only after the work that still uses it.
 TEST_P(StrategyStreams, ReuseOnAnotherStreamFollowsTheWorkOfTheFirst) {
   const auto allocator = make();
   std::set<void*> used;
@@ -53,7 +53,7 @@ TEST_P(StrategyStreams, ReuseOnAnotherStreamFollowsTheWorkOfTheFirst) {
     const std::unique_ptr<Event> event = gpu_.streams().record_event(two_);
     EXPECT_TRUE(gpu_.streams().now_us() >= 1000 || !event->done()) << "stream two may run at once";
   }
-  // The limit leaves no other memory, at whatever address.
+  // The limit leaves no other memory, at any address.
   const std::unique_ptr<Event> event = gpu_.streams().record_event(two_);
   EXPECT_TRUE(gpu_.streams().now_us() >= 1000 || !event->done()) << "stream two may run at once";
   for (void* pointer : again) allocator->deallocate(pointer, 4 * kMiB, two_);

@@ -1,5 +1,5 @@
-// What every strategy promises when threads use it at once, each on a stream of its own: exact counts, kept
-// limits, and memory that one thread left idle for the next.
+// Promises of every strategy when threads use it at once, each on a stream of its own: exact counts, kept
+// limits, and idle memory of one thread that serves another.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ class StrategyThreads : public testing::TestWithParam<std::string> {
   SimulatedGpu gpu_{small_profile()};
 };
 
-// Counters are kept apart for each stream, so that this shows whether they are put together rightly: peaks
-// above all, which no stream sees.
+// Each stream has its own counters, so this tests that they are combined correctly, above all the peaks,
+// which no single stream sees.
 TEST_P(StrategyThreads, CountsOfSeveralStreamsAreThoseOfOneCounter) {
   const auto allocator = make();
   const std::vector<Stream> all = streams(5);
@@ -171,8 +171,8 @@ TEST_P(StrategyThreads, AnObserverSeesTheCallsOfAllThreadsFromTheMomentItIsSet) 
   EXPECT_EQ(seen, 800);
 }
 
-// Each thread repeats a load of its own, so that it has pages brought back to where they were, while pages go
-// from stream to stream where the limit is short.
+// Each thread repeats a load of its own, so that its pages return to their earlier places, while pages move
+// between streams if the limit is short.
 TEST(MappedThreads, PagesComeBackInEachStreamWhileOthersDoTheSame) {
   for (const int64_t limit : {kThreadsLimit, 3 * kThreadsLimit}) {
     SimulatedGpu gpu(small_profile());

@@ -62,7 +62,7 @@ TEST(TraceRecorder, WritesDriverCallsFailuresAndTheDevice) {
   using Kind = DeviceEvent::Kind;
   std::vector<Kind> kinds;
   for (const DeviceEvent& event : trace.device_events) kinds.push_back(event.kind);
-  // The pool that the strategy took before anyone could watch comes first, and goes back at the end.
+  // The pool that the strategy reserved before it had an observer comes first, and is released at the end.
   EXPECT_EQ(kinds, (std::vector{Kind::kReserve, Kind::kDevice, Kind::kDevice, Kind::kOutOfMemory,
                                 Kind::kDevice, Kind::kUnreserve}));
   const DeviceEvent& pool = trace.device_events[0];

@@ -1,4 +1,4 @@
-// What gunzips gives the content back whatever pieces it is read in, and says what is wrong with a file.
+// gunzip returns the content regardless of the pieces in which it is read, and names the fault of a file.
 #include "base/gunzip.h"
 
 #include <fcntl.h>
@@ -105,7 +105,7 @@ TEST(GunzipTest, SaysThatAFileEndsTooEarlyWhereverItDoes) {
 TEST(GunzipTest, SaysThatAFileIsCorruptAndGivesNothingElseForTheWholeContent) {
   const std::string text = some_text(3000), stored = gzipped(text);
   int refused = 0;
-  const size_t head = 10;  // of it only the method and the flags are checked
+  const size_t head = 10;  // only its method and flags are checked
   for (size_t at = head; at < stored.size(); ++at) {
     std::string broken = stored;
     broken[at] = static_cast<char>(broken[at] ^ 0x10);

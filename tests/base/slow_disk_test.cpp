@@ -60,8 +60,8 @@ std::string content_of(const std::string& path) {
   return read_file(path, kMiB);
 }
 
-// How the process ends that writes the text there slowly: the number of its calls to the disk, or nothing if
-// it ended at `last`; kThrew or kCrashed otherwise.
+// Returns the end of the process that slowly writes the text there: the number of its calls to the disk, or
+// nullopt if it ended at `last`; kThrew or kCrashed otherwise.
 int write_slowly(const std::string& path, std::string_view text, int last) {
   const pid_t child = fork();
   if (child == 0) {

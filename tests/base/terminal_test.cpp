@@ -1,4 +1,4 @@
-// What is printed fits the terminal: lines, tables, progress.
+// Tests that output fits the terminal: lines, tables, progress.
 #include "base/terminal.h"
 
 #include <gtest/gtest.h>

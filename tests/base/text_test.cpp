@@ -11,7 +11,7 @@
 namespace headroom {
 namespace {
 
-// What a shell makes of the text: one word a line.
+// Returns the words that a shell reads from the text, one per line.
 std::string words_in_shell(const std::string& text) {
   FILE* pipe = popen(("bash -c 'printf \"%s|\" \"$@\"' bash " + text).c_str(), "r");
   std::array<char, 256> chunk{};

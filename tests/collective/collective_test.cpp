@@ -25,8 +25,8 @@ namespace {
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 using Failures = std::vector<std::optional<CollectiveError>>;
 
-// Runs `program` for each rank in its own thread; a rank dies when its program returns or throws.
-// Returns by rank what it failed with.
+// Runs `program` for each rank in its own thread; a rank dies when its program returns or throws. Returns the
+// failures by rank.
 Failures run_ranks(Collectives collectives, const std::function<void(Collective&)>& program) {
   Failures failures(collectives.size());
   std::vector<std::thread> threads;

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLong = std::chrono::minutes(1);
 const std::string kToken = "the token of the job";
 
-// A connection of someone who need not follow the protocol.
+// A connection of a peer that need not follow the protocol.
 class RawConnection {
  public:
   explicit RawConnection(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -104,7 +104,7 @@ TEST(RankLinks, OnlyWhoKnowsTheTokenIsLinked) {
 TEST(RankLinks, SilentAndEndlessStrangersHoldUpNoRank) {
   RankListener listener(true);
   std::vector<std::thread> endless;
-  // A connection that is accepted by nobody would stay open as long as the listener.
+  // A connection that is never accepted would stay open as long as the listener.
   std::latch connected(4);
   for (int i = 0; i < 4; ++i) {
     endless.emplace_back([&] {

@@ -1,4 +1,4 @@
-// What every device promises, and every device with faults put in while none is armed.
+// Promises of every device, and of every device with faults installed while none is armed.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -72,7 +72,7 @@ TEST(SimulatedGpu, WhatIsExpectedIsPendingUntilItIsHeld) {
   EXPECT_EQ(gpu.libraries().held_bytes(), bytes);
 }
 
-// As measured on an H100: half of a new context is stacks of threads, which this runtime gives back.
+// Measured on an H100: half of a new context is stacks of threads, which this runtime releases.
 TEST(SimulatedGpu, ANewContextGivesItsStacksBack) {
   SimulatedGpu gpu(find_profile("h200"));
   gpu.initialise();
@@ -339,7 +339,7 @@ TEST(DeviceProfiles, OthersAboveTheTotalAreRefused) {
   EXPECT_THROW(SimulatedGpu{profile}, InvalidArgument);
 }
 
-// Each of the requests that come finds no idle mapping of its size among all that are idle.
+// None of the requests finds an idle mapping of its size among all idle ones.
 TEST(HostStreamPool, LooksAtFewMappingsForARequestHoweverManyAreIdle) {
   const auto visits = [](int64_t blocks) {
     SimulatedGpu gpu(find_profile("h200"), 0, Backing::kNone);

@@ -1,5 +1,5 @@
-// What the simulated GPU promises of work that takes time: other streams see the memory as it is until they
-// have waited, and with checked streams a wait that is missing is found whether it would have bitten or not.
+// Promises of the simulated GPU for work that takes time: other streams see the old memory until they have
+// waited, and with checked streams every missing wait is found, harmful or not.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Streams of the simulated GPU, where work can be made to take time.
+// Tests streams of the simulated GPU, whose work can take time.
 #include <gtest/gtest.h>
 
 #include "device/host/simulated_gpu.h"

@@ -1,4 +1,4 @@
-// What virtual memory promises on every device that has it.
+// Promises of virtual memory on every device that has it.
 #include "device/virtual_memory.h"
 
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ namespace {
 using Lines = std::vector<std::string>;
 
 struct Example {
-  size_t line = 0;  // of the page
+  size_t line = 0;  // line of the page
   std::string command;
   Lines output;
 };
@@ -35,7 +35,7 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-// The code blocks that begin with "$ " and a command, which goes on in the next line after a '\'.
+// Returns the code blocks that begin with "$ " and a command, which continues in the next line after a '\'.
 std::vector<Example> read_examples(const std::string& page) {
   std::vector<Example> examples;
   bool inside = false;
@@ -58,8 +58,8 @@ std::vector<Example> read_examples(const std::string& page) {
   return examples;
 }
 
-// A line without what changes between runs and machines: numbers, units, charts, the mark of Pareto-optimal
-// rows.
+// Returns a line without the parts that change between runs and machines: numbers, units, charts, the mark of
+// Pareto-optimal rows.
 std::string shape_of(const std::string& line) {
   static const std::regex drawing(R"(^[^|]*\|.*$)"), best("fastest: [^,]*,"), mark(R"(^\*)"),
       number(R"(-?[0-9]+([.,][0-9]+)*|(^| )[.-](?= |$))"), hexadecimal("[0-9a-f]{16}"), unit("[KMG]iB"),
@@ -85,8 +85,8 @@ Lines shapes_of(const Lines& lines) {
   return shapes;
 }
 
-// How many written lines, from `from` on, make up the printed line, which may be wrapped in the page or
-// end in "..."; 0 if they differ from it.
+// Returns the number of written lines, starting at `from`, that make up the printed line, which may be
+// wrapped in the page or end in "..."; 0 if they differ from it.
 size_t count_written(const Lines& written, size_t from, const std::string& printed) {
   std::string text;
   for (size_t i = from; i < written.size() && text.size() <= printed.size(); ++i) {
@@ -159,8 +159,8 @@ bool has_failed(const std::string& printed) {
 
 class Documentation : public testing::TestWithParam<std::string> {};
 
-// What is proposed after a failure is run and has to succeed, also what `explain` proposes for a log of ours;
-// what is proposed otherwise has to be a valid command.
+// Runs commands proposed after a failure, which must succeed, including those that `explain` proposes for a
+// log of ours; other proposed commands must be valid.
 void follow_next_commands(const ScratchFolder& folder, const std::string& example, const std::string& printed,
                           std::set<std::string>& followed) {
   const bool is_explained = example.starts_with("headroom explain");

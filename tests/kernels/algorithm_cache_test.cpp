@@ -73,7 +73,7 @@ TEST_F(AlgorithmCacheFile, KeepsTheAlgorithmsOfEachProblem) {
   EXPECT_FALSE(kept_algorithms(path, "c"));
 }
 
-// Runs under two limits take turns: neither may forget what the other has timed.
+// Runs under two limits alternate: neither may lose the other's timings.
 TEST_F(AlgorithmCacheFile, ALowerLimitAddsToWhatAHigherOneFound) {
   keep_algorithms(path, "a", {1 << 20, {{"fast", 1.5, 4096}, {"lean", 2.25, 1024}}});
   keep_algorithms(path, "a", {512, {{"leaner", 2, 256}, {"leanest", 3, 0}}});
@@ -89,7 +89,7 @@ TEST_F(AlgorithmCacheFile, ALowerLimitAddsToWhatAHigherOneFound) {
   EXPECT_EQ(kept_algorithms(path, "a"), wider);
 
   const AlgorithmSet narrower{512, {{"leaner", 2, 256}}};
-  keep_algorithms(path, "a", narrower, true);  // what was kept is refused by now
+  keep_algorithms(path, "a", narrower, true);  // the cached choice is refused by now
   EXPECT_EQ(kept_algorithms(path, "a"), narrower);
 }
 
@@ -127,7 +127,7 @@ TEST_F(AlgorithmCacheFile, ConcurrentWritersLeaveAWholeFile) {
     writers.emplace_back([&, writer] {
       for (int i = 0; i < 20; ++i) {
         keep_algorithms(path, "problem of " + std::to_string(writer), kAlgorithms);
-        // Another may have forgotten an entry, but what is there is whole.
+        // Another thread may have lost an entry, but the file is complete.
         EXPECT_NO_THROW(parse_algorithms(read_file(path, 1 << 20)));
       }
     });

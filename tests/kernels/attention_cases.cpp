@@ -39,7 +39,7 @@ void add(std::vector<KernelCase>& cases, const std::string& what, const Attentio
   cases.push_back({"attention_grad_" + what, AttentionGrad{op.scale}, std::move(backward), 5e-5});
 }
 
-// The same where one tensor holds queries, keys and values.
+// Adds cases in which one tensor holds queries, keys and values.
 void add_packed(std::vector<KernelCase>& cases, const std::string& what, Attention op, const Sizes& s,
                 const std::vector<HostTensor>& numbers = {}) {
   const std::vector<HostTensor> mask = with_tiles(cases, "packed_" + what, s, numbers);
@@ -55,7 +55,7 @@ void add_packed(std::vector<KernelCase>& cases, const std::string& what, Attenti
       {"attention_grad_packed_" + what, AttentionGrad{op.scale, true}, std::move(backward), 5e-5});
 }
 
-// `hidden` where a key comes after its query, counted from the end.
+// Returns a mask with `hidden` where a key comes after its query, counted from the end.
 HostTensor causal(int64_t queries, int64_t keys, float hidden) {
   HostTensor mask({DType::kF32, {queries, keys}});
   for (int64_t i = 0; i < queries; ++i) {

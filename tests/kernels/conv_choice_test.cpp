@@ -1,4 +1,4 @@
-// How convolution kernels are cut for a GPU, from the arithmetic alone: that of an H200.
+// Tests the tiling of convolution kernels for an H200, by arithmetic only.
 #include "kernels/cuda/conv/conv_choice.h"
 
 #include <gtest/gtest.h>

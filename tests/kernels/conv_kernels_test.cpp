@@ -32,8 +32,7 @@ void for_each_term(const ConvCase& c, const Shape& y, F f) {
             }
 }
 
-// What a result should be, and the sum of the magnitudes that went into it: float32 may err by a share of
-// that.
+// The expected result, and the sum of the magnitudes of its terms: float32 may err by a share of that.
 struct Expected {
   explicit Expected(const Shape& shape)
       : value(static_cast<size_t>(shape.elements())), magnitude(value.size()) {}
@@ -81,7 +80,7 @@ class ConvKernelTest : public testing::TestWithParam<ConvCase> {
       index.data<uint8_t>()[i] = 0;
       live.data()[i] = 0;
     }
-    // The first position of a padded window can lie outside, where MaxPoolGrad must not look.
+    // The first position of a padded window can lie outside, where MaxPoolGrad must not read.
     if (c.pool->padding != Pair{0, 0}) {
       HostTensor between = run_op(c.conv, {x, filter})[0];
       between = run_op(Unary{UnaryKind::kRelu}, {run_op(Binary{BinaryKind::kAdd}, {between, bias})[0]})[0];

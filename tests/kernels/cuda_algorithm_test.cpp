@@ -1,4 +1,4 @@
-// How algorithms are chosen on a GPU: from what is kept, within a limit, and without room to time any.
+// Tests the choice of algorithms on a GPU: from the cache, within a limit, and without room to time any.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -41,7 +41,7 @@ TEST_F(CudaAlgorithms, UsesAKeptChoiceWithoutTiming) {
   ASSERT_EQ(measured.size(), 1u);
   const auto& [problem, algorithms] = *measured.begin();
   ASSERT_GE(algorithms.choices.size(), 2u);
-  // As if the leanest were the only one: whoever times again finds the fastest.
+  // Pretends that the leanest is the only one: a new timing finds the fastest.
   const cuda::AlgorithmSet leanest{algorithms.limit_bytes, {algorithms.choices.back()}};
   cuda::keep_algorithms(path, problem, leanest);
   EXPECT_EQ(workspace_of_conv(), algorithms.choices.back().workspace_bytes);

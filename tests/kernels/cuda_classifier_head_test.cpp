@@ -45,7 +45,7 @@ class CudaClassifierHead : public CudaTest {
 };
 
 TEST_F(CudaClassifierHead, GivesTheCpusResultsInEveryModeAndTheSameBitsAgain) {
-  // What rounding two factors adds to sums of some size: their terms' rounding errors mostly cancel.
+  // Error from rounding two factors in sums of some size: the terms' rounding errors mostly cancel.
   const std::pair<Math, double> modes[] = {
       {Math::kF32, 2e-5}, {Math::kTf32, 4e-3}, {Math::kBf16, 3e-2}, {Math::kF16, 4e-3}};
   for (const HeadCase& c : kCases) {
@@ -69,7 +69,7 @@ TEST_F(CudaClassifierHead, GivesTheCpusResultsInEveryModeAndTheSameBitsAgain) {
           }
         }
       }
-      // Where relu opens or closes within rounding, a hidden unit's gradient is there or not.
+      // If relu opens or closes within rounding, a hidden unit's gradient may be present or absent.
       const int64_t most = math == Math::kF32 ? 0 : expected[4].elements() / 50 + expected[5].elements() / 50;
       EXPECT_LE(far, most) << c.rows << " rows, mode " << static_cast<int>(math);
     }

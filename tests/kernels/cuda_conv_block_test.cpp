@@ -40,8 +40,8 @@ const BlockCase kCases[] = {
     {"wide", {2, 30, 30, 128}, {3, 3, 128, 128}, {1, 1}, false},
 };
 
-// What rounding its operands may add to a product, as a share of it: half a unit of the last place of each.
-// f32 products drop the 23rd and 24th bit of both; sums of thousands of terms add as much again.
+// Error from rounding a product's operands, as a share of it: half a unit of the last place of each. f32
+// products drop the 23rd and 24th bit of both; sums of thousands of terms add as much again.
 double tolerance_of(Math math) {
   switch (math) {
     case Math::kF32:
@@ -100,7 +100,7 @@ TEST_P(CudaConvBlock, GivesTheCpusResultAndNamesAMaximum) {
   if (!c_.pooled) return expect_near(actual[0], run_op(op_, inputs_)[0], magnitude);
   const HostTensor most = run_op(MaxPool{}, {magnitude})[0];
   expect_near(actual[0], run_op(op_, inputs_)[0], most);
-  // Where the maximum came from: the sum there is the result, and nothing comes from where relu is closed.
+  // Checks the position of the maximum: the sum there is the result, and no gradient passes a closed relu.
   const Shape& y = actual[0].spec().shape;
   const Shape& full = sums.spec().shape;
   for (int64_t i = 0; i < actual[0].elements(); ++i) {
@@ -159,7 +159,7 @@ TEST_F(CudaTest, ANanReachesThePooledResult) {
   }
 }
 
-// Layers of a net are made one after the other before any of them runs, and share the code of a kernel.
+// All layers of a net are made before any of them runs, and share the code of a kernel.
 TEST(CudaConvBlocks, ALayerRunsAlsoAfterASmallerOneWasMadeWithTheSameKernel) {
   require_cuda();
   if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;

@@ -20,7 +20,7 @@ void PrintTo(const DenseCase& row, std::ostream* stream) {
 
 class CudaDense : public CudaTableTest<DenseCase> {
  protected:
-  // Each result against the CPU's, within what the math may lose of the sums' magnitudes.
+  // Compares each result with the CPU's, within the math's rounding of the sums' magnitudes.
   void expect_near(const Op& op, const std::vector<HostTensor>& operands, const Op& linear) const {
     std::vector<HostTensor> absolute;
     for (const HostTensor& operand : operands) absolute.push_back(magnitudes(operand));

@@ -69,7 +69,7 @@ class CudaHalfTest : public CudaTest {
     CudaRun way{.shift = shift};
     way.outputs = outputs;
     const std::vector<HostTensor> got = run_on_cuda(*device_, row.op, inputs, {.math = Math::kF32}, way);
-    // Kernels of attention and of conv_norm_grad round the factors of their second products, too, that of
+    // Kernels of attention and of conv_norm_grad also round the factors of their second products, that of
     // conv_norm_apply its filter's, that of a batch norm the sum of its branches' gradients, and libraries a
     // product before they add to it.
     const bool rounds_twice =
@@ -100,7 +100,7 @@ TEST_F(CudaHalfTest, EveryKernelGivesTheCpusNumbers) {
       if (!takes_half(row.op)) continue;
       for (const DType half : kHalves) {
         for (const int64_t shift : {0, 1}) {
-          // Libraries take aligned operands alone, and the runtime aligns every tensor to 256 bytes.
+          // Libraries support only aligned operands, and the runtime aligns every tensor to 256 bytes.
           if (shift > 0 && library_of(row.op) != Library::kNone) continue;
           SCOPED_TRACE(row.name + " " + std::string(to_string(half)) + (shift > 0 ? " unaligned" : ""));
           expect_as_on_the_cpu(row, half, shift);
@@ -173,7 +173,7 @@ TEST_F(CudaHalfTest, ProductsAndConvolutionsMultiplyWhatIsStored) {
         if (outputs == f32 && std::holds_alternative<Dense>(op)) continue;
         const std::vector<HostTensor> expected = run_as(op, inputs, outputs);
         const std::vector<HostTensor> got = run_on_cuda(*device_, op, inputs, {}, {.outputs = outputs});
-        // What is added to a convolution is added to its rounded result.
+        // The residual of a convolution is added to its rounded result.
         const double tolerance =
             std::holds_alternative<ConvBias>(op) && outputs != f32 ? 4 * rounding(half) : 2e-4;
         for (size_t r = 0; r < got.size(); ++r) expect_close(got[r], expected[r], half, tolerance);

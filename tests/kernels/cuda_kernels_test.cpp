@@ -1,4 +1,4 @@
-// The kernels for an NVIDIA GPU beside the CPU's, on every row of the table and on rows that are large enough
+// Compares the kernels for an NVIDIA GPU with the CPU's, on every row of the table and on rows large enough
 // to be split between blocks.
 #include "kernels/cuda/cuda_kernels.h"
 
@@ -29,10 +29,10 @@ const std::set<std::string_view> kExact = {
     "gather",        "broadcast_to", "fill",           "max",        "argmax",    "accuracy", "max_pool",
     "max_pool_grad", "avg_pool",     "counter_update", "take_batch", "row_update"};
 
-// Read 16 bytes at a time whatever the address: the runtime aligns every tensor to 256.
+// These read 16 bytes at a time at any address: the runtime aligns every tensor to 256.
 const std::set<std::string_view> kAlignedOnly = {"classifier_head"};
 
-// Multiply on tensor cores what is stored in 16 bits, and nothing else: cuda_half_test.cpp runs them.
+// These multiply only 16-bit operands, on tensor cores: cuda_half_test.cpp runs them.
 const std::set<std::string_view> kHalvesAlone = {"attention", "attention_grad"};
 
 KernelCase row(std::string_view what, const Op& op, std::vector<HostTensor> inputs) {
@@ -48,7 +48,7 @@ class CudaKernelsTest : public CudaTest {
     device_->initialise();
   }
 
-  // The outputs, then what has become of the inputs.
+  // Returns the outputs, then the inputs after the run.
   std::vector<HostTensor> run(const Op& op, const std::vector<HostTensor>& inputs, const CudaRun& way = {}) {
     const std::vector<HostTensor> memory = inputs;
     std::vector<HostTensor> results = run_on_cuda(*device_, op, memory, {.math = Math::kF32}, way);
@@ -56,8 +56,8 @@ class CudaKernelsTest : public CudaTest {
     return results;
   }
 
-  // Table tolerances are what a kernel may differ from sums in double: here two kernels, which add in
-  // different orders and take exp, tanh and erf from different libraries, both have that error.
+  // The table's tolerances are a kernel's distance from sums in double: here two kernels, which add in
+  // different orders and use exp, tanh and erf of different libraries, both have that error.
   void expect_as_on_the_cpu(const KernelCase& row, const CudaRun& way = {}) {
     const std::vector<HostTensor> on_cpu = row.inputs;
     std::vector<HostTensor> expected = run_op(row.op, on_cpu);
@@ -104,7 +104,7 @@ TEST_F(CudaKernelsTest, AgreeWithTheCpuWhereNoVectorAccessIsAligned) {
 
 TEST_F(CudaKernelsTest, AgreeWithTheCpuOnNan) {
   for_each_case([&](const KernelCase& row) {
-    // Those behind are the same for other variables.
+    // The later operands repeat these for other variables.
     for (size_t i = 0; i < std::min<size_t>(6, row.inputs.size()); ++i) {
       if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
       KernelCase broken = row;

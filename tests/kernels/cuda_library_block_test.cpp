@@ -12,7 +12,7 @@ namespace {
 
 class CudaLibraryBlock : public CudaTableTest<ConvCase> {
  protected:
-  // As exact as f32, so that the CPU's maximum is the GPU's.
+  // Runs with f32 precision, so that the CPU's maximum is the GPU's.
   std::vector<HostTensor> on_gpu(const Op& wanted, const std::vector<HostTensor>& operands,
                                  int64_t workspace_limit_bytes = int64_t{256} << 20) const {
     const KernelSettings settings{

@@ -59,7 +59,7 @@ TEST(Half, RoundsToTheNearestAndTiesToEven) {
   EXPECT_TRUE(std::isnan(float_of_bf16(bf16_of(std::bit_cast<float>(0x7f800001u)))));
 }
 
-// Whatever the op: the f32 kernel on the numbers that are stored, rounded once.
+// For any op: the f32 kernel on the stored numbers, rounded once.
 TEST(Half, KernelsRoundOnceWhatTheF32KernelGives) {
   for (const KernelCase& row : kernel_cases()) {
     if (is_update(row.op) || std::holds_alternative<TakeBatch>(row.op)) continue;

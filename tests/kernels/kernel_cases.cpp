@@ -101,7 +101,7 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
     const std::string size = std::to_string(n);
     for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {
       const auto kind = static_cast<UnaryKind>(i);
-      // Where these are defined, and their values moderate.
+      // Limits operands to the domain of each function, with moderate values.
       const bool is_positive = kind == UnaryKind::kSqrt || kind == UnaryKind::kLog ||
                                kind == UnaryKind::kPower || kind == UnaryKind::kReciprocal;
       const float low = is_positive ? 0.25f : kind == UnaryKind::kExp ? -3 : -9, high = is_positive ? 4 : 3;
@@ -150,7 +150,7 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
     for (const auto& [a, b] : pairs) {
       const std::string shapes = to_string(a) + to_string(b);
       const float low = kind == BinaryKind::kPow ? 0.25f : -2;
-      // Far from the steps of mod, where a rounding would be a whole divisor.
+      // Far from the steps of mod, where a rounding error would be a whole divisor.
       const HostTensor divisors = random_floats(b, 18, 0.5f, 2);
       const HostTensor left =
           kind == BinaryKind::kMod ? random_floats(a, 17, 0.01f, 0.49f) : random_floats(a, 17, low, 2);
@@ -331,7 +331,7 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what, BatchNormApply{}, {x, gamma, beta, mean, variance});
     add(cases, what + "_residual_relu", BatchNormApply{1e-3f, true},
         {x, gamma, beta, mean, variance, residual}, 1e-4);
-    // The same with normalised values in 8 bits.
+    // Adds cases with normalized values in 8 bits.
     const HostTensor codes = random_whole<uint8_t>(shape, 39, 0, 256);
     add(cases, what + "_codes", BatchNormGrad{.compressed = true}, {dy, codes, gamma, mean, variance}, 1e-4);
     add(cases, what + "_relu_codes", BatchNormGrad{.relu = true, .compressed = true},
@@ -369,7 +369,7 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what + "_marks", BatchNormApply{.relu = true, .marks = true}, operands, 1e-4);
     add(cases, what + "_codes_and_marks", BatchNormApply{.compresses = true, .marks = true}, operands, 1e-4);
   }
-  // {images, extent, channels before, channels behind}
+  // {images, extent, channels before, channels after}
   for (const auto& [images, extent, k, c] :
        {std::array<int64_t, 4>{1, 3, 1, 2}, {2, 5, 3, 7}, {2, 8, 8, 32}, {3, 4, 40, 80}}) {
     const HostTensor g = random_floats({images, extent, extent, c}, 36);

@@ -1,4 +1,4 @@
-// What holds for every kernel, tried on every row of the table.
+// Properties of every kernel, tested on every row of the table.
 #include "tests/kernels/kernel_cases.h"
 
 #include <gtest/gtest.h>
@@ -98,14 +98,14 @@ TEST_P(EveryKernel, PropagatesNan) {
       "where",   "equal", "not_equal", "less",       "less_equal", "all_finite", "mask_tiles"};
   if (picking.contains(name)) return;
   if (const auto* softmax = std::get_if<Softmax>(&row.op); softmax && softmax->zero_nan_rows) return;
-  // The middle of these operands belongs to a text without a key that is shown.
+  // The middle of these operands belongs to a text without a visible key.
   if (row.name.find("attention") == 0 && row.name.find("padding") != std::string::npos) return;
   if (const auto* attention = std::get_if<Attention>(&row.op); attention && attention->zero_nan_rows) return;
   for (size_t i = 0; i < row.inputs.size(); ++i) {
     if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
     if ((name == "relu_grad" || name == "max_grad") && i != 0) continue;
     if (name == "branch_grad" && i == 1) continue;
-    // Behind relu, dy and what is added to it are picked by operand 5.
+    // After relu, operand 5 masks dy and the residual's gradient.
     if (name == "batch_norm_grad" && row.inputs.size() > 5 && (i == 0 || i > 4)) continue;
     std::vector<HostTensor> inputs = row.inputs;
     const bool is_marked = name == "branch_grad" && inputs[1].spec().dtype == DType::kU8;
@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryKernel, testing::ValuesIn(kernel_cases()), 
   return name + "_row" + std::to_string(row.index);
 });
 
-// Convolutions have a table of their own; what replicas compute together has no result on one.
+// Convolutions have a table of their own; collective ops have no result on one replica.
 const std::set<std::string_view> kTestedElsewhere = {
     "conv2d",           "conv_bias",  "conv2d_input_grad",     "conv2d_filter_grad",
     "all_reduce",       "conv_block", "conv_block_input_grad", "conv_block_filter_grad",

@@ -123,14 +123,14 @@ TEST(EmptyTensors, Work) {
   EXPECT_EQ(run_op(CrossEntropyGrad{}, {none, labels, loss})[0].elements(), 0);
   EXPECT_EQ(run_op(MatMul{}, {none, HostTensor({DType::kF32, {4, 3}})})[0].elements(), 0);
   EXPECT_TRUE(run_op(SgdUpdate{}, {rate, none, none}).empty());
-  // Nothing to add up is zero, not garbage.
+  // A sum of no terms is zero, not garbage.
   EXPECT_EQ(run_op(MatMul{}, {none_deep, none})[0].values(), std::vector<double>(16, 0));
   EXPECT_EQ(run_op(Reduce{ReduceKind::kSum, {0}}, {none})[0].values(), std::vector<double>(4, 0));
   EXPECT_EQ(run_op(GatherGrad{{3, 4}}, {none, labels})[0].values(), std::vector<double>(12, 0));
   EXPECT_EQ(run_op(SliceGrad{{0, 0}, {2, 4}}, {none})[0].values(), std::vector<double>(8, 0));
 }
 
-// Twenty updates in a row against double: what is kept between steps is right as well as one step.
+// Compares twenty consecutive updates with double: the kept state is as exact as one step.
 TEST(Updates, FollowTheirDefinitionOverManySteps) {
   struct Row {
     Op op;
@@ -172,7 +172,7 @@ TEST(BatchNorm, LeavesEachChannelWithMeanBetaAndDeviationGamma) {
   constexpr int64_t kRows = 500, kChannels = 3;
   const HostTensor gamma = tensor<float>({kChannels}, {1, 2, 0.5f}),
                    beta = tensor<float>({kChannels}, {0, -3, 7});
-  // Far from zero, where a variance by the mean of squares would be noise.
+  // Far from zero, where a variance from the mean of squares would be noise.
   const HostTensor x = random_floats({kRows, kChannels}, 3, 1000, 1004);
   const std::vector<double> y = run_op(BatchNorm{}, {x, gamma, beta})[0].values();
   for (size_t c = 0; c < kChannels; ++c) {

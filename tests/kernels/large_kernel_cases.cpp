@@ -84,8 +84,8 @@ std::vector<KernelCase> large_kernel_cases() {
     cases.push_back(row(what, BatchNormApply{}, {x, gamma, beta, mean, variance}));
     cases.push_back(row(what + "_added", BranchGrad{}, {dy, residual, floats(shape, 31)}, 1e-3));
   }
-  // {images, extent, channels before, channels behind}: several parts of the pixels, and tiles that are not
-  // full. Of sums of up to 4,096 products the means of x are taken off again, which leaves their rounding.
+  // {images, extent, channels before, channels after}: several parts of the pixels, and partial tiles. The
+  // means of x are subtracted from sums of up to 4,096 products, which leaves their rounding.
   for (const auto& [images, extent, k, c] :
        {std::array<int64_t, 4>{4, 32, 64, 256}, {2, 33, 72, 200}, {8, 32, 8, 16}}) {
     const HostTensor g = floats({images, extent, extent, c}, 32);

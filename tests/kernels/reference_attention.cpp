@@ -107,7 +107,7 @@ void for_each_of_part(const Shape& packed, int64_t which, const Use& use) {
   }
 }
 
-// The operands with what is packed in `first` as three.
+// Returns the operands with the packed one at `first` as three.
 std::vector<Values> unpacked(const std::vector<Values>& in, size_t first) {
   std::vector<Values> result(in.begin(), in.begin() + static_cast<long>(first));
   const Shape& s = in[first].shape();

@@ -217,7 +217,7 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
           },
           [&](const Dropout& o) {
             return each([&](const Index&, int64_t i) {
-              // The stream of words is the definition; what is tested is that every element meets its own.
+              // The stream of words is the definition; the test checks that every element uses its own.
               const double rate = static_cast<double>(o.rate);
               const uint32_t word = random_words(o.seed, static_cast<uint32_t>(in[1][0]),
                                                  static_cast<uint64_t>(i / 4))[static_cast<size_t>(i % 4)];

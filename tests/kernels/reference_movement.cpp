@@ -3,7 +3,7 @@
 namespace headroom::test {
 namespace {
 
-// Where element `index` of a slice is in the whole.
+// Returns the position of a slice's element `index` in the whole.
 template <typename S>
 Index in_whole(Index index, const S& slice) {
   for (size_t axis = 0; axis < index.size(); ++axis) {

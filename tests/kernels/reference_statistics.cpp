@@ -50,7 +50,7 @@ std::vector<Values> norm(const Values& x, const Values& gamma, const Values& bet
   return out;
 }
 
-// A normalised value in 8 bits: the sign, 3 bits of exponent and 4 of mantissa, of which 1 is code 64.
+// A normalized value in 8 bits: the sign, 3 bits of exponent and 4 of mantissa; code 64 is 1.
 double normal_of(double code) {
   const double sign = code < 128 ? 1 : -1, magnitude = code < 128 ? code : code - 128;
   const double exponent = std::floor(magnitude / 16), mantissa = magnitude / 16 - exponent;
@@ -236,7 +236,7 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             return out;
           },
           [&](const ConvNormGrad& o) {
-            // As the norm's gradient and the convolution's say it, with the convolution's result.
+            // Combines the norm's gradient and the convolution's, with the convolution's result.
             const int64_t rows = elements / n, channels = in[2].shape().last();
             const auto place = [&](int64_t k, int64_t c) {
               return o.filter_by_result ? c * channels + k : k * n + c;
@@ -312,7 +312,7 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             return out;
           },
           [&](const CumulativeSum& o) {
-            // Of each element the sum of those before it along the axis.
+            // For each element, the sum of the elements before it along the axis.
             for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
               const auto axis = static_cast<size_t>(o.axis);
               Index other = index;

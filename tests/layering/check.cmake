@@ -1,5 +1,5 @@
-# Checks who includes whom against the table may_include.txt:  cmake -DROOT=<checkout> -P check.cmake
-# Beside that: third-party headers stay out of our headers (test helpers may use GoogleTest), CUDA's headers inside
+# Checks includes against the table may_include.txt:  cmake -DROOT=<checkout> -P check.cmake
+# It also checks that third-party headers stay out of our headers (test helpers may use GoogleTest), CUDA's headers inside
 # folders named cuda, MPI's inside mpi, and no folder holds more than 50 files of code.
 cmake_minimum_required(VERSION 3.22)
 

@@ -1,4 +1,4 @@
-// What holds for the traits of every op of the variant.
+// Properties of the traits of every op of the variant.
 #include "ops/ops.h"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 # tree: the copy holds the files that the recipe adds or changes, and the compiler takes all others from the
 # tree. Source it with the arguments TREE COPY; CXX and CXXFLAGS are those of the build.
 set -eu
-# Else ccache misses a file that a step puts in front of the tree's.
+# Otherwise ccache misses a file that a step puts in front of the tree's.
 export CCACHE_NODIRECT=1
 tree=$1
 copy=$2
@@ -31,7 +31,7 @@ change() {
   mv changed "$2"
 }
 
-# compile OBJECT FILES: compiles the files as one, each from the copy if it is there.
+# compile OBJECT FILES compiles the files as one, each from the copy if it exists there.
 compile() {
   object=$1
   shift

@@ -1,4 +1,4 @@
-// Steps, phases and categories that stacks and lifetimes tell.
+// Steps, phases and categories found from stacks and lifetimes.
 #include "trace/infer_marks.h"
 
 #include <gtest/gtest.h>
@@ -57,8 +57,8 @@ TEST(InferMarks, ALoopOverEpochsHoldsStepsAndEvaluation) {
       training.drop(32, batch);
     }
   }
-  // 4 of training and 3 of evaluation; where the lines of one loop end and those of the other begin may be
-  // taken for one step.
+  // 4 of training and 3 of evaluation; the end of one loop and the beginning of the other may count as one
+  // step.
   EXPECT_NEAR(last_step(training.take()), 21, 2);
 }
 
@@ -122,7 +122,7 @@ TEST(Categorize, LeavesWhatTheFileSays) {
   }
 }
 
-// As of an evaluation that keeps the graphs of its losses: no backward pass reads them.
+// An evaluation keeps the graphs of its losses: no backward pass reads them.
 TEST(Categorize, ARecordedWorkspaceThatOutlivesItsStepIsAnActivation) {
   TraceBuilder builder("run.trace", "Headroom trace");
   uint64_t next = 1;

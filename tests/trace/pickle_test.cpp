@@ -1,4 +1,4 @@
-// What a pickle may take of memory.
+// Tests the limits on a pickle's memory.
 #include "trace/pickle.h"
 
 #include <gtest/gtest.h>
@@ -37,14 +37,14 @@ int64_t read_before_refusal(const std::string& content, bool is_gzipped) {
   return -1;
 }
 
-// Each value of `opcodes` takes at least `bytes_taken`, so that what is read shows what was taken.
+// Each value of `opcodes` uses at least `bytes_taken`, so that the bytes read show the bytes used.
 struct Bomb {
   std::string_view opcodes;
   int64_t bytes_taken;
 };
 
 TEST(Pickle, EmptyContainersAreRefusedBeforeTheyFillTheMemory) {
-  // A container and a value on the stack; with a tuple of one the value in it, too.
+  // A container and a value on the stack; for a tuple of one, also the value in it.
   for (const auto& [opcodes, bytes_taken] : {Bomb{"]", 24}, Bomb{"N\x85", 32}}) {
     for (const bool is_gzipped : {false, true}) {
       if (!is_gzipped && opcodes.size() > 1) continue;  // as much for each byte as a file may take
@@ -63,7 +63,7 @@ TEST(Pickle, WhatGzipMadeSmallTakesLittleMemory) {
     ASSERT_GT(read, 0) << opcodes;
     const auto stored = static_cast<int64_t>(gzipped(content).size());
     EXPECT_LT(read * bytes_taken, 128 * kMiB + 257 * stored) << opcodes;
-    // As it is, the size of the file justifies it; it only lacks an end.
+    // Its size justifies the memory; it only lacks an end.
     const ScratchFolder folder;
     TraceInput input(folder.write("pickle", content));
     EXPECT_THROW(Pickle{input}, InvalidArgument);
@@ -72,7 +72,7 @@ TEST(Pickle, WhatGzipMadeSmallTakesLittleMemory) {
 }
 
 TEST(Pickle, WhatAHistoryTakesIsNotRefused) {
-  // Texts of which each is used sixty times, as the frames of a stack, and events with them: 2 bytes a value.
+  // Texts, each used sixty times, like the frames of a stack, and events with them: 2 bytes a value.
   std::string content = "\x80\x04]\x94(";
   for (int i = 0; i < 200; ++i) content += std::string("\x8c\x04name\x94");
   content += "e](";

@@ -1,4 +1,4 @@
-// Traces of every format: what is read, and what is refused with its place.
+// Traces of every format: their content, and refusals with their position.
 #include "trace/read_trace.h"
 
 #include <gtest/gtest.h>
@@ -315,7 +315,7 @@ TEST(ReadTrace, SnapshotsOfPyTorchAreReadWithWhatWasThereBefore) {
     const Trace& trace = traces.front();
     EXPECT_EQ(trace.format, "PyTorch memory snapshot");
     EXPECT_TRUE(trace.name.ends_with(name));
-    // Two from before, three of the history; two are freed, for a request alone frees nothing.
+    // Two from before, three of the history; two are freed, because a request alone frees nothing.
     std::string order;
     for (const TraceEvent& event : trace.events) {
       order += (event.allocates ? "a" : "f") + std::to_string(event.bytes) + " ";
@@ -375,7 +375,7 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
       {"\x80\x04X\xff\xff\xff\x3f"
        "abc"s,
        "the file ends too early"},
-      // os.system("true"): nothing is looked up, let alone called.
+      // os.system("true"): it is not looked up, let alone called.
       {"\x80\x02"
        "cos\nsystem\nU\x04true\x85R."s,
        "trace: byte 3: pickle opcode 0x63: only plain data can be read"},

@@ -21,7 +21,7 @@ namespace {
 int64_t executed_blocks = 0;
 }
 
-// What -fsanitize-coverage=trace-pc calls at the begin of each basic block.
+// -fsanitize-coverage=trace-pc calls this at the beginning of each basic block.
 extern "C" void __sanitizer_cov_trace_pc() {
   ++executed_blocks;
 }

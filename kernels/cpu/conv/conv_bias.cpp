@@ -1,4 +1,4 @@
-// A convolution with what is added to it.
+// A convolution with its bias, residual and relu.
 #include <array>
 
 #include "kernels/cpu/cpu_kernels.h"

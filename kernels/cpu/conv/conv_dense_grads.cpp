@@ -5,7 +5,7 @@
 namespace headroom::cpu {
 namespace {
 
-// Tile heights that keep all sums in registers beside the operands: 24 of 32 registers, or 12 of 16.
+// Tile heights at which all sums and the operands fit in registers: 24 of 32 registers, or 12 of 16.
 constexpr int kSums = kVectorRegisters == 32 ? 24 : 12;
 // Images whose pixels and gradients stay in the first-level cache (32 to 48 KiB) while all taps pass over
 // them.
@@ -59,7 +59,7 @@ void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* 
   const int64_t window = shape_.kh * shape_.kw, tap_elements = shape_.kg * padded_channels_;
   float* transposed = workspace;
   float* buffer = workspace + round_up(window * tap_elements, kWorkspaceAlignment);
-  // Without padding and with whole vectors of channels the image is dx itself.
+  // With no padding and whole vectors of channels, the image is dx itself.
   const bool direct = !shape_.padded() && padded_channels_ == shape_.cg;
   const int64_t stride = direct ? shape_.c : padded_channels_;
   for (int64_t group = 0; group < shape_.groups; ++group) {
@@ -97,7 +97,7 @@ void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* 
   }
 }
 
-// Copies a padded image of one group's channels to where they belong in dx.
+// Copies a padded image of one group's channels to its place in dx.
 void UnpooledInputGrad::copy_group(const float* image, int64_t group, int64_t index, float* dx) const {
   float* target = dx + index * shape_.image_elements() + group * shape_.cg;
   for (int64_t row = 0; row < shape_.h; ++row) {

@@ -11,8 +11,8 @@ namespace {
 // Vectors of channels that pass over the taps together: their sums and operands stay in registers.
 constexpr int kVectors = 4;
 
-// Calls body(vectors, first, lanes) for all channels: `vectors` vectors from `first` on, `lanes` of each.
-// Both are constants but for the lanes of a last part.
+// Calls body(vectors, first, lanes) for all channels: `vectors` vectors starting at `first`, of `lanes` lanes
+// each. Both counts are constants, except the lanes of a last part.
 template <typename Body>
 void for_each_channels(int64_t channels, const Body& body) {
   constexpr std::integral_constant<int64_t, kLanes> kWhole = {};
@@ -44,7 +44,7 @@ AxisTaps AxisTaps::of_pixels(int64_t outputs, int64_t pixels, int64_t taps, int 
   AxisTaps axis;
   for (int64_t pixel = 0; pixel < pixels; ++pixel) {
     for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t at = pixel + padding - tap * dilation;  // of the output, times the stride
+      const int64_t at = pixel + padding - tap * dilation;  // position in the output, times the stride
       if (at >= 0 && at % stride == 0 && at / stride < outputs) axis.taps_.push_back({tap, at / stride});
     }
     axis.first_.push_back(axis.taps_.size());

@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kPositions = kVectorRegisters == 32 ? 8 : 4;
 constexpr int kChannelVectors = 2;
-// Of a piece of the work: less is done sooner than another thread begins.
+// Size of a piece of work: a smaller one would be done before another thread begins.
 constexpr int64_t kImages = 4;
 
-// What follows the sum over the taps.
+// The work after the sum over the taps.
 struct Epilogue {
   bool bias = false;
   bool relu = false;
@@ -85,14 +85,14 @@ class Forward {
     });
   }
 
-  // Images [begin, end); each output has the same bits whatever it shares a tile with.
+  // Computes images [begin, end); each output has the same bits regardless of the tile that it shares.
   template <int V>
   void run_images(const Call& call, int64_t group, int64_t first, int64_t channels, const float* weights,
                   const std::array<Vec, V>& start, int64_t begin, int64_t end, float* buffer) const {
     const int64_t per_tile = std::max<int64_t>(1, kPositions / windows_.area);
     std::array<const float*, kPositions> x;
     const int64_t total = end * windows_.count;
-    int64_t image = begin, window = 0;  // of the next window
+    int64_t image = begin, window = 0;  // position of the next window
     const float* pixels = shape_.padded_image(call.in(0), image, buffer);
     for (int64_t done = begin * windows_.count; done < total;) {
       // Windows of several images share a tile, unless padding leaves one image at a time.

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kAlignment = 256;  // bytes
 
-// Gradient of a block's convolution, dense: dy where relu and pooling let it through, zero elsewhere. Windows
-// may overlap, so it is added up. Also the general way for blocks that the sparse kernels do not take.
+// Gradient of a block's convolution, dense: dy where it passes relu and pooling, zero elsewhere. Windows may
+// overlap, so it is summed. Also the general method for blocks that the sparse kernels do not support.
 class Spread {
  public:
   Spread(const ConvBlock& op, const ConvShape& shape, const Shape& y)
@@ -70,7 +70,7 @@ void add_up_column(const float* dy, int64_t rows, int64_t k, const Live& live, L
   store_some(dbias, (sums[0] + sums[1]) + (sums[2] + sums[3]), lanes);
 }
 
-// dbias[k] = sum of dy over what is live
+// dbias[k] = sum of dy over live positions
 void add_up(const float* dy, const TensorView& route, bool pooled, int64_t k, float* dbias) {
   const int64_t rows = k == 0 ? 0 : route.elements() / k;
   for (int64_t first = 0; first < k; first += kLanes) {

@@ -1,4 +1,4 @@
-// A convolution of single pixels and the norm behind it, whose statistics are known.
+// A convolution of single pixels and the following norm, whose statistics are known.
 #include <array>
 #include <cmath>
 

@@ -33,7 +33,7 @@ class MatrixProduct {
   std::shared_ptr<Kernel> kernel_;
 };
 
-// K channels before the convolution, C behind it, n pixels.
+// K channels before the convolution, C after it, n pixels.
 struct ConvNormGradient {
   int64_t n, k, c;
   ConvNormGrad op;
@@ -51,14 +51,14 @@ struct ConvNormGradient {
         inputs({false, false}, {n, c}, {c, k}, {n, k}, request.settings) {}
 
   Shape filter_shape() const { return op.filter_by_result ? Shape{c, k} : Shape{k, c}; }
-  // Where the filter has the weight from one channel to another.
+  // Returns the position of the weight from one channel to another in the filter.
   int64_t place(int64_t from, int64_t to) const {
     return op.filter_by_result ? to * k + from : from * c + to;
   }
 
   // The workspace of one run.
   struct Scratch {
-    double* means;                       // of x
+    double* means;                       // means of x
     float *with_g, *with_x, *projected;  // (K,C), (K,K), (K,C)
     float *from_g, *scaled, *from_x;     // (C,K), (C,K), (K,K)
     float* offset;                       // (K)
@@ -109,7 +109,7 @@ struct ConvNormGradient {
     }
   }
 
-  // The gradients of filter and gamma, and what g and x are multiplied by for that of x.
+  // Computes the gradients of filter and gamma, and the factors of g and x in the gradient of x.
   void compute_parameters(const float* filter, const float* gamma, const float* variance, const Scratch& s,
                           float* dfilter, float* dgamma) const {
     for (int64_t j = 0; j < c; ++j) {
@@ -128,7 +128,7 @@ struct ConvNormGradient {
     }
   }
 
-  // dx -= x from_x, and what makes its sum over the pixels 0
+  // dx -= x from_x, plus a term that makes its sum over the pixels 0
   void add_of_x(const float* sums, const float* x, const Scratch& s, float* dx) const {
     for (int64_t i = 0; i < k; ++i) {
       double offset = 0;

@@ -17,7 +17,7 @@ struct Term {
   float factor;
 };
 
-// Rows of a patch and their distance, in what is read and in what is summed up.
+// Rows of a patch and their distance, in the source and in the sums.
 struct Rows {
   int64_t count, source_stride, sums_stride;
 };
@@ -43,8 +43,8 @@ void add_rows(const Term* terms, int64_t count, const float* source, float* sums
   }
 }
 
-// The same for any number of rows and vectors, in pieces that registers hold; 3 x 6 is a 3x3 filter over 32
-// channels.
+// Like the function above for any number of rows and vectors, in pieces that fit in registers; 3 x 6 is a 3x3
+// filter over 32 channels.
 void add_terms(const Term* terms, int64_t count, const float* source, float* sums, Rows rows,
                int64_t vectors) {
   const auto columns = [&]<int R>() {
@@ -69,7 +69,7 @@ void add_terms(const Term* terms, int64_t count, const float* source, float* sum
   while (rows.count >= 1) columns.template operator()<1>();
 }
 
-// Of a piece of the work: less is done sooner than another thread begins.
+// Size of a piece of work: a smaller one would be done before another thread begins.
 constexpr int64_t kChannels = 8;
 
 int64_t padded_bytes(const ConvShape& shape) {
@@ -106,7 +106,7 @@ void SparseFilterGrad::operator()(const float* x, const float* dy, const uint8_t
   }
 }
 
-// Of channels [begin, end), each of which has sums and terms of its own.
+// Sums channels [begin, end), each of which has sums and terms of its own.
 void SparseFilterGrad::sum_channels(const float* x, const float* dy, const uint8_t* index, int64_t begin,
                                     int64_t end, float* workspace, float* padded) const {
   const int64_t k = shape_.k, taps = shape_.taps(), run = shape_.run();
@@ -200,7 +200,7 @@ void SparseInputGrad::run_block(const float* dy, const uint8_t* index, const flo
   float* padded = scratch;
   Term* terms = reinterpret_cast<Term*>(padded + (shape_.padded() ? block * image_stride : 0));
   Term* const dead = terms + block * places * k;  // k of them, for channels without a gradient
-  // How many terms each position of each window has.
+  // Number of terms of each position of each window.
   auto* counts = reinterpret_cast<int32_t*>(dead + k);
   for (int64_t window = 0; window < images * windows_.count; ++window) {
     const int64_t at = (first * windows_.count + window) * k;

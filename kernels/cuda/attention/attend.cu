@@ -1,6 +1,6 @@
 // Attention of heads on the tensor cores, for operands stored in 16 bits: FlashAttention-2 (Dao 2023). A
-// block takes 64 queries of one head and goes over tiles of 64 keys; a warp has 16 of its rows, and the
-// scores are in registers alone. See kernels/cpu/attention.cpp for the formulas.
+// block processes 64 queries of one head in tiles of 64 keys; a warp has 16 of its rows, and the scores are
+// only in registers. See kernels/cpu/attention.cpp for the formulas.
 #include <type_traits>
 
 #include "kernels/cuda/attention/head_tiles.cuh"

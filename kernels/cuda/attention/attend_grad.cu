@@ -20,8 +20,8 @@ struct RowStatistics {
       : largest(of_row[0]), log_sum(of_row[1]), both(of_row[0] + of_row[1]) {}
 };
 
-// From scores, powers of 2 but for `factor`, and dy . v in `gradients` to p and ds. Where a mask may have
-// made the scores large their differences from the largest come first.
+// Computes p and ds from scores, which are powers of 2 except for `factor`, and dy . v in `gradients`. If a
+// mask may have made the scores large, their differences from the largest are computed first.
 template <typename Largest, typename Shift, typename Product>
 __device__ void finish_shares(float (&shares)[2 * kGradPairs][4], float (&gradients)[2 * kGradPairs][4],
                               float factor, bool is_masked, const Largest& largest, const Shift& shift,
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
   const auto stage_at = [&](int stage, int operand) {
     return rows + (2 + 2 * stage + operand) * kTileWords<kExtent>;
   };
-  // Of the queries of a stage: the numbers of their RowStatistics, then dy . y.
+  // Statistics for the queries of a stage: the numbers of their RowStatistics, then dy . y.
   const auto rows_at = [&](int stage) {
     return reinterpret_cast<float*>(rows + 6 * kTileWords<kExtent>) + stage * 4 * kHeadTile;
   };

@@ -1,4 +1,4 @@
-// Which tiles of a mask hide all of their scores, and which none.
+// Finds the tiles of a mask that hide all of their scores, and those that hide none.
 #include "kernels/cuda/attention/attention_call.cuh"
 #include "kernels/cuda/device_loops.cuh"
 
@@ -10,7 +10,7 @@ constexpr unsigned kShown = 1, kChanged = 2;
 // Tiles that a block classifies at once.
 constexpr int kTilesAtOnce = 512;
 
-// Four neighbours of a mask from `key` on; `beyond` where there are no keys.
+// Returns four neighbors of a mask starting at `key`; `beyond` after the last key.
 __device__ inline Lanes<float, 4> mask_group(const Reals& row, int64_t key, int64_t keys, bool is_aligned,
                                              float beyond) {
   if (is_aligned && key + 4 <= keys) return load<4>(row + key);
@@ -20,7 +20,7 @@ __device__ inline Lanes<float, 4> mask_group(const Reals& row, int64_t key, int6
   return lanes;
 }
 
-// Of a block, which is as large as can be: there are no more of them than rows of tiles, a few for each
+// Threads of a block, the maximum: there are at most as many blocks as rows of tiles, a few for each
 // multiprocessor of a GPU.
 constexpr int kClassifyThreads = 1024;
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kClassifyThreads)
     classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals mask, bool is_aligned, MaskTile* tiles) {
   constexpr int kGroups = 4;  // on their way at once
   __shared__ unsigned found[kTilesAtOnce];
-  __shared__ float below[kHeadTile];  // what hides a score, for each row
+  __shared__ float below[kHeadTile];  // the limit below which a score is hidden, for each row
   const int64_t of_head = layout.row_strips == 0 ? 1 : sizes.query_tiles();
   const int64_t first = blockIdx.x % of_head * kHeadTile;
   const int rows = static_cast<int>(min(layout.queries - first, int64_t{kHeadTile}));

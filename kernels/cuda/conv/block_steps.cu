@@ -8,7 +8,7 @@
 namespace headroom::cuda {
 namespace {
 
-// Whether any gradient goes through an output, and to which position of its window.
+// Returns the position of its window through which an output's gradient passes, if any.
 __device__ uint8_t position_of(const uint8_t* index, int64_t output) {
   return index[output];
 }
@@ -16,7 +16,7 @@ __device__ uint8_t position_of(const float* y, int64_t output) {
   return y[output] <= 0 ? kNoGradient : 0;  // NaN passes, as everywhere
 }
 
-// Calls f with the route as what it is.
+// Calls f with the route in its own type.
 template <typename F>
 void with_route(const BlockShape& shape, const void* route, F f) {
   if (shape.pooled) return f(static_cast<const uint8_t*>(route));
@@ -40,7 +40,7 @@ __global__ void bias_relu_pool_kernel(BlockShape s, Divider<I> channels, Divider
         if (row < 0 || column < 0 || row >= s.height || column >= s.width) continue;
         const float value =
             z[((static_cast<int64_t>(image) * s.height + row) * s.width + column) * s.channels + k] + bias[k];
-        // Only what is above 0 beats where it starts; NaN wins over numbers and then stays.
+        // Only values above 0 replace the initial one; NaN wins over numbers and then stays.
         if (!(value <= best) && best == best) {
           best = value;
           position = static_cast<uint8_t>(r * s.pool.window[1] + c);

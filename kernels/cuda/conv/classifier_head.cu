@@ -1,7 +1,7 @@
-// The whole head of a classifier in one launch. Each block of threads takes some rows of x from the first
-// layer to the loss and back, so that nothing between waits for global memory. The weights of the first layer
-// stay in shared memory, where they are read once along their columns (forward) and once along their rows
-// (backward). The first layer's products run on the tensor cores, transposed: rows are hidden units or
+// The whole head of a classifier in one launch. Each block of threads processes some rows of x from the first
+// layer to the loss and back, so that no step in between waits for global memory. The weights of the first
+// layer stay in shared memory, where they are read once along their columns (forward) and once along their
+// rows (backward). The first layer's products run on the tensor cores, transposed: rows are hidden units or
 // elements of x, columns are rows of x. The second layer is so small that it is computed in plain f32.
 #include <cuda_pipeline.h>
 
@@ -49,7 +49,7 @@ struct Arguments {
   FaultSlot faults;
 };
 
-// What a block keeps in shared memory, all of it in f32; in elements from the start.
+// The layout of a block's shared memory, all of it in f32; in elements from the start.
 struct Layout {
   int w1, x, sums, hidden, dhidden, w2, end;
 
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
       for (int part = 0; part < e.parts(); ++part) value += sums[(part * kRows + row) * hidden_pitch + unit];
       if (value <= 0) value = 0;  // NaN stays
       hidden[row * hidden_pitch + unit] = value;
-      dhidden[row * hidden_pitch + unit] = 0;  // of rows that do not exist
+      dhidden[row * hidden_pitch + unit] = 0;  // zero for rows that do not exist
       if (row < rows) args.hidden[int64_t{row0 + row} * e.hidden + unit] = value;
     }
     __syncthreads();
@@ -270,7 +270,7 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
   };
   const std::optional<Extents> e = extents_of(request);
   if (!e) return use_parts();
-  // The fewest rows to a block that leave no multiprocessor two turns, if there is room for them.
+  // The fewest rows per block with which no multiprocessor runs two blocks in sequence, if they fit.
   const auto bytes_of = [&](int tiles) { return int64_t{Layout(*e, tiles * kRowsOfTile).end} * 4; };
   const int64_t limit = shared_limit_bytes(device) - kStaticBytes;
   if (bytes_of(1) > limit) return use_parts();

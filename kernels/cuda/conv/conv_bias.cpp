@@ -1,4 +1,4 @@
-// A convolution with what is added to it.
+// A convolution with its bias, residual and relu.
 #include "base/errors.h"
 #include "device/cuda/check.h"
 #include "kernels/cuda/conv/conv_epilogue.h"
@@ -14,9 +14,9 @@ std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request) 
     throw InvalidArgument("a convolution of operands stored in two types has no CUDA kernel");
   std::shared_ptr<const DnnConvolution> conv;
   if (request.inputs[1].shape.elements() > 0) {
-    conv = std::make_shared<const DnnConvolution>(request, ConvDirection::kForward, op.conv,
-                                                  request.inputs[0].shape,
-                                                  conv_filter_shape(op.conv, request.inputs[1].shape), y.shape, types);
+    conv = std::make_shared<const DnnConvolution>(
+        request, ConvDirection::kForward, op.conv, request.inputs[0].shape,
+        conv_filter_shape(op.conv, request.inputs[1].shape), y.shape, types);
   }
   return function_kernel(
       [conv, relu = op.relu, &device = request.device](const Call& call) {

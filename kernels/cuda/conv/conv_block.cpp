@@ -21,8 +21,8 @@ unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int mul
 
 namespace {
 
-// The first kernel of our own that one of the makers gives for these shapes; null where there is none, or
-// where only the libraries are asked for.
+// Returns the first kernel of our own that one of the makers gives for these shapes; null if there is none,
+// or if only the libraries are requested.
 template <typename... Makers>
 std::unique_ptr<Kernel> first_of(const ConvBlock& block, const Shape& x, const Shape& filter,
                                  const Request& request, Makers... makers) {

@@ -9,10 +9,10 @@
 namespace headroom::cuda {
 namespace {
 
-// What kernels side by side, on shares of a GPU, may take of the time that they take one after the other on
-// all of it. On an H200 the conv net's step at batch 64 and 128 gains 10 % where its gradients share, and
-// with bf16 at batch 512 loses 6 % if 0.95 is enough; two replicas lose 5 % more at 1024 if it has to be 0.9,
-// and 11 % more at 2048 if 0.97 is enough.
+// Maximum time of concurrent kernels on shares of a GPU, relative to their time in sequence on all of it. On
+// an H200 the conv net's step at batch 64 and 128 gains 10 % if its gradients share, and with bf16 at batch
+// 512 loses 6 % if the threshold is 0.95; two replicas lose 5 % more at 1024 if it is 0.9, and 11 % more at
+// 2048 if it is 0.97.
 constexpr double kGradientsShare = 0.9, kReplicasShare = 0.95;
 
 std::optional<TileChoice> forward_on(const ConvGeometry& g, Math math, int multiprocessors,
@@ -76,8 +76,8 @@ std::optional<FilterGradTile> filter_grad_on(const ConvGeometry& g, int multipro
     const int positions = static_cast<int>(round_up(int64_t{tile.rows} * tile.patch_w, kPositionsOfStep));
     return std::pair(positions, positions + (g.kernel_h - 1) * tile.patch_w + g.kernel_w - 1);
   };
-  // The fewest slices that fit: each loads x and dy again, and beside the other gradients of a step it is
-  // less this kernel's own time that counts than the work.
+  // The fewest slices that fit: each loads x and dy again, and next to the other gradients of a step the work
+  // matters more than this kernel's own time.
   const auto slices_of = [&](int pieces) { return (best.warp_rows + pieces - 1) / pieces; };
   for (int pieces = std::min(kMaxFilterGradWarps, best.warp_rows); pieces >= 1 && best.slices == 0;
        --pieces) {
@@ -138,7 +138,7 @@ GradientTiles choose_gradients(const ConvGeometry& g, Math math, const GpuShare&
                                      tiles.filter ? tiles.filter->choice.clocks : 0);
   };
   const auto [input_alone, filter_alone] = clocks(best);
-  double least = (input_alone + filter_alone) * gpu.replicas;  // of all kernels, one after the other
+  double least = (input_alone + filter_alone) * gpu.replicas;  // time of all kernels in sequence
   const auto consider = [&](GradientTiles tiles, double time, double share) {
     if (time >= least * share) return;
     best = std::move(tiles);

@@ -1,6 +1,6 @@
 // The gradient of a convolution block with respect to filter and bias, on the tensor cores: rows are taps and
 // channels, columns filters, the sum runs over the positions of all images. Each block of threads sums over
-// some of the images; a second kernel adds the parts up in a fixed order.
+// some of the images; a second kernel adds up the parts in a fixed order.
 //
 // The gradient lies in shared memory with the row pitch of the image, zeros between its rows, so that one
 // offset leads from a position to every tap's pixel.
@@ -20,8 +20,8 @@ namespace {
 struct Arguments {
   ConvGeometry g;
   ConvTile tile;
-  int positions;  // of an image in a tile, rounded up to kPositionsOfStep
-  int pixels;     // of an image in shared memory
+  int positions;  // per image in a tile, rounded up to kPositionsOfStep
+  int pixels;     // per image in shared memory
   int out_rows;   // rows of outputs in a tile
   int warp_rows;  // pieces of kRowsOfWarp taps x channels, in all
   int parts;      // warps that share such a piece, each for some of the positions
@@ -37,7 +37,7 @@ struct OutputAt {
   static constexpr int kUnit = kPooled ? 2 : 1;
   static constexpr int kPitch = kFilters + kFilterGradPadding;
   const Arguments& args;
-  int image0, out_row0, first_filter;  // of the lane's four
+  int image0, out_row0, first_filter;  // for the lane's four
 
   __device__ RoutedUnit operator()(int output) const {
     const ConvGeometry& g = args.g;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kMaxFilterGradWarps * 32)
   const int warp_row = blockIdx.y * (threads / 32 / args.parts) + piece;
   const int rows = g.kernel_h * g.kernel_w * g.channels;  // a multiple of 16
   const bool busy = warp_row < args.warp_rows;
-  int offsets[2];  // of the lane's first element of both tiles
+  int offsets[2];  // offsets of the lane's first element in both tiles
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = min(warp_row * kRowsOfWarp + i * 16, rows - 16);

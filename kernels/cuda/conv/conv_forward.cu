@@ -24,8 +24,8 @@ struct Arguments {
   uint8_t* index;  // may be null
 };
 
-// The filter's slice as (kFilters, pitch) words: the terms of a filter side by side. Neighbouring threads
-// take neighbouring terms, so that what they store lies in different banks.
+// Loads the filter's slice as (kFilters, pitch) words: the terms of a filter are adjacent. Neighboring
+// threads load neighboring terms, so that they store to different banks.
 template <typename Policy, int kFilters>
 __device__ void load_filter(const Arguments& args, uint32_t* filter, int pitch, int first_filter) {
   constexpr int kTerms = Policy::kTermsOfWord;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(max_threads(kFilters))
   const ConvTile& tile = args.tile;
 
   extern __shared__ uint4 shared[];
-  const int pitch = g.channels / Policy::kTermsOfWord + kForwardPadding;  // of a pixel
+  const int pitch = g.channels / Policy::kTermsOfWord + kForwardPadding;  // pitch of a pixel
   const int terms = g.kernel_h * g.kernel_w * g.channels;
   const int filter_pitch = terms / Policy::kTermsOfWord + kForwardPadding;
   uint32_t* const filter = reinterpret_cast<uint32_t*>(shared);  // (kFilters, filter_pitch)
@@ -130,7 +130,8 @@ __global__ void __launch_bounds__(max_threads(kFilters))
     for (int group = threadIdx.x / 32 / args.parts; group < groups || args.parts > 1;
          group += warps / args.parts) {
       const int first_unit = group * kUnitsOfGroup;
-      // Row g of half h of 16-row tile i is position 2i + h of window g under a pool, else unit 16i + 8h + g.
+      // Row g of half h of 16-row tile i is position 2i + h of window g under a pool, otherwise unit 16i + 8h
+      // + g.
       const uint32_t* rows[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(max_threads(kFilters))
         if (part > 0 || group >= groups) break;
       }
 
-      // Where a unit's results go; negative for what lies outside.
+      // Returns the position of a unit's results; negative if it is outside.
       const auto place_of = [&](int unit) -> int64_t {
         int in_image, column;
         const int image = image0 + args.units_of_image.divide(unit, in_image);

@@ -24,12 +24,12 @@ struct Arguments {
   float* dx;
 };
 
-// The outputs that reach a tile: where each one comes from and where its gradient goes.
+// The outputs that reach a tile: the source of each, and the target of its gradient.
 template <bool kPooled>
 struct OutputAt {
   static constexpr int kUnit = kPooled ? 2 : 1;
   const Arguments& args;
-  int image0, first_row, first_column;  // of the convolution, at the patch's corner
+  int image0, first_row, first_column;  // position in the convolution of the patch's corner
   int quad;
 
   struct Place {
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(max_threads(kChannels))
   const ConvTile& tile = args.tile;
 
   extern __shared__ uint4 shared[];
-  const int pitch =
-      g.filters / Policy::kTermsOfWord + kInputGradPadding;  // of a pixel, and of a channel of the filter
+  const int pitch = g.filters / Policy::kTermsOfWord +
+                    kInputGradPadding;  // pitch of a pixel, and of a channel of the filter
   const int taps = g.kernel_h * g.kernel_w;
   uint32_t* const filter = reinterpret_cast<uint32_t*>(shared);  // (taps, kChannels, pitch)
   uint32_t* const patch = filter + taps * kChannels * pitch;
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(max_threads(kChannels))
   for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
     const OutputAt<kPooled> outputs = outputs_of(t);
     const int image0 = outputs.image0, row0 = outputs.first_row - g.pad_h + (g.kernel_h - 1);
-    // Where no output's gradient goes, the patch stays zero; but halves of images end at different rows, and
-    // sums of parts were put here.
+    // Positions without an incoming gradient stay zero in the patch; but halves of images end at different
+    // rows, and sums of parts were stored here.
     if (t != blockIdx.x && (tile.tiles_per_image > 1 || args.parts > 1)) {
       for (int i = threadIdx.x; i < patch_words / 4; i += blockDim.x) reinterpret_cast<uint4*>(patch)[i] = {};
       __syncthreads();

@@ -12,7 +12,7 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMaxChannels = 4;  // of the filter gradient
+constexpr int kMaxChannels = 4;  // channels of the filter gradient
 constexpr int kTermsOfSlice =
     9;  // taps x channels that a filter gradient sums at once: a 3 x 3 window of one channel
 
@@ -222,9 +222,9 @@ int64_t patch_bytes(const ConvGeometry& g, const ConvTile& tile) {
   return round_up(int64_t{tile.patch_h} * tile.patch_w * g.channels * 4, 16);
 }
 
-constexpr int64_t kSharedBytes = 48 << 10;  // what a block may have without asking
+constexpr int64_t kSharedBytes = 48 << 10;  // the shared memory of a block without a request for more
 
-// The kernel for that window and number of channels; null where there is none.
+// Returns the kernel for that window and number of channels; null if there is none.
 void (*find_forward(const ConvGeometry& g))(Arguments) {
   const bool pooled = g.unit == 2;
   if (g.kernel_h != g.kernel_w) return nullptr;

@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kBytesPerClock = 24;
 constexpr int64_t kLatency = 800;         // clocks until the first bytes arrive
 constexpr int64_t kMaxResident = 4;       // blocks of a multiprocessor
-constexpr int64_t kReservedBytes = 1024;  // of shared memory, by the system for each block
-constexpr int kMaxImages = 16;            // of a tile
+constexpr int64_t kReservedBytes = 1024;  // shared memory that the system reserves for each block
+constexpr int kMaxImages = 16;            // images of a tile
 // By how much slower a kernel may be that leaves room for the next: on an H200 the conv net's step at batch
 // 64 gains 4 % from one that is 1.13 times as slow.
 constexpr double kWorthLeavingRoom = 1.25;
@@ -51,11 +51,11 @@ ConvTile ConvTile::cut(int batch, int height, int images, int rows) {
 TileCost cost_of_product(const ProductShape& product, int warps) {
   TileCost cost;
   const int64_t steps = product.words / 8, column_tiles = product.columns / 8;
-  // Two bounds for all warps together: the tensor cores, where mma.sync takes 2 clocks for 16 x 8 x 8
-  // products, and shared memory, 128 bytes a clock. For each step a group of rows reads 8 x 128 bytes, half
-  // of them twice for a conflict, and each tile of columns 2 x 128.
+  // Two bounds for all warps together: the tensor cores, on which mma.sync takes 2 clocks for 16 x 8 x 8
+  // products, and shared memory, 128 bytes per clock. For each step a group of rows reads 8 x 128 bytes, half
+  // of them twice because of a conflict, and each tile of columns 2 x 128.
   const int64_t throughput = product.groups * steps * std::max(4 * column_tiles, 12 + 2 * column_tiles);
-  // A warp alone has a quarter of the tensor cores, and waits for shared memory.
+  // A single warp has a quarter of the tensor cores, and waits for shared memory.
   const int64_t latency_of_step = 30 + 16 * column_tiles;
   int64_t best = -1;
   for (int parts = 1; parts <= warps; parts *= 2) {

@@ -12,8 +12,8 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-// Values between a convolution and its neighbours may take a quarter of the workspace limit. cuDNN's f32
-// engines want about as much again as they read and write; with less they take ten times as long.
+// Values between a convolution and the ops around it may use a quarter of the workspace limit. cuDNN's f32
+// engines need about as much again as they read and write; with less they take ten times as long.
 constexpr int64_t kShare = 4;
 
 int64_t aligned(int64_t bytes) {
@@ -34,8 +34,7 @@ class Slices {
     std::shared_ptr<const DnnConvolution> conv;
   };
 
-  // What is kept beside the convolution's own workspace: per image, per slice where there is more than one,
-  // and in all.
+  // Memory beside the convolution's own workspace: per image, per slice if there is more than one, and fixed.
   struct Beside {
     int64_t image_bytes = 0, slice_bytes = 0, fixed_bytes = 0;
   };
@@ -104,7 +103,7 @@ std::unique_ptr<Kernel> library_conv_block(const ConvBlock& op, const Request& r
   const BlockShape image = shape.with_images(1);
   require_channels(x);
   const int64_t x_image = x.elements() / x[0];
-  // Without a pool the convolution writes to y, where the rest is done in place.
+  // If there is no pool, the convolution writes to y, and the rest is done in place.
   const Slices slices(request, ConvDirection::kForward, op.conv, x, filter,
                       {.image_bytes = shape.pooled ? image.elements() * kFloat : 0});
   return function_kernel(

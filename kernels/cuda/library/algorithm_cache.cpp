@@ -32,7 +32,7 @@ const Json& member(const Json& json, const char* name) {
   return json[name];
 }
 
-// A count of bytes; -1 for what is none.
+// Returns a count of bytes; -1 if it is not one.
 int64_t bytes_of(const Json& json) {
   // A number beyond int64_t is unsigned, and wraps to below 0.
   return json.is_number_integer() ? std::max(int64_t{-1}, json.get<int64_t>()) : -1;
@@ -59,8 +59,8 @@ AlgorithmSet parse_set(const Json& json) {
   return algorithms;
 }
 
-// The table in a file, empty where there is none or it cannot be used. Nothing for a file that holds
-// something else, which a wrong path must not destroy.
+// Reads the table in a file; empty if there is none or it cannot be used. Returns nullopt for a file with
+// other content, which a wrong path must not destroy.
 std::optional<AlgorithmTable> read_table(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return AlgorithmTable{};
@@ -75,7 +75,7 @@ std::optional<AlgorithmTable> read_table(const std::string& path) {
   }
 }
 
-// The choices of an earlier search under a higher limit, and behind them those of a later one with less
+// Joins the choices of an earlier search under a higher limit with those of a later one that use less
 // workspace than any of them. The later search may have timed them as faster, at another moment.
 AlgorithmSet joined(AlgorithmSet kept, const AlgorithmSet& found) {
   for (AlgorithmChoice choice : found.choices) {

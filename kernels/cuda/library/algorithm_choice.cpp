@@ -14,8 +14,8 @@
 namespace headroom::cuda {
 namespace {
 
-// Five runs of a kernel of some microseconds are long beside the clock's half microsecond; the best of three
-// launches leaves out those that something else disturbed.
+// Five runs of a kernel of some microseconds are long compared to the clock's half microsecond; the best of
+// three launches excludes disturbed ones.
 constexpr int kTimedRuns = 5, kTimedLaunches = 3;
 // An algorithm whose first run takes this many times as long as the best one, and longer than queueing takes,
 // is not timed again.
@@ -63,8 +63,8 @@ double elapsed_us(cudaStream_t stream, const F& work) {
   return 1e3 * static_cast<double>(ms);
 }
 
-// Microseconds of one run on the device; measured roughly where that is enough to see that it is far beyond
-// `best_us`.
+// Returns the microseconds of one run on the device; measured roughly if that suffices to see that it is far
+// above `best_us`.
 template <typename F>
 double time_us(cudaStream_t stream, double best_us, const F& run) {
   run();  // loads the algorithm's code, which must not happen while work is recorded
@@ -145,7 +145,7 @@ AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& 
   // Algorithms that there is no room to time are left for another run.
   const int64_t seen =
       std::min(limit, request.settings.timing_limit_bytes - aligned_operand_bytes(search) - kAlignment);
-  bool is_refused = false;  // what is kept, by the library
+  bool is_refused = false;  // the library refused the cached choice
   // A search under a lower limit has not seen the algorithms that this one allows.
   if (const auto kept = kept_algorithms(path, problem); kept && kept->limit_bytes >= seen) {
     for (const AlgorithmChoice& choice : kept->choices) {

@@ -1,5 +1,5 @@
-// A convolution of single pixels and the norm behind it, whose statistics are known: one product of cuBLASLt
-// with an epilogue, of the filter times the norm's factors.
+// A convolution of single pixels and the following norm, whose statistics are known: one product of cuBLASLt
+// with an epilogue, by the filter times the norm's factors.
 #include "base/errors.h"
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/library/matmul_product.h"
@@ -9,7 +9,7 @@
 namespace headroom::cuda {
 namespace {
 
-// What the norm does to a channel: a factor to its weights, and an offset.
+// The norm's effect on a channel: a factor of its weights, and an offset.
 struct Folded {
   float epsilon;
   Reals gamma, beta, mean, variance;
@@ -19,7 +19,7 @@ struct Folded {
   __device__ float offset(int64_t channel) const { return beta[channel] - mean[channel] * factor(channel); }
 };
 
-// A thread to each weight; those of the first ones of the channels give the offsets, too.
+// One thread per weight; the threads of the channels' first weights also compute the offsets.
 __global__ void fold(int64_t weights, int64_t channels, int64_t of_channel, bool by_result, Folded norm,
                      Reals filter, RealsOut folded, RealsOut offsets) {
   for (int64_t i = grid_thread(); i < weights; i += grid_threads()) {

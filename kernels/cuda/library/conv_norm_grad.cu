@@ -1,6 +1,6 @@
-// The gradient past a batch norm and the convolution of single pixels before it. Reads the gradient that
-// arrives and what the convolution read twice each, and never the convolution's result: cuBLASLt multiplies
-// them to matrices of channels, which are small.
+// The gradient past a batch norm and the convolution of single pixels before it. Reads the incoming gradient
+// and the convolution's input twice each, and never the convolution's result: cuBLASLt multiplies them to
+// matrices of channels, which are small.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -15,18 +15,18 @@
 namespace headroom::cuda {
 namespace {
 
-// A block computes kTileRows by kTile results, of which a thread has kRowsOfThread below each other.
+// A block computes kTileRows by kTile results, of which a thread has kRowsOfThread in a column.
 constexpr int kTile = 32, kTileRows = 64;
 constexpr int kThreadRows = kThreads / kTile, kRowsOfThread = kTileRows / kThreadRows;
-// Up to so many results several threads add up the parts of each; more results keep the GPU busy as they are:
+// Up to so many results, several threads add up the parts of each; more results already keep the GPU busy:
 // 256 by 1024 took 20 us with 8 threads each, and at most 8 us with one (ncu, H100).
 constexpr int64_t kFewResults = 65'536;
 constexpr int kSharesOfParts = 8;
 // The most that the products of parts of the pixels may take.
 constexpr int64_t kMaxPartialBytes = 16 * kMiB;
 
-// The weights from K channels to C, (C,K) where by_result and else (K,C). All matrices of both channels lie
-// as the filter does.
+// The weights from K channels to C, (C,K) if by_result, otherwise (K,C). All matrices of both channels have
+// the filter's layout.
 struct Filter {
   Reals weights;
   int64_t k, c;
@@ -61,8 +61,8 @@ struct PlainSums {
   }
 };
 
-// to = the sum of the partial matrices - left right^T per_pixel: the product of what has a mean of 0.
-// `shares` threads to each element.
+// to = the sum of the partial matrices - left right^T per_pixel: the product of values with a mean of 0.
+// `shares` threads per element.
 __global__ void __launch_bounds__(kThreads)
     centre(uint32_t elements, uint32_t columns, int parts, int shares, const float* partial, Reals left,
            Reals right, float per_pixel, float* to) {
@@ -82,22 +82,22 @@ __global__ void __launch_bounds__(kThreads)
   to[i] = sum - left[i / columns] * (right[i % columns] * per_pixel);
 }
 
-// What the gradients of filter, gamma and x have in common.
+// The common part of the gradients of filter, gamma and x.
 struct ChannelMatrices {
   Filter filter;
   Reals gamma, variance;
   float epsilon, per_pixel;
   const float *with_g, *with_x;  // as the filter, (K,K): x^T g and x^T x of centred x
   RealsOut dfilter, dgamma;
-  RealsOut from_g;  // what g is multiplied by
+  RealsOut from_g;  // factor of g
   RealsOut slopes;  // the weights times minus what x contributes to each channel of g
 };
 
-// The gradients of filter and gamma, and the factors of the last products. Loads stand together, before what
-// is computed of them: a branch by type between two of them would make the second wait for the first.
+// Computes the gradients of filter and gamma, and the factors of the last products. All loads come before the
+// computations: a branch by type between two of them would make the second wait for the first.
 template <bool kByResult>
 __global__ void __launch_bounds__(kThreads) compute_parameters(ChannelMatrices m) {
-  constexpr int kChannels = kByResult ? kTileRows : kTile;  // of the norm, in a block
+  constexpr int kChannels = kByResult ? kTileRows : kTile;  // channels of the norm in a block
   const Filter& w = m.filter;
   const int64_t rows = w.rows(), columns = w.columns();
   // The product of filter and with_x, which is symmetric, in the order that lies as the filter does.
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) compute_parameters(ChannelMatrices m
   for (int64_t t = 0; t < w.k; t += kTile) {
     Stored<1> weights[kWeightRows];
     float with_g[kWeightRows], squares[kSquareRows];
-    // Whether an element of a tile is there, and where it lies.
+    // Returns true if an element of a tile exists, and sets its position.
     const auto of_left = [&](int q, int64_t& at) {
       const int64_t row = block_row + ty + q * kThreadRows;
       at = row * w.k + t + tx;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) compute_parameters(ChannelMatrices m
   }
 }
 
-// offset (K): what makes the sum of dx over the pixels 0. A block to each.
+// offset (K): makes the sum of dx over the pixels 0. One block each.
 __global__ void __launch_bounds__(kThreads)
     compute_offset(Filter w, Reals sums_of_g, Reals sums_of_x, Reals from_g, Reals from_x, float per_pixel,
                    RealsOut offset) {
@@ -221,8 +221,8 @@ int64_t equal_parts(int64_t rows, int64_t wanted) {
   return 1;
 }
 
-// x^T y of two matrices with many rows, of which the result, which is small, keeps few multiprocessors busy:
-// products of parts of the rows, to be added up.
+// x^T y of two matrices with many rows, whose small result keeps few multiprocessors busy: products of parts
+// of the rows, which are then added up.
 class TallProduct {
  public:
   TallProduct(const Request& request, int64_t rows, int64_t m, int64_t n, DType type)
@@ -307,7 +307,7 @@ class ConvNormGradient {
       return static_cast<unsigned>(ceil_div(results, of_block));
     };
     sum_x(x, s, call.stream);
-    // (m,n): the product of what is left of two tensors without their means.
+    // (m,n): the product of two tensors after subtraction of their means.
     const auto centred = [&](const TallProduct& product, const Reals& left, const Reals& left_sums,
                              const Reals& right, const Reals& right_sums, int64_t m, int64_t n, float* to) {
       product.run(left.data, right.data, s.partial, s.of_library, call.stream);
@@ -339,9 +339,9 @@ class ConvNormGradient {
  private:
   // The workspace of one run.
   struct Scratch {
-    ChannelSums* shares;  // of the sums of x
+    ChannelSums* shares;  // shares of the sums of x
     float* sums_of_x;     // (K)
-    float* partial;       // of one product
+    float* partial;       // partial sums of one product
     float *with_g, *with_x;
     void *from_g, *slopes, *from_x, *offset;  // factors of products, stored as g and x are
     void* of_library;

@@ -1,4 +1,4 @@
-// Dense layers: a product with what surrounds it as its epilogue.
+// Dense layers: a product whose epilogue adds bias, residual and relu.
 #include "base/errors.h"
 #include "device/cuda/check.h"
 #include "kernels/cuda/library/matmul_product.h"
@@ -6,7 +6,7 @@
 namespace headroom::cuda {
 namespace {
 
-// With the types of the request's operands; cuBLASLt wants the bias in the type of the result.
+// Sets the types of the request's operands; cuBLASLt needs the bias in the type of the result.
 MatMulShape shape_of(const Request& request, MatMulShape shape, DType bias) {
   shape.read = request.inputs[0].dtype;
   shape.computed = request.outputs[0].dtype;

@@ -35,14 +35,15 @@ DnnTensor dnn_image(const Shape& s, DType type) {
   return {dnn_type(type), {s[0], s[3], s[1], s[2]}, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]}};
 }
 
-// (K,KH,KW,C), the transpose of our (KH,KW,C,K), as cuDNN's (K,C,KH,KW). Strides could describe our layout
-// too, but cuDNN's engines do not look at them: version 9.14 takes such a filter and computes something else.
+// Describes (K,KH,KW,C), the transpose of our (KH,KW,C,K), as cuDNN's (K,C,KH,KW). Strides could describe our
+// layout too, but cuDNN's engines ignore them: version 9.14 accepts such a filter and computes something
+// else.
 DnnTensor dnn_filter(const Shape& s, DType type) {
   return {dnn_type(type), {s[3], s[2], s[0], s[1]}, {s[0] * s[1] * s[2], 1, s[1] * s[2], s[2]}};
 }
 
-// The types that operands are multiplied in: as they are stored, f32 rounded first, or, where cuDNN knows a
-// problem in f32 alone, widened. An algorithm's text begins with the word for its type.
+// Returns the types in which operands are multiplied: as they are stored, f32 rounded first, or widened if
+// cuDNN supports a problem only in f32. An algorithm's text begins with the word for its type.
 std::vector<DType> operand_types(Math math, DType stored) {
   std::vector<DType> types = {stored};
   if (is_half(stored)) types.push_back(DType::kF32);
@@ -96,7 +97,7 @@ const Shape& DnnConvolution::computed() const {
   return direction_ == ConvDirection::kInputGrad ? image_ : filter_;
 }
 
-// cuDNN does not narrow what it has multiplied in f32.
+// cuDNN does not narrow a result that it has multiplied in f32.
 DType DnnConvolution::computed_type(DType type) const {
   return type == DType::kF32 ? DType::kF32 : types_.computed;
 }

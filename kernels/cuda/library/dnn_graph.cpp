@@ -91,7 +91,7 @@ DnnDescriptor convolution(const Conv2d& conv) {
   return descriptor;
 }
 
-// The names that one direction's attributes have.
+// The names of one direction's attributes.
 struct Names {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t convolution, image, filter, result, alpha, beta;

@@ -11,11 +11,11 @@
 namespace headroom::cuda {
 namespace {
 
-// What the heuristic is asked for: its later answers are rarely the fastest.
+// Number of suggestions from the heuristic: its later answers are rarely the fastest.
 constexpr int kMaxSuggestions = 12;
 // Enough for the partial sums of small products, which is where splitting k matters most.
 constexpr int64_t kSmallWorkspaceBytes = int64_t{1} << 20;
-// An address for what is checked and not read.
+// An address that is checked and not read.
 constexpr uintptr_t kAnyAddress = 256;
 
 cublasComputeType_t compute_type(Math math, DType read) {
@@ -89,7 +89,7 @@ cublasLtMatmulDesc_t describe(const KernelSettings& settings, const MatMulShape&
   return result;
 }
 
-// Bytes of `batch` matrices, rounded so that what follows is aligned.
+// Returns the bytes of `batch` matrices, rounded so that the next tensor is aligned.
 int64_t span_bytes(DType type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
   const int64_t elements = rows * columns + (batch - 1) * stride;
   return (elements * element_bytes(type) + 255) / 256 * 256;
@@ -181,7 +181,7 @@ std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settin
   const int64_t b_bytes = span_bytes(s.read, s.k, s.n, s.batch, s.stride_b);
   const int64_t y_bytes = span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y);
   std::vector<AlgorithmCandidate> results;
-  // Asked for all of the limit only, the heuristic says nothing of what less workspace would cost.
+  // Asked only for the whole limit, the heuristic does not tell the cost of less workspace.
   const int64_t limit = settings.workspace_limit_bytes;
   for (int64_t bytes : {limit, std::min(limit, kSmallWorkspaceBytes), int64_t{0}}) {
     for (const cublasLtMatmulHeuristicResult_t& found : suggestions(settings, s, bytes)) {

@@ -91,7 +91,7 @@ int main() {
   give_back(resource, second, 5 * kMiB, stream);
   require(resource.counts().allocated_bytes == 0, "blocks are given back");
 #ifdef HEADROOM_REAL_RMM
-  // As RMM's containers take memory: from the resource of the device. No GPU is asked.
+  // Allocates as RMM's containers do: from the resource of the device. Needs no GPU.
   const rmm::cuda_device_id device(0);
 #if HEADROOM_RMM_HAS_CLASS
   rmm::mr::set_per_device_resource(device, &resource);

@@ -21,7 +21,7 @@ TEST(FirstFitList, FindsTheFirstKeyThatHoldsEnough) {
   Random random(1);
   for (const int64_t keys : {40, 300, 20'000}) {
     FirstFitList list;
-    std::map<int32_t, std::pair<int32_t, int32_t>> plain;  // what holds something: amount and number
+    std::map<int32_t, std::pair<int32_t, int32_t>> plain;  // entries that hold something: amount and number
     for (int i = 0; i < 30'000; ++i) {
       // Fills up for a third of the time, then stays, then empties.
       const int64_t share = i < 10'000 ? 70 : i < 20'000 ? 50 : 20;

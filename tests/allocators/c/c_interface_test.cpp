@@ -1,4 +1,4 @@
-// Strategies of ours through the C interface, as a program in C uses them: linked to libheadroom.so alone.
+// Uses our strategies through the C interface, as a program in C does: linked only to libheadroom.so.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Memory of the caller that counts what is taken, and notes which stream waits for which.
+// Memory of the caller that counts allocations, and records which stream waits for which.
 struct CallerMemory {
   int64_t free_bytes = 64 * kMiB;
   std::map<void*, int64_t> taken;

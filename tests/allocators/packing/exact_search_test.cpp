@@ -1,4 +1,5 @@
-// The search says "does not fit" only of what does not fit, whatever its order, and gives valid places.
+// Tests that the search says "does not fit" only for items that do not fit, in any order, and gives valid
+// places.
 #include "allocators/packing/exact_search.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// Packing: placements are valid and as low as they can be, and what they cost grows with the number of
-// blocks.
+// Tests packing: placements are valid and as low as possible, and their cost grows with the number of blocks.
 #include "allocators/packing/pack.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +61,7 @@ Blocks churn(int count) {
   return blocks;
 }
 
-// The largest sum live at once, and whether any two live blocks overlap.
+// Returns the largest sum live at once, and true if any two live blocks overlap.
 std::pair<int64_t, bool> sweep(const Blocks& blocks) {
   std::vector<std::tuple<int, bool, size_t>> events;  // frees of a step come first
   for (size_t i = 0; i < blocks.size(); ++i) {

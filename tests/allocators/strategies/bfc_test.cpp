@@ -184,8 +184,7 @@ TEST_F(Bfc, TrimKeepsRegionsInUse) {
   EXPECT_EQ(allocator.trim(), 2 * kMiB);
 }
 
-// Two runs differ in addresses, not in what is placed where: counted from the first block, all offsets are
-// equal.
+// Two runs differ in addresses, not in placement: relative to the first block, all offsets are equal.
 TEST_F(Bfc, PlacementDoesNotDependOnAddresses) {
   std::vector<std::vector<int64_t>> runs(2);
   for (auto& offsets : runs) {

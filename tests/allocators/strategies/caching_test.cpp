@@ -1,4 +1,4 @@
-// What tells PyTorch's caching allocator apart, with the numbers that were reported of it on a 6 GiB card.
+// Tests the peculiarities of PyTorch's caching allocator, with the figures reported for it on a 6 GiB card.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -17,7 +17,7 @@ constexpr int64_t kSmall = floats(200, 300, 1, 1);
 constexpr int64_t k916 = floats(200, 300, 200, 20);   // its segment: 916 MiB
 constexpr int64_t k2060 = floats(300, 300, 300, 20);  // 2060 MiB
 
-// That 6 GiB card: the context holds 446 MiB, others 931.56.
+// The 6 GiB card: the context uses 446 MiB, other processes 931.56.
 class CachingOn6Gib : public testing::Test {
  protected:
   int64_t held_mib() { return gpu_.memory().info().process / kMiB; }
@@ -228,7 +228,7 @@ TEST_F(Caching, WhatJustCameBackIsFreeForAllWhoAsk) {
     ASSERT_EQ(allocator.allocate(6 * kMiB), block);
   }
   allocator.deallocate(block, 6 * kMiB);
-  // Joined with what lies behind it, it holds a block that would have a segment of its own.
+  // Joined with the following free block, it holds a block that would otherwise get a segment of its own.
   void* longer = allocator.allocate(15 * kMiB);
   EXPECT_EQ(longer, block);
   allocator.deallocate(longer, 15 * kMiB);

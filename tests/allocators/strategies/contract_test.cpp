@@ -1,4 +1,4 @@
-// What every strategy promises on every device: one row per strategy of the production array and device.
+// Promises of every strategy on every device: one row per strategy of the production array and device.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -292,7 +292,7 @@ TEST_P(AllocatorContract, TheSameCallsGiveTheSameStatistics) {
     ASSERT_TRUE(load.finish());
   }
   EXPECT_EQ(runs[0].allocated.peak, runs[1].allocated.peak);
-  // How much a GPU's own pool holds depends on what the GPU was done with when it was asked.
+  // The size of a GPU's own pool depends on the GPU's progress at the time of each call.
   if (GetParam().device != TestDeviceKind::kCuda || GetParam().strategy != "stream-ordered") {
     EXPECT_EQ(runs[0].reserved.peak, runs[1].reserved.peak);
     EXPECT_EQ(runs[0].largest_free_block, runs[1].largest_free_block);

@@ -1,4 +1,4 @@
-// What tells PyTorch's expandable segments from its other ones.
+// Tests the differences of PyTorch's expandable segments from its other ones.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -54,7 +54,7 @@ TEST_F(Expandable, AFreeBlockAtTheEndGrowsInsteadOfBeingLeft) {
   EXPECT_EQ(reserved(allocator), 140 * kMiB);
 }
 
-// What can grow is kept for requests that need it.
+// A block that can grow is kept for requests that need it.
 TEST_F(Expandable, AFreeBlockBetweenOthersIsUsedBeforeASmallerOneAtTheEnd) {
   ExpandableAllocator allocator = make();
   void* first = allocator.allocate(60 * kMiB);

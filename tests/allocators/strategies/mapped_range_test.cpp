@@ -78,7 +78,7 @@ class Model {
     }
   }
 
-  // Whether a block could lie there, and what is missing then; and how many idle pages lie side by side.
+  // Checks if a block could lie there, the pages missing then, and the number of adjacent idle pages.
   void look_at(int64_t offset, int64_t bytes) {
     const int64_t first = offset / kRangePage, end = (offset + bytes - 1) / kRangePage + 1;
     std::vector<PageRow> rows;
@@ -191,8 +191,8 @@ TEST(MappedRangeSearch, LooksAtFreePiecesAloneWhileAProgramGrows) {
   EXPECT_LE(searched(4000), 5 * searched(1000));
 }
 
-// Pieces that are searched for places while blocks of up to `most_units` of 512 B come and go, and leave as
-// many free pieces as there are blocks. Idle pages go where a block needs some.
+// Returns the number of pieces searched for places while blocks of up to `most_units` of 512 B come and go,
+// and leave as many free pieces as there are blocks. Idle pages move to blocks that need some.
 int64_t pieces_searched(int64_t live_blocks, int64_t most_units) {
   MappedRange range(int64_t{1} << 40, kRangePage, MappedRange::Fit::kFirst);
   Random random(1);

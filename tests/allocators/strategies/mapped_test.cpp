@@ -1,4 +1,4 @@
-// The strategy `mapped`: pages move to where they are needed, memory is full only when it is full.
+// Tests the strategy `mapped`: pages move on demand, and memory is full only when it is really full.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace headroom {
 namespace {
 
 constexpr int64_t kPage = 2 * kMiB;
-constexpr int64_t kFree = 512 * kMiB - 64 * kMiB - 32 * kMiB;  // of the small profile, with a context
+constexpr int64_t kFree =
+    512 * kMiB - 64 * kMiB - 32 * kMiB;  // free memory of the small profile, with a context
 
 class Mapped : public testing::Test {
  protected:
@@ -140,7 +141,7 @@ TEST_F(Mapped, UnmappingWaitsForTheWorkThatUsedThePage) {
   allocator.trim();
   EXPECT_EQ(gpu_.streams().now_us(), 1000);
   gpu_.streams().occupy({}, 500);
-  EXPECT_EQ(allocator.trim(), 0);  // nothing is idle: nobody waits
+  EXPECT_EQ(allocator.trim(), 0);  // nothing is idle, so nothing is released
   EXPECT_EQ(gpu_.streams().now_us(), 1000);
   allocator.deallocate(same, 4 * kPage);
 }
@@ -220,7 +221,7 @@ TEST_F(Mapped, SmallBlocksPinNoPageOfLargeOnes) {
   for (void* block : small) allocator.deallocate(block, 1000);
 }
 
-// As under a limit on addresses, and under the thread sanitizer.
+// Simulates a limit on addresses, and the thread sanitizer.
 TEST_F(Mapped, AProcessShortOfAddressesGetsShorterRanges) {
   FaultyDevice device(gpu_);
   MappedAllocator allocator(device, "mapped", std::nullopt);
@@ -231,10 +232,10 @@ TEST_F(Mapped, AProcessShortOfAddressesGetsShorterRanges) {
   allocator.deallocate(block, 3 * kPage);
 }
 
-// Failed calls in the middle of a request that needs eight pages: the same accounts as before but for pages
-// that are idle. One refused mapping is tried again.
+// Calls fail in the middle of a request that needs eight pages: the accounts are the same as before except
+// for idle pages. A single refused mapping is retried.
 TEST_F(Mapped, AFailureHalfWayReleasesEverything) {
-  // Of the mappings three fail: in a run, alone, and when other mappings have been given up.
+  // Three mappings fail: in a run, alone, and after other mappings have been given up.
   for (const int64_t calls : {1, 3}) {
     int64_t last_failure = 0;
     for (int64_t call = 1; call <= 20; ++call) {
@@ -259,7 +260,7 @@ TEST_F(Mapped, AFailureHalfWayReleasesEverything) {
       EXPECT_EQ(allocator.trim(), allocator.statistics().reserved.peak) << call;
       EXPECT_EQ(allocator.statistics().reserved.current, 0) << call;
     }
-    EXPECT_EQ(last_failure, calls == 1 ? 4 : 11);  // of four creations, and of seven mappings
+    EXPECT_EQ(last_failure, calls == 1 ? 4 : 11);  // four creations, and seven mappings
   }
 }
 
@@ -314,7 +315,7 @@ TEST(MappedPatterns, AProgramThatRepeatsItselfCallsTheDriverNoMoreFromTheFourthT
   }
 }
 
-// Where memory is so short that pages move at most requests, into and out of places they had before.
+// Memory is so short that pages move at most requests, to and from their earlier places.
 TEST_F(Mapped, NoTwoBlocksEverHaveTheSameMemory) {
   for (const uint32_t seed : {1u, 2u, 3u}) {
     MappedAllocator allocator = make(Limit{24 * kPage});
@@ -409,7 +410,7 @@ class MappedTraces : public testing::TestWithParam<const char*> {
     if (events_.empty()) GTEST_SKIP() << "no trace in " << traces_folder();
   }
 
-  // What a pass leaves live is freed at its end.
+  // Frees the blocks that a pass leaves live at its end.
   std::vector<TraceEvent> passes(int32_t count) const {
     constexpr int32_t kMostBlocks = 1'000'000;
     std::vector<TraceEvent> result;

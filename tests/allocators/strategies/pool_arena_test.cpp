@@ -1,4 +1,4 @@
-// What tells RMM's two strategies apart from the others.
+// Tests the differences of RMM's two strategies from the others.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -142,7 +142,7 @@ TEST(Arena, IdleSuperblocksServeLargeRequestsInTheEnd) {
   EXPECT_EQ(arena.statistics().driver_allocations, 1);
 }
 
-// Every other block goes, so that each hole is too small for what comes then.
+// Every other block is freed, so that each hole is too small for the next requests.
 TEST(Arena, FindsAPlaceAmongFourTimesAsManyHolesWithLittleMoreWork) {
   const auto visits = [](int blocks) {
     SimulatedGpu gpu(find_profile("h200"), 0, Backing::kNone);

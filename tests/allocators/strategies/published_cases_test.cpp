@@ -1,5 +1,5 @@
-// Cases that the field published, and what each strategy is meant to make of them. Where strategies are meant
-// to differ, the difference is the test.
+// Published cases, and the expected behavior of each strategy. If strategies should differ, the test checks
+// the difference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,8 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
                     CaseRow{"caching:max_split=50MiB", Outcome::kFits}),
     case_name);
 
-// PyTorch #1529: a step on batch A and then on the larger B is out of memory, the other order is not. The
-// optimizer's state, made after the first step, stays where the first batch was.
+// PyTorch #1529: a step on batch A and then on the larger B runs out of memory, the other order does not. The
+// optimizer's state, made after the first step, stays in place of the first batch.
 class BatchOrderCase : public PublishedCase {
  protected:
   static constexpr int64_t kA = 45 * kMiB, kB = 80 * kMiB, kState = 10 * kMiB;
@@ -106,9 +106,9 @@ INSTANTIATE_TEST_SUITE_P(
                     CaseRow{"caching", Outcome::kOutOfMemory}, CaseRow{"pool", Outcome::kOutOfMemory}),
     case_name);
 
-// PyTorch #189504: a block that another stream uses comes back only when that is done. The wait that a
-// refusal brings frees it, but its segment is still in use, so nothing goes back to the driver: the block has
-// to be found in the cache.
+// PyTorch #189504: a block that another stream uses is freed only when that stream is done. The wait after a
+// refusal frees it, but its segment is still in use, so nothing is released to the driver: the block must be
+// found in the cache.
 class PendingBlockCase : public testing::TestWithParam<const char*> {};
 
 TEST_P(PendingBlockCase, IsFoundAfterTheWait) {
@@ -146,8 +146,8 @@ bool fits(Allocator& allocator, int64_t bytes) {
   }
 }
 
-// RMM's ForceGrowth pair: 6000 B upstream. A pool without a maximum grows by what it needs in the end; one
-// with a maximum of 8192 takes half of what is left at once, and is left with too little for the second.
+// RMM's ForceGrowth pair: 6000 B upstream. A pool without a maximum finally grows by the needed bytes; one
+// with a maximum of 8192 first reserves half of the rest, and has too little left for the second request.
 TEST(RmmForceGrowth, WithoutAMaximumTheLastRequestIsOutOfMemory) {
   CpuDevice upstream(6000);
   PoolAllocator pool(upstream, "pool", std::nullopt, 0);

@@ -1,4 +1,4 @@
-// What tells the strategies apart, with the numbers of the documents they follow.
+// Tests the differences between strategies, with the numbers of the documents that they follow.
 #include "allocators/strategies/strategy.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace headroom {
 namespace {
 
-// What the first training step of a convolutional net asks of the device.
+// Makes the requests of a convolutional net's first training step.
 void first_step(Device& device) {
   device.libraries().start(Library::kDnn);
   device.libraries().load_module("conv2d", Library::kDnn);
@@ -88,7 +88,7 @@ TEST(Strategies, AllowGrowthOnTheLaptopTakesWhatIsNeeded) {
   allocator->deallocate(weights, kMiB);
 }
 
-// TensorFlow's growing pool stops where the one taken at once does.
+// TensorFlow's growing pool stops at the size of the one reserved at the start.
 TEST(Strategies, AllowGrowthLeavesTheSameReserve) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
   const auto allocator = make_allocator({.name = "allow-growth"}, gpu);
@@ -197,7 +197,7 @@ TEST(ProcessLimit, HoldsAtEveryMomentOfARun) {
       EXPECT_THROW(for (;;) rest.push_back(allocator->allocate(4 * kMiB)), OutOfMemory);
       EXPECT_LE(gpu.memory().info().peak_process, kUserLimit) << strategy.name;
       // No strategy gives up while there is room for one more of its steps: caching's segments are of 20 MiB
-      // for a block of 4, others ask for what the block needs.
+      // for a block of 4, others request only the block.
       const int64_t step = strategy.name == "caching" ? 20 * kMiB : 4 * kMiB;
       EXPECT_GT(gpu.memory().info().peak_process, kUserLimit - step - 4 * kMiB) << strategy.name;
       for (void* block : rest) allocator->deallocate(block, 4 * kMiB);

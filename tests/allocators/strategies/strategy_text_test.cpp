@@ -50,7 +50,7 @@ TEST(StrategyText, FailNamesTheCallsThatFail) {
   EXPECT_EQ(parse_strategy("caching+fail=3..").failing_calls, (Calls{3, INT64_MAX}));
 }
 
-// The second segment does not come, whatever the device has.
+// The second segment always fails, regardless of the device's memory.
 TEST(StrategyText, ACallThatFailsIsOutOfMemoryUnlessATrimMakesTheNextOneSucceed) {
   TestDevice device(TestDeviceKind::kSimulated);
   const auto for_ever = make_allocator(parse_strategy("caching+fail=2.."), device.device());

@@ -1,5 +1,5 @@
-// Allocation traces of real training runs through every strategy, on the H200's profile. Skipped where the
-// traces are not at hand.
+// Replays allocation traces of real training runs with every strategy, on the H200's profile. Skipped if the
+// traces are not available.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,8 +12,8 @@
 namespace headroom {
 namespace {
 
-// What a pool in one piece needs at most of the largest live set, measured; TensorFlow's split rule beats
-// plain best fit on gnn (1.42) and pays for it elsewhere (1.02, 1.03 and 1.004).
+// Maximum memory of a pool in one piece, relative to the largest live set, measured; TensorFlow's split rule
+// beats plain best fit on gnn (1.42) and is worse elsewhere (1.02, 1.03 and 1.004).
 struct OnePieceTrace {
   const char* name;
   double one_piece;

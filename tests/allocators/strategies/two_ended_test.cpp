@@ -1,4 +1,4 @@
-// One segment with two ends: what lies where, and how little more than the largest live set it needs.
+// Tests one segment with two ends: the placement, and how little more than the largest live set it needs.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -37,8 +37,8 @@ TEST(TwoEnded, TakesNineTenthsWhileTheDeviceHasLess) {
   EXPECT_EQ(allocator.statistics().reserved.current, 90 * kMiB);
 }
 
-// The capacity in multiples of the largest live set at which the trace fits, and at which it goes on to fit
-// when there is more: with best fit a larger region is another placement, not a better one.
+// The capacity in multiples of the largest live set at which the trace fits, and from which on it always
+// fits: with best fit a larger region is another placement, not a better one.
 struct Capacity {
   const char* trace;
   double ratio;

@@ -109,7 +109,7 @@ TEST_F(CudaNcclTest, CallsOfEverySizeGiveTheSameSums) {
   }
 }
 
-// Rank 0's GPU waits in a kernel for rank 1, which goes without having made the call.
+// Rank 0's GPU waits in a kernel for rank 1, which leaves without making the call.
 TEST_F(CudaNcclTest, RankThatDiesEndsAGpuThatWaitsForIt) {
   const auto failures = run_gpu_ranks<OverNccl>(2, [&](DeviceCollective& collective, Device& device) {
     if (collective.rank() == 1) throw CollectiveError(1, "test", "it dies");

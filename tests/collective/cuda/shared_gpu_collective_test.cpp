@@ -67,7 +67,7 @@ TEST_F(CudaSharedGpuTest, SumsOfHalvesAreRoundedOnce) {
   });
 }
 
-// Each repetition sums twice over two ranks; eager calls in between do, too.
+// Each repetition sums twice over two ranks; so do eager calls in between.
 TEST_F(CudaSharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
   run_gpu_ranks_to_the_end<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1}), copy(device, {0});

@@ -67,7 +67,7 @@ std::string cause_of(const std::function<void()>& call) {
   return "no failure";
 }
 
-// Sums of more than one piece, too; then a mismatch, which leaves the group usable.
+// Sums, some of more than one piece; then a mismatch, which leaves the group usable.
 void agree(MpiWorld& world) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   expect(group->rank() == world.rank() && group->size() == world.size(), "rank and size");
@@ -100,7 +100,7 @@ void agree(MpiWorld& world) {
   expect(world.local_rank() == world.rank() && !world.host().empty(), "one host");
 }
 
-// The last rank makes two collectives' calls and goes; the others hear that from each of theirs.
+// The last rank makes two collectives' calls and leaves; the others are told so by each of theirs.
 void die(MpiWorld& world) {
   std::unique_ptr<Collective> group = world.make_collective(kLong);
   group->barrier();
@@ -124,8 +124,8 @@ void be_late(MpiWorld& world) {
   if (world.rank() == 0) order->barrier();
 }
 
-// All ranks are watched; what the last one does is none of the others' fault. They sleep through it, as if
-// they waited for a GPU, and nobody wakes them.
+// All ranks are watched; the others are not at fault for the last one's actions. They sleep meanwhile, as if
+// they waited for a GPU, and are not woken.
 void be_watched(MpiWorld& world, const std::function<void(RankWatch&)>& end) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   RankWatch watch(*group, world.host(), "child", kWatched);
@@ -255,7 +255,7 @@ void be_signalled_at_the_end(MpiWorld& world) {
   raise(SIGINT);
 }
 
-// A stranger cannot connect to what does not listen.
+// A stranger cannot connect to a process that does not listen.
 void listen_nowhere(MpiWorld& world) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   group->barrier();

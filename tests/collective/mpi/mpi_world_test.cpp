@@ -41,8 +41,8 @@ TEST(MpiCollectiveTest, RankThatComesLateIsNamedToAllAndToItself) {
   expect_done("late", 2);
 }
 
-// The job ends with one of the exit codes and prints `line` once and alone, long before the ranks would end
-// by themselves.
+// Expects the job to end with one of the exit codes and to print only `line`, once, long before the ranks
+// would end by themselves.
 void expect_end(const std::string& scenario, const std::string& line, const std::set<int>& codes) {
   const ScratchFolder folder;
   const auto began = std::chrono::steady_clock::now();
@@ -55,7 +55,7 @@ void expect_end(const std::string& scenario, const std::string& line, const std:
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50)) << scenario;
 }
 
-// Of the killed rank, or of those that the watch ends: mpirun returns the first exit code that it sees.
+// Exit codes of the killed rank, or of those that the watch ends: mpirun returns the first one that it sees.
 const std::set<int> kKilled = {128 + SIGKILL, kExitLibraryFailure};
 
 TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {

@@ -61,7 +61,7 @@ class CudaCapturesTest : public CudaTest {
 };
 
 TEST_F(CudaCapturesTest, KeepsTheOrderOfTasksRepetitionsLaunchesAndCopies) {
-  // Two branches from row 0 meet in it again; each repetition goes on from there.
+  // Two branches from row 0 meet in it again; each repetition continues from there.
   const std::vector<Task> tasks = {
       step(1, 0, 2, 0, {}, {3}),  // a = 2 x
       step(2, 0, 1, 5, {}, {3}),  // b = x + 5
@@ -167,7 +167,7 @@ TEST_F(CudaCapturesTest, ATaskThatStartsEarlyMayQueueNothing) {
 
 TEST_F(CudaCapturesTest, AnErrorWhileCapturingLeavesTheDeviceUsable) {
   const auto refuse = [](Stream) { throw InvalidArgument("no"); };
-  // Nobody may wait for work that is being captured.
+  // Waiting for work during its capture is forbidden.
   const auto wait = [](Stream stream) { HR_CHECK(cudaStreamSynchronize(stream_of(stream))); };
   const auto wait_unchecked = [](Stream stream) { cudaStreamSynchronize(stream_of(stream)); };
   const Task good = step(1, 0, 1, 7, {}, {});

@@ -1,4 +1,4 @@
-// A real GPU's memory as it is reported: whole, and made smaller by a ballast.
+// Tests a real GPU's memory as reported: whole, and reduced by a ballast.
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ TEST_F(CudaDeviceTest, AnotherThreadReachesTheSameMemory) {
   }).join();
 }
 
-// Streams do not wait for one another: what another stream reads next must be there already.
+// Streams do not wait for one another: the copy must be complete before another stream reads it.
 TEST_F(CudaDeviceTest, ACopyIsDoneWhenItReturns) {
   CudaDevice device({});
   device.initialise();
@@ -130,7 +130,7 @@ TEST_F(CudaDeviceTest, ABallastLeavesADeviceOfTheSizeThatWasAskedFor) {
     EXPECT_GE(info.others, 329 * kMiB);
     EXPECT_LE(info.others, 329 * kMiB + 8 * page);  // the driver keeps some for a while
     EXPECT_GT(info.process, 0);
-    // All that is said to be free can be had but for a few pages that the driver keeps, and nothing beyond.
+    // All memory reported as free can be allocated except a few pages that the driver keeps, and no more.
     std::vector<void*> blocks;
     while (void* pointer = memory.try_allocate(page)) blocks.push_back(pointer);
     const auto held = static_cast<int64_t>(blocks.size()) * page;

@@ -1,5 +1,5 @@
-// What needs a process of its own on a real GPU: contexts, and what a full or broken GPU answers, the errors
-// that simulated GPUs imitate. Statuses as CUDA 12 and 13 give them.
+// Tests that need a process of their own on a real GPU: contexts, and the answers of a full or broken GPU,
+// the errors that simulated GPUs imitate. Statuses are those of CUDA 12 and 13.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -26,15 +26,14 @@ class CudaFailures : public CudaTest {
     if (IsSkipped() || HasFatalFailure()) return;
     free_before_ = free_on_the_card();
   }
-  // The driver takes and gives back a few MiB of the card with each process that starts or ends (11 MiB were
-  // seen on an H200, where other tests ran); a context, a handle of cuBLAS or a ballast that stays behind
-  // takes more.
+  // The driver allocates and frees a few MiB of the card with each process that starts or ends (11 MiB were
+  // seen on an H200 where other tests ran); a leaked context, cuBLAS handle or ballast takes more.
   void TearDown() override {
     if (free_before_ == 0) return;
     EXPECT_GE(free_on_the_card(), free_before_ - 48 * kMiB);
   }
 
-  // What the child printed, beside this test's program.
+  // Returns the output of the child, a program beside this test's program.
   std::string child(const std::string& what) {
     const std::filesystem::path program =
         std::filesystem::read_symlink("/proc/self/exe").parent_path() / "cuda_failure_child";
@@ -69,7 +68,7 @@ TEST_F(CudaFailures, DnnWithoutRoomInThisProcessSaysInternalErrorAndStartsOnceTh
             "free: ok\n");
 }
 
-// What users of the frameworks see as NOT_INITIALIZED: another process holds the card.
+// Users of the frameworks see this as NOT_INITIALIZED: another process occupies the card.
 TEST_F(CudaFailures, AProcessThatComesToAFullCardHasNoContextAndNotInitializedLibraries) {
   {
     CudaDevice device({});

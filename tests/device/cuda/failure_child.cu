@@ -1,5 +1,5 @@
-// Does on a GPU what it is told to, in a process of its own, and prints one line for each step: what was
-// thrown, or "ok". Most of it fails.
+// Runs the given steps on a GPU, in a process of its own, and prints one line for each: the exception, or
+// "ok". Most of them fail.
 #undef NDEBUG  // the assert is what is tested
 #include <cassert>
 #include <cstdio>
@@ -44,7 +44,7 @@ void report(const char* step, const std::function<void()>& run) {
   std::fflush(stdout);
 }
 
-// The context is there, all memory is taken, and only then a library is wanted.
+// The context exists, all memory is allocated, and only then a library starts.
 void exhaust(Library library) {
   CudaDevice device({});
   device.initialise();

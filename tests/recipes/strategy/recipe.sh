@@ -116,7 +116,7 @@ change after allocators/strategies/strategy.cpp 'constexpr Strategy kStrategies[
     {.name = "exact", .summary = "reuses freed blocks for requests of exactly their size", .make = make_exact},
 END
 
-# 3. The section of the docs. The contract tests take the row from the table and find what is missing.
+# 3. The section of the docs. The contract tests read the row from the table and find missing parts.
 CXXFLAGS="$CXXFLAGS -DHEADROOM_SOURCE_DIR=\"$copy\""
 compile strategy.o allocators/strategies/strategy.cpp
 compile exact_allocator.o allocators/strategies/exact_allocator.cpp

@@ -54,7 +54,7 @@ struct Net {
 
 struct Result {
   std::vector<float> losses;        // by step
-  std::vector<uint64_t> checksums;  // of the weights, after each step
+  std::vector<uint64_t> checksums;  // checksums of the weights, after each step
   std::vector<float> weights;       // at the end
   int64_t optimizer_bytes = 0;
 };
@@ -181,7 +181,7 @@ TEST(DataParallel, OneReplicaHasNoCollectiveNode) {
   EXPECT_TRUE(nodes_of(net.graph, "all_gather_update").empty());
 }
 
-// Four layers, of which the second is on /GPU:1 and the third on /GPU:0 by name.
+// Four layers, the second on /GPU:1 and the third on /GPU:0 by name.
 struct SpreadNet {
   Graph graph;
   Value loss;
@@ -222,7 +222,7 @@ TEST(DataParallel, ANetOnSeveralDevicesHasBucketsAndAnOrderForEach) {
           EXPECT_EQ(node.inputs[0], nodes[i - 1]->outputs[0]);
         }
         if (device.empty()) on_first += node.outputs.size();
-        // Nothing is copied before it is summed.
+        // No tensor is copied before it is summed.
         for (const int input : node.inputs) {
           EXPECT_EQ(net.graph.value(input).device, device);
           EXPECT_EQ(net.graph.value(input).name.find("copy_to_device"), std::string::npos);
@@ -276,7 +276,7 @@ TEST(DataParallel, ShardedOptimizersGiveTheSameBitsWithAShareOfTheState) {
     EXPECT_EQ(sharded[rank].checksums, whole[rank].checksums);
     const int64_t bucket_bytes = (8 * 100 + 100 + 100 * 3) * 4;
     EXPECT_LE(sharded[rank].optimizer_bytes, whole[rank].optimizer_bytes / 3 + bucket_bytes);
-    // What is above an equal share: a block of elements for each of two states of three variables.
+    // Memory above an equal share: a block of elements for each of two states of three variables.
     EXPECT_LE(sharded[rank].optimizer_bytes, whole[rank].optimizer_bytes / 3 + 6 * 4 * kShardAlignment);
     sum += sharded[rank].optimizer_bytes;
   }

@@ -88,7 +88,7 @@ TEST(Fuse, AHeadStaysApartWhereAPartIsFetchedOrReadByOthers) {
   sum(read.middle);
   fuse(read.graph);
   EXPECT_EQ(count_of<ClassifierHead>(read.graph), 0);
-  DenseNet outputs;  // what the head itself gives may be fetched
+  DenseNet outputs;  // the head's own results may be fetched
   fuse(outputs.graph, std::vector<Value>{outputs.logits, outputs.losses});
   EXPECT_EQ(count_of<ClassifierHead>(outputs.graph), 1);
 }
@@ -139,7 +139,7 @@ TEST(Fuse, ALayerOfManyMatricesAndAStoredTransposeBecomesDenseWithTheSameBits) {
   EXPECT_EQ(loss_and_weights(true), loss_and_weights(false));
 }
 
-// Two blocks of a residual net: the first has a norm on its other branch, too.
+// Two blocks of a residual net: the first also has a norm on its other branch.
 struct ResidualNet {
   Graph graph;
   Value x = graph.input("x", {DType::kF32, {6, 7}});
@@ -197,12 +197,12 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
   }
 }
 
-// Two bottlenecks of a residual net: convolutions of single pixels that end in norms. The first has one on
-// its other branch, too.
+// Two bottlenecks of a residual net: convolutions of single pixels that end in norms. The first also has one
+// on its other branch.
 struct BottleneckNet {
   Graph graph;
   Value x = graph.input("x", {DType::kF32, {2, 5, 5, 4}});
-  std::vector<Value> parameters, expanded;  // what the wide convolutions give
+  std::vector<Value> parameters, expanded;  // results of the wide convolutions
   Value loss;
 
   BottleneckNet() {
@@ -222,7 +222,7 @@ struct BottleneckNet {
     parameters.insert(parameters.end(), {state.gamma, state.beta});
     return batch_norm_training(z, state);
   }
-  // The gradients of all parameters, one behind the other, of the graph as it is or fused.
+  // Returns the gradients of all parameters in sequence, of the original or the fused graph.
   std::vector<float> gradients_of_parameters(bool fused) {
     const std::vector<Value> fetches = gradients(loss, parameters);
     if (fused) fuse(graph, fetches, Precision::kBf16);

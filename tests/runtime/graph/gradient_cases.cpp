@@ -11,7 +11,7 @@ Value counter(Graph& graph, const char* name, const Shape& shape, float value) {
   return graph.variable(name, {DType::kI32, shape}, constant_of(value));
 }
 
-// A row for each function of one number, where it has a slope.
+// A row for each function of one number, at points with a slope.
 std::vector<GradientCase> unary_cases() {
   std::vector<GradientCase> cases;
   for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {

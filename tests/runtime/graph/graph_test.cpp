@@ -104,7 +104,7 @@ TEST(Graph, NamesAreUniqueAndScoped) {
   Graph graph;
   const Value x = graph.input("x", f32({2, 2}));
   EXPECT_THROW(graph.variable("x", f32({2}), zeros()), InvalidArgument);
-  EXPECT_NO_THROW(graph.variable("x_1", f32({2}), zeros()));  // what is refused takes no name
+  EXPECT_NO_THROW(graph.variable("x_1", f32({2}), zeros()));  // a refused variable does not reserve its name
   {
     const NameScope outer(graph, "sequential");
     const NameScope inner(graph, "dense");

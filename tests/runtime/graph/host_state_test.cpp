@@ -1,4 +1,4 @@
-// Which states of an optimizer may lie in host memory, and who may reach them there.
+// Tests which states of an optimizer may lie in host memory, and which nodes may access them there.
 #include "runtime/graph/host_state.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Graphs on several devices: who decides where a node runs, where copies stand, and that the results are the
-// bits of one device.
+// Tests graphs on several devices: the placement of nodes and copies, and results with the bits of one
+// device.
 #include "runtime/graph/placement.h"
 
 #include <gtest/gtest.h>
@@ -332,7 +332,7 @@ TEST_P(PlacedTraining, OverVirtualDevicesThatCannotHoldTheNetGivesTheBitsOfOneDe
   Runtime one({.device = "sim:card-6gb"});
   const TrainedLayers expected = train(whole, one, GetParam());
 
-  // Weights, gradients and Adam's state of either layer alone take 0.8 to 1.1 MiB, both together 1.9.
+  // Weights, gradients and Adam's state of one layer take 0.8 to 1.1 MiB, of both 1.9.
   constexpr const char* kLimits = "0:1280KiB,1280KiB";
   TwoLayers again("");
   Runtime too_small({.device = "sim:card-6gb", .strategy = "direct", .virtual_devices = kLimits});

@@ -92,7 +92,7 @@ Links training(int blocks) {
   return links;
 }
 
-// A trunk and two towers on it, whose items take turns. The last item follows from one of them alone.
+// A trunk and two towers on it, whose items alternate. The last item follows from only one of them.
 Links towers(int height) {
   Links links = {{}, {0}, {0}};  // two ends of the trunk
   const auto end = [&] { return static_cast<int>(links.size()) - 1; };
@@ -103,8 +103,8 @@ Links towers(int height) {
   return links;
 }
 
-// Steps of a chain, each of which another item reads with the end of a chain that came before and the end of
-// one more; at last the chain alone.
+// Steps of a chain, each of which another item reads together with the end of an earlier chain and one more
+// end; finally the chain alone.
 Links decoder(int steps) {
   Links links = {{}};
   for (int i = 1; i < steps; ++i) links.push_back({i - 1});
@@ -164,8 +164,8 @@ TEST(Precedence, FindsWhatABitForEachPairWouldSay) {
 }
 
 TEST(Precedence, FourTimesTheItemsTakeAboutFourTimesTheWork) {
-  // Asks of each item whether all that read one of its predecessors before come before it, as who wants to
-  // work in place does.
+  // Checks for each item if all earlier readers of one of its predecessors come before it, as an op that
+  // works in place needs.
   const auto readers_in_order = [](const Links& links) {
     Precedence precedence(listed(links), 0);
     std::vector<int> reader(links.size(), -1);
@@ -190,7 +190,7 @@ TEST(Precedence, FourTimesTheItemsTakeAboutFourTimesTheWork) {
   }
 }
 
-// Where it gives up it may only say that items are not ordered.
+// If it gives up, it may only report that items are not ordered.
 TEST(Precedence, WithLittleWorkAllowedItsAnswersAreSafe) {
   Draws draws(2);
   for (int round = 0; round < 20; ++round) {

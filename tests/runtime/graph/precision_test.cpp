@@ -87,7 +87,7 @@ TEST(Precision, ActivationsAndGradientsAreHalfAndMastersAreWhole) {
   for (const Value& parameter : step.parameters) EXPECT_EQ(dtype_of_value(parameter), DType::kF32);
   EXPECT_EQ(dtype_of_value(step.all_gradients[0]), DType::kBf16);
   EXPECT_EQ(dtype_of_value(step.all_gradients[3]), DType::kF32);  // sums over the batch
-  // The weight is read by its cast and its update alone.
+  // Only its cast and its update read the weight.
   int casts = 0;
   for (const Node& node : step.graph.nodes()) {
     if (std::find(node.inputs.begin(), node.inputs.end(), step.w.id) == node.inputs.end()) continue;
@@ -121,7 +121,7 @@ TEST(Precision, CastsOfWeightsAreOneNodeUpToABound) {
     return casts;
   };
   EXPECT_EQ(casts_of({1024, 512, 8}), std::vector<size_t>{3});
-  // 8 MiB, 8 MiB and 4 MiB: the third is over 16 MiB. A larger one than that is alone.
+  // 8 MiB, 8 MiB and 4 MiB: the third exceeds 16 MiB. A larger one than that is alone.
   EXPECT_EQ(casts_of({4096, 1024, 2048, 64}), (std::vector<size_t>{2, 2}));
   EXPECT_EQ(casts_of({16384, 1}), (std::vector<size_t>{1, 1}));
 }
@@ -148,8 +148,8 @@ TEST(Precision, WhatIsFetchedIsTheStoredNumberInF32) {
   EXPECT_EQ(session.output<float>(y)[3], 1 + 0x1p-5f);
 }
 
-// A weight that nothing trains needs no master in f32 and no cast, and the bits of its products are the same.
-// One that somebody reads in f32 stays.
+// A weight that is not trained needs no master in f32 and no cast, and the bits of its products are the same.
+// A weight that is also read in f32 stays f32.
 TEST(Precision, WhatNoNodeChangesIsStoredAsItsReadersWantIt) {
   const Initializer numbers = given([] {
     std::vector<float> floats(16 * 16);
@@ -196,8 +196,8 @@ TEST(Precision, LearnsAsF32DoesAndTheSameOnEachDevice) {
   }
 }
 
-// Small numbers have large gradients in front of a normalisation. Where these become infinite, no weight
-// changes, the scale halves, and training goes on.
+// Small numbers have large gradients before a normalization. If these become infinite, no weight changes, the
+// scale halves, and training continues.
 TEST(Precision, TheLossScaleAdapts) {
   EXPECT_EQ(train_small(Precision::kF16, "cpu").scale, 65536);
   const Losses small = train_small(Precision::kF16, "cpu", 1e-3f, 8);

@@ -1,5 +1,5 @@
-// Cases of the onnx package, as make_conformance.py packs them: what ONNX itself says that its ops and nets
-// give.
+// Cases of the onnx package, as make_conformance.py packs them: ONNX's own expected results of its ops and
+// nets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,14 +95,14 @@ std::vector<double> numbers_of(const onnx::HostTensor& tensor) {
   return numbers;
 }
 
-// Why the output differs from what is expected; empty if it does not.
+// Returns the difference of the output from the expected one; empty if there is none.
 std::string difference(const onnx::HostTensor& got, const onnx::HostTensor& expected) {
   if (got.spec() != expected.spec())
     return to_string(got.spec()) + " instead of " + to_string(expected.spec());
   const std::vector<double> here = numbers_of(got), there = numbers_of(expected);
   for (size_t i = 0; i < here.size(); ++i) {
     const bool is_same = here[i] == there[i] || (std::isnan(here[i]) && std::isnan(there[i]));
-    // The bounds of the onnx package's own tests, with room for f32 where they computed in double.
+    // The bounds of the onnx package's own tests, with room for f32 where it computes in double.
     if (!is_same && !(std::abs(here[i] - there[i]) <= 1e-3 * std::abs(there[i]) + 2e-6)) {
       return "element " + std::to_string(i) + ": " + std::to_string(here[i]) + " instead of " +
              std::to_string(there[i]);
@@ -180,7 +180,7 @@ std::string failure(const ConformanceCase& row, const std::vector<onnx::Tensor>&
   }
 }
 
-// Why the case fails when it is run, and when it is folded.
+// Returns the reasons that the case fails when it is run, and when it is folded.
 std::array<std::string, 2> failures(const ConformanceCase& row) {
   onnx::Model store;
   std::vector<onnx::Tensor> inputs;
@@ -206,7 +206,7 @@ std::map<std::string, std::string> unsupported_cases() {
 
 TEST(OnnxConformance, EveryNodeCasePassesOrFailsAsListed) {
   const std::vector<ConformanceCase> cases = CaseFile("conformance.bin.gz").read();
-  // As make_conformance.py said: a case that is lost is noticed.
+  // The number that make_conformance.py printed, so that a lost case is noticed.
   EXPECT_EQ(cases.size(), 977u);
   std::map<std::string, std::string> unsupported = unsupported_cases();
   for (const ConformanceCase& row : cases) {

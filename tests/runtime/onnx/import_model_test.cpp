@@ -105,7 +105,7 @@ TEST(ImportModel, AttentionTransposesOnlyWhatItMultiplies) {
       .node("Reshape", {"t", "join"}, {"y"});
   Graph graph;
   import_model(model_of(net.bytes()), {.batch = 2}, graph);
-  EXPECT_EQ(count_of(graph, "transpose"), 2);  // of the heads once, and of the output
+  EXPECT_EQ(count_of(graph, "transpose"), 2);  // the heads once, and the output
 }
 
 TEST(ImportModel, FoldsShapes) {

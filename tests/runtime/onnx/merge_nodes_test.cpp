@@ -179,7 +179,8 @@ TEST(MergedNodes, OfAttentionLearnsTheSame) {
   }
 }
 
-// The same heads by one product, whose columns are split as GPT-2's or, `by_axes`, as those of timm's nets.
+// Builds the same heads by one product, whose columns are split like GPT-2's or, with `by_axes`, like those
+// of timm's nets.
 ModelBytes packed_heads_net(bool by_axes, int64_t first = 0) {
   ModelBytes net;
   net.input("x", 1, {"batch", "5", "8"}).output("y");

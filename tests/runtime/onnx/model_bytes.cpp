@@ -50,7 +50,7 @@ std::string tensor_start(const std::string& name, int type, const std::vector<in
   return tensor;
 }
 
-// `add_value` adds what the attribute holds, which is of that type.
+// `add_value` adds the attribute's value, which has that type.
 template <typename AddValue>
 std::string attribute(const std::string& name, int type, const AddValue& add_value) {
   std::string bytes;

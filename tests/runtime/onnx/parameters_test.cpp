@@ -1,4 +1,4 @@
-// Which tensors of a file are trained, and from what they start.
+// Tests which tensors of a file are trained, and their initial values.
 
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST(Parameters, AHeadThatIsATransposedCopyOfItsTableIsTied) {
   EXPECT_EQ(model(7).first, 2u);
 }
 
-// What the running mean and variance of a normalisation hold at first.
+// Returns the initial running mean and variance of a normalization.
 std::pair<float, float> first_statistics(const std::vector<float>& shift, float variance,
                                          int64_t training_mode) {
   ModelBytes net;
@@ -115,7 +115,7 @@ TEST(Parameters, StatisticsOfAnUntrainedNetThatItsExportMovedStartAnew) {
   EXPECT_EQ(first_statistics({0, 0}, 0.5f, 1), std::pair(0.25f, 0.5f));
 }
 
-// The rows of a table (4,2) that are trained when all are looked up, and what is said of it.
+// Returns the rows of a table (4,2) that are trained when all are looked up, and the notes about it.
 std::pair<std::vector<int>, std::vector<std::string>> trained_rows(
     const std::vector<float>& table, const std::vector<std::pair<std::string, std::string>>& metadata) {
   ModelBytes net;
@@ -149,14 +149,14 @@ TEST(Parameters, ARowOfPaddingIsNotTrained) {
                                        arguments + "), kwargs = {})"}};
   };
   const std::vector<int> all = {0, 1, 2, 3};
-  // As the exporter says.
+  // Follows the exporter.
   EXPECT_EQ(trained_rows(drawn, call("%table, %x, 2")).first, (std::vector<int>{0, 1, 3}));
   EXPECT_EQ(trained_rows(drawn, call("%table, %x")).first, all);
   EXPECT_EQ(trained_rows(drawn, call("%table, %x, -1")).first, all);
   EXPECT_EQ(trained_rows(drawn, call("%table, %x, 4")).first, all) << "no such row";
   EXPECT_EQ(trained_rows(drawn, call("")).first, all);
   EXPECT_EQ(trained_rows(zero_row, call("%table, %x")).first, all) << "the exporter knows better";
-  // As the only row of zeros says.
+  // Follows the only row of zeros.
   EXPECT_EQ(trained_rows(drawn, {}).first, all);
   const auto [rows, notes] = trained_rows(zero_row, {});
   EXPECT_EQ(rows, (std::vector<int>{0, 2, 3}));

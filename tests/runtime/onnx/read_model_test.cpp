@@ -29,7 +29,7 @@ ModelBytes relu_model() {
   return model;
 }
 
-// Why the bytes are refused; empty if they are not.
+// Returns the reason that the bytes are refused; empty if they are not.
 std::string parse_refusal(const std::string& bytes) {
   try {
     onnx::parse_model(as_bytes(bytes), "net.onnx");
@@ -165,7 +165,7 @@ TEST_F(ReadModelFiles, WeightsComeFromASafetensorsFile) {
   EXPECT_THROW(onnx::read_model(model, {weights}), InvalidArgument);
 }
 
-// A sparse file: its weights stand behind a hole of 3 GiB.
+// A sparse file: its weights follow a hole of 3 GiB.
 TEST_F(ReadModelFiles, ExternalDataMayLieBeyondTwoGibibytes) {
   constexpr int64_t kOffset = int64_t{3} << 30;
   ModelBytes net;

@@ -31,7 +31,7 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// What the layer's operands hold.
+// The contents of the layer's operands.
 struct Operands {
   explicit Operands(const LayerCase& c)
       : x(wave(kSteps * kBatch * kChannels, 1)),

@@ -1,4 +1,4 @@
-// A real GPU that a ballast makes small: what the runtime does when a library or a pool finds no room.
+// A real GPU that a ballast makes small: the runtime's behavior when a library or a pool has no room.
 
 #include <memory>
 #include <vector>
@@ -52,7 +52,7 @@ TEST_F(SmallCudaTest, APoolInUseMakesOneErrorThatSaysWhoHoldsWhat) {
     EXPECT_LT(error.memory()->device_free, 64 * kMiB);
     EXPECT_EQ(error.memory()->allocated, kMiB);
     EXPECT_EQ(error.memory()->reserved, allocator->statistics().reserved.current);
-    EXPECT_LT(error.memory()->others, 16 * kMiB);  // what the driver keeps
+    EXPECT_LT(error.memory()->others, 16 * kMiB);  // memory that the driver keeps
   }
   allocator->deallocate(live, kMiB);
 }
@@ -84,7 +84,7 @@ TEST_F(SmallCudaTest, ARequestBeyondTheDeviceIsOutOfMemoryWithTheSmallDevicesNum
   }
 }
 
-// What nvidia-smi shows of the three strategies while the same blocks live.
+// The memory of the three strategies as nvidia-smi shows it while the same blocks live.
 TEST_F(SmallCudaTest, StrategiesTakeDifferentAmountsOfTheCardForTheSameBlocks) {
   const auto peak_of = [&](const StrategySettings& settings) {
     const auto device = make_cuda_device({});

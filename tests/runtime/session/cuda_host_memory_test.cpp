@@ -28,8 +28,8 @@ struct RunOnTheGpu {
   bool operator==(const RunOnTheGpu&) const = default;
 };
 
-// A step of layers that keeps `percent` of what it would take, with nodes and copies that are planned to take
-// equally long, so that most of what goes, goes to the host.
+// A step of layers that keeps `percent` of its memory, with nodes and copies that are planned to take equally
+// long, so that most dropped values go to the host.
 RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode, bool puts_states_on_host = false) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {1024, 512}});

@@ -54,7 +54,7 @@ DeviceProfile slow_profile() {
   return profile;
 }
 
-// For `percent` of what the net takes, as planned for that device.
+// Solves for `percent` of the net's memory, as planned for that device.
 Solution solve(const DeepNet& net, int percent) {
   const Targets targets = net.targets();
   const std::vector<int64_t> workspace = workspaces(*net.graph, 0);
@@ -173,7 +173,7 @@ TEST(HostMemory, EachCallThatFailsOnceLeavesWholeStepsAndAUsableSession) {
     uint64_t checksum = 0;
     try {
       checksum = train_with(device, run);
-    } catch (const Error&) {  // of the session that was to be made
+    } catch (const Error&) {  // from the session that was to be made
       const int64_t held = gpu.memory().info().process;
       EXPECT_EQ(held, find_profile("h200").kept_context_bytes()) << call;
       device.faults().arm({});
@@ -267,8 +267,8 @@ struct AdamNet {
 };
 
 struct StateRun {
-  uint64_t checksum = 0;                     // of weights and states
-  int64_t device_bytes = 0, host_bytes = 0;  // of variables
+  uint64_t checksum = 0;                     // checksum of weights and states
+  int64_t device_bytes = 0, host_bytes = 0;  // bytes of variables
 };
 
 StateRun run_with_states(AdamNet& net, PlanMode mode, bool own_stream) {

@@ -1,4 +1,5 @@
-// What a loader promises: the bits of as many runs, failures where they belong, and copies beside the work.
+// Promises of a loader: the bits of as many runs, failures where they belong, and copies that overlap with
+// the work.
 #include "runtime/session/loader.h"
 
 #include <algorithm>
@@ -235,8 +236,8 @@ TEST_F(CudaTest, ALoaderGivesTheBitsOfAsManyRunsByHand) {
   }
 }
 
-// By hand on one thread, so that the clock tells: the copy of each batch is queued before the work of the one
-// before.
+// Runs by hand on one thread, so that the clock shows it: the copy of each batch is queued before the work of
+// the one before.
 TEST(DoubledInputs, OverlapCopiesWithWork) {
   DeviceProfile profile = find_profile("h200");
   profile.kernel_us = 10;

@@ -1,4 +1,4 @@
-// What sessions promise on a simulated GPU whose work takes time and whose streams are checked.
+// Promises of sessions on a simulated GPU whose work takes time and whose streams are checked.
 #include "base/errors.h"
 #include "device/host/simulated_gpu.h"
 #include "tests/runtime/session/harness.h"

@@ -35,7 +35,7 @@ TEST(Session, ComputesWhatTheGraphSays) {
   }
 }
 
-// What a net comes to in runs of these lengths: counted steps, weights and the last loss.
+// The results of a net in runs of these lengths: counted steps, weights and the last loss.
 struct Trained {
   int32_t steps;
   uint64_t checksum;
@@ -118,7 +118,7 @@ TEST(Session, FewerThanOneStepIsRefused) {
   EXPECT_THROW(session.run(-1), InvalidArgument);
 }
 
-// The categories must be those of the graph as it is when the session starts.
+// The categories must be those of the graph when the session starts.
 TEST(Session, ValuesAddedAfterTheVariablesKeepTheirNamesAndCategories) {
   for (const PlanMode mode : kPlanModes) {
     Graph graph;
@@ -333,7 +333,8 @@ TEST(Session, ABlasHandleThatFailsGivesTensorFlowsMessage) {
     EXPECT_EQ(error.memory()->device_total, info.total);
     EXPECT_EQ(error.memory()->device_free, info.free);
     EXPECT_EQ(error.memory()->others, profile.others_bytes);
-    EXPECT_GT(error.memory()->allocated, allocator->statistics().allocated.current);  // of the step, too
+    EXPECT_GT(error.memory()->allocated,
+              allocator->statistics().allocated.current);  // includes the step's memory
     EXPECT_EQ(error.memory()->reserved, allocator->statistics().reserved.current);
     EXPECT_EQ(std::string(error.what()).rfind(error.message(), 0), 0u);
     EXPECT_NE(std::string(error.what()).find("329.00 MiB held by others"), std::string::npos);

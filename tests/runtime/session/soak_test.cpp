@@ -1,4 +1,4 @@
-// Sessions that come and go leave nothing behind; bench/soak.cpp does the same for hours.
+// Sessions that come and go leak nothing; bench/soak.cpp does the same for hours.
 #include <malloc.h>
 
 #include "tests/runtime/session/harness.h"
@@ -7,7 +7,8 @@
 namespace headroom {
 namespace {
 
-// What the C library has handed out; 0 under a sanitizer, which has an allocator of its own.
+// Returns the bytes that the C library has handed out; 0 under a sanitizer, which has an allocator of its
+// own.
 int64_t heap_bytes() {
   return static_cast<int64_t>(mallinfo2().uordblks);
 }

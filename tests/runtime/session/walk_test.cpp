@@ -16,7 +16,7 @@ namespace {
 
 using Request = std::tuple<AllocatorEvent::Kind, int64_t, std::string, std::string, int64_t>;
 
-// All that a strategy is asked for and told: kind, bytes, op, tensor and first step of each event.
+// All requests to a strategy: kind, bytes, op, tensor and first step of each event.
 struct ObservedGpu {
   explicit ObservedGpu(Backing backing) : device(find_profile("laptop-2gb"), 0, backing) {
     allocator->set_observer([this](const AllocatorEvent& event) {
@@ -57,7 +57,7 @@ TEST(Walk, ThePredictionRequestsTheSameAsTheSessionInTheSameOrder) {
   }
 }
 
-// Writes down what it is asked to do.
+// Records its calls.
 struct Log final : PlanWork {
   explicit Log(const PlanMemory& plan_memory) : memory(plan_memory) {}
   void copy_in(int value) override {
