@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BrokenFile{file_of(R"({"x":{"dtype":"U8","shape":[1]}})", "a"),
                                "needs dtype, shape and data_offsets"},
                     BrokenFile{file_of(R"({"x":{"dtype":7,"shape":[1],"data_offsets":[0,1]}})", "a"),
-                               "dtype 7 is none of"},
+                               "dtype 7 is not one of"},
                     BrokenFile{entry("F64", "[1]", "[0,8]"), "dtype \"F64\" is not one of F32, I32, U8"},
                     BrokenFile{entry("F32", "[-2]", "[0,8]"), "shape is not a list of whole numbers"},
                     BrokenFile{entry("F32", "[1.5]", "[0,8]"), "shape is not a list of whole numbers"},

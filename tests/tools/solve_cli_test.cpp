@@ -108,7 +108,7 @@ TEST(SolveCommand, ARecordingIsEstimated) {
   const std::string trace = folder.write("run.trace", kSolvedRecording);
 
   const Outcome outcome = solve(folder, "exit 9", trace + " --memory 5GiB --device rtx-3090");
-  EXPECT_NE(outcome.out.find("estimated from a recording"), std::string::npos)
+  EXPECT_NE(outcome.out.find("estimated from the recording"), std::string::npos)
       << outcome.out << outcome.errors;
   EXPECT_TRUE(outcome.code == 0 || outcome.code == 3);
 }
@@ -142,7 +142,7 @@ TEST(SolveCommand, ALeakFitsInNoMemory) {
   const Outcome outcome = solve(folder, "exit 9", snapshot + " --memory 100GiB");
   EXPECT_EQ(outcome.code, 3) << outcome.errors;
   EXPECT_NE(outcome.out.find("Leak: "), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("no memory is enough"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("no amount of memory is enough"), std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find("fits: "), std::string::npos) << outcome.out;
   const Outcome in_json = solve(folder, "exit 9", snapshot + " --memory 100GiB --json");
   EXPECT_EQ(in_json.code, 3);

@@ -76,7 +76,7 @@ TEST(ReadModel, EveryTruncationIsRefusedInOneLine) {
 }
 
 TEST(ReadModel, RefusesWhatContradictsItself) {
-  EXPECT_NE(parse_refusal("not a model").find("no ONNX file"), std::string::npos);
+  EXPECT_NE(parse_refusal("not a model").find("not an ONNX file"), std::string::npos);
   EXPECT_NE(
       parse_refusal(relu_model().node("Relu", {"x"}, {"y"}).bytes()).find("two nodes make the value 'y'"),
       std::string::npos);
