@@ -96,7 +96,9 @@ std::function<void(const AllocatorEvent&)> trace_recorder(TraceBuilder& builder)
       builder.allocate(block, event.requested_bytes, context);
     } else if (event.kind == Kind::kDeallocate) {
       builder.free(block, 0, context);
-    } else if (event.kind != Kind::kPart) {
+    } else if (event.kind == Kind::kPart) {
+      builder.add_part(block, event.requested_bytes, event.first, event.end, context);
+    } else {
       builder.add(device_event_of(event), context);
     }
   };

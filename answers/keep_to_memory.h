@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "answers/memory_solution.h"
-#include "answers/play_program.h"
+#include "answers/program.h"
 #include "runtime/app/options.h"
 
 namespace headroom {

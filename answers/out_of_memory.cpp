@@ -1,9 +1,14 @@
 #include "answers/out_of_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 #include "allocators/strategies/strategy_text.h"
+#include "answers/lower.h"
 #include "base/bytes.h"
 #include "base/edge.h"
 #include "base/errors.h"
@@ -19,7 +24,7 @@ struct Search {
   SearchWork work;  // that is left
 
   bool fits(const RunSetup& setup) {
-    const Attempt attempt = play(setup, false);
+    const Played attempt = play(setup, false);
     work.left -= attempt.work;
     return attempt.fits;
   }
@@ -36,7 +41,7 @@ template <typename Set>
 std::optional<Edge> least_steps(Search& search, int64_t most, const RunSetup& setup, const Set& set) {
   const auto attempt = [&](int64_t count) {
     set(count);
-    const Attempt played = search.play(setup, false);
+    const Played played = search.play(setup, false);
     return EdgeTrial{.fits = played.fits, .work = played.work};
   };
   return EdgeSearch(search.work, attempt).above(0, most);
@@ -187,7 +192,7 @@ void enlarge_device(ChangeKind kind, Search& search) {
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
   const auto attempt = [&](int64_t count) {
     set(count);
-    const Attempt played = search.play(setup, false);
+    const Played played = search.play(setup, false);
     const auto pages_of = [&](int64_t total_bytes) {
       return (total_bytes - search.present.device.total_bytes + page - 1) / page;
     };
@@ -209,6 +214,28 @@ constexpr void (*kSearches[])(ChangeKind kind, Search& search) = {
     pack_plan,    plan_for_memory, shrink_batch,          enlarge_device};
 static_assert(std::size(kSearches) == EnumNames<ChangeKind>::kNames.size());
 
+// Planning and lowering a step takes about as long as this many events of a trace.
+constexpr int64_t kEventsOfStep = 8;
+
+Play play_of(const MakePrograms& make) {
+  return [make](const RunSetup& setup, bool explains) -> Played {
+    try {
+      const auto planned = plan_programs(make(setup), setup.options.plan);
+      Played played = play(lower(planned, setup.options), setup, {.explains = explains});
+      played.enough_total = 0;  // see would_play_alike: a limit may depend on the total
+      played.work = 0;
+      for (const auto& program : planned) {
+        for (const Plan& plan : program->plans) {
+          played.work += kEventsOfStep * static_cast<int64_t>(plan.steps.size());
+        }
+      }
+      return played;
+    } catch (const InvalidArgument& error) {
+      return {.error = error.what()};
+    }
+  };
+}
+
 }  // namespace
 
 const TriedChange* OutOfMemoryReport::smallest() const {
@@ -223,7 +250,7 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
   report.message = facts.requested > 0 ? out_of_memory_message(facts) : std::move(message);
   report.facts = facts;
   report.judgement = judge(facts);
-  Attempt now = play(present, true);
+  Played now = play(present, true);
   report.reproduced = !now.fits;
   if (!report.reproduced) return report;
   if (now.failure) {
@@ -236,6 +263,26 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
                            .is_long = now.work > kMaxSearchedEvents / SearchWork::kTrials}};
   for (const ChangeKind kind : enum_values<ChangeKind>()) kSearches[static_cast<size_t>(kind)](kind, search);
   return report;
+}
+
+std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
+                                             const MakePrograms& make) {
+  const bool was_refused =
+      result.outcome == RunOutcome::kOutOfMemory && result.memory && result.memory->device_total == 0;
+  if (!result.memory || was_refused) return std::nullopt;
+  OutOfMemoryReport report = explain_out_of_memory(*result.memory, present, play_of(make), result.error);
+  if (result.failed_rank && result.memory->requested > 0) {
+    report.message = fmt::format("{}: {}", name_failed_replica(result), report.message);
+  }
+  return report;
+}
+
+OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
+                                        std::span<const Targets> targets, RunSetup present) {
+  present.has_plan = true;
+  const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &graph);
+  const std::vector<Program> programs = {{not_owned, {targets.begin(), targets.end()}}};
+  return explain_out_of_memory(error.facts(), present, play_of([&](const RunSetup&) { return programs; }));
 }
 
 }  // namespace headroom

@@ -11,26 +11,17 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/failure_observer.h"
+#include "answers/play.h"
+#include "answers/program.h"
 #include "base/enum_names.h"
 #include "base/judge.h"
+#include "runtime/app/run_result.h"
 #include "runtime/app/setup.h"
 
 namespace headroom {
 
-// How it goes under a setup.
-struct Attempt {
-  bool fits = false;
-  std::string error;                     // one line
-  std::optional<FailedRequest> failure;  // of an allocation, if it was asked for
-  int64_t used_bytes = 0;                // of the device at its peak, where it fits; 0: unknown
-  // The least total of the device with which every request would have found room, where it fits and the
-  // strategy does not depend on the total; 0: unknown.
-  int64_t enough_total = 0;
-  int64_t work = 0;  // events of a trace that were played, or steps of plans; 0: few
-};
-// With `explains`, a failure says what lived there, which takes memory and time.
-using Play = std::function<Attempt(const RunSetup&, bool explains)>;
+// Plays the program in a setup. With `explains`, a failure says what lived there, which takes memory and time.
+using Play = std::function<Played(const RunSetup&, bool explains)>;
 
 // What may be changed, in the order in which it is tried: the first that fits is the smallest. What costs a
 // user least comes first: up to the memory, results do not change.
@@ -71,6 +62,17 @@ struct OutOfMemoryReport {
   const TriedChange* smallest() const;
 };
 
+// Makes the programs of all replicas for a setup's batch.
+using MakePrograms = std::function<std::vector<Program>(const RunSetup&)>;
+
+// Why a run was out of memory, and the smallest change with which the same programs fit, played on a twin;
+// nothing when the run ended otherwise, or was refused before it asked a device (MemoryTooSmall). A setup
+// that refuses the programs counts as a failure.
+std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
+                                             const MakePrograms& make);
+// The same for your own graph, when its session threw: `present` is Runtime::setup().
+OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
+                                        std::span<const Targets> targets, RunSetup present);
 // Plays the present setup, and where it fails every change to it. `facts` are the error's; of a library's
 // failure (a request of 0 bytes) `message` is its text.
 OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup& present, const Play& play,

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "answers/lower.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "runtime/graph/placement.h"
@@ -196,10 +197,10 @@ std::optional<int64_t> ProgramSolver::play_unchecked(const PlannedProgram& plann
     setup.strategy->limit_scope = LimitScope::kProcess;
   }
   const std::shared_ptr<const PlannedProgram> not_owned(std::shared_ptr<const PlannedProgram>(), &planned);
-  const PlayedAttempt attempt = headroom::play(to_play({&not_owned, 1}, setup.options), setup, false);
+  const Played attempt = headroom::play(lower({&not_owned, 1}, setup.options), setup);
   // The context, when it is new, may be the most of all.
-  if (!attempt.fits || attempt.devices.front().peak.process_bytes > memory_bytes) return std::nullopt;
-  return attempt.devices.front().peak.process_bytes;
+  if (!attempt.fits || attempt.front().process_bytes > memory_bytes) return std::nullopt;
+  return attempt.front().process_bytes;
 }
 
 std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes,

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "answers/memory_solution.h"
-#include "answers/play_program.h"
+#include "answers/play.h"
+#include "answers/program.h"
 #include "runtime/plan/solve.h"
 #include "runtime/plan/step_cost.h"
 

@@ -72,13 +72,24 @@ RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus) {
   return setup;
 }
 
+StrategySettings strategy_of(const RunSetup& setup) {
+  return setup.strategy ? *setup.strategy : setup.options.strategy_settings();
+}
+
+int64_t others_bytes(const RunSetup& setup) {
+  if (setup.gpus.physical.empty()) return setup.device.others_bytes;
+  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
+  return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+}
+
 int64_t free_bytes(const RunSetup& setup) {
-  int64_t bytes = setup.device.total_bytes;
-  if (!setup.gpus.physical.empty()) {
-    const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
-    bytes -= setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
-  }
-  return bytes;
+  return setup.device.total_bytes - others_bytes(setup);
+}
+
+const PhysicalGpu* gpu_of(const RunSetup& setup, std::string_view device) {
+  const DeviceName name = parse_device_name(device);
+  if (name.type == DeviceType::kCpu || setup.gpus.physical.empty()) return nullptr;
+  return &setup.gpus.physical[static_cast<size_t>(setup.gpus.find(name).physical)];
 }
 
 std::optional<std::string> lower_memory_to_free(RuntimeOptions& options) {

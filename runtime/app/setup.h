@@ -30,8 +30,14 @@ RunSetup setup_of(const RuntimeOptions& options);
 // The same with these GPUs.
 RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus);
 
-// What other processes leave of the default device.
+// The strategy that was set in code, else that of the options.
+StrategySettings strategy_of(const RunSetup& setup);
+
+// What other processes hold of the default device, and what they leave.
+int64_t others_bytes(const RunSetup& setup);
 int64_t free_bytes(const RunSetup& setup);
+// The GPU of that device; null for the CPU and on a machine without GPUs.
+const PhysicalGpu* gpu_of(const RunSetup& setup, std::string_view device);
 
 // Lowers a budget (--memory) above what the device has free to that. Returns a note that says so, without an
 // end, if it did. Throws as setup_of does.

@@ -11,11 +11,9 @@
 #include <string>
 #include <unordered_map>
 
-#include "allocators/replay/replay.h"
 #include "allocators/strategies/strategy_text.h"
 #include "answers/memory_solution.h"
-#include "answers/play_program.h"
-#include "answers/play_trace.h"
+#include "answers/play.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "runtime/app/runtime.h"
@@ -193,8 +191,17 @@ TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   const Trace trace = pieces();
   RunSetup present{.device = find_profile("h200"), .options = {.strategy = "hard-limit=10MiB"}};
   present.device.total_bytes = 64 * kMiB;
-  const Play play = [&](const RunSetup& setup, bool explains) { return play_trace(trace, setup, explains); };
-  const Attempt now = play(present, true);
+  const Play play = [&](const RunSetup& setup, bool explains) -> Played {
+    try {
+      return headroom::play(traced_here(trace),
+                            setup_of_capacity(setup.device, setup.options.strategy_settings(),
+                                              setup.device.total_bytes),
+                            {.explains = explains});
+    } catch (const InvalidArgument& error) {  // a limit above the total
+      return {.error = error.what()};
+    }
+  };
+  const Played now = play(present, true);
   ASSERT_TRUE(now.failure);
   EXPECT_EQ(now.failure->facts.tensor, "d");
   const OutOfMemoryReport report = explain_out_of_memory(now.failure->facts, present, play);
@@ -208,10 +215,7 @@ TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   int fitting = 0;
   for (const TriedChange& change : report.changes) {
     if (change.what.starts_with("any ")) continue;
-    StrategySettings settings = change.setup.options.strategy_settings();
-    EXPECT_EQ(replay_at(trace, settings, change.setup.device, change.setup.device.total_bytes).fits(),
-              change.fits)
-        << change.what;
+    EXPECT_EQ(play(change.setup, false).fits, change.fits) << change.what;
     fitting += change.fits;
   }
   EXPECT_GT(fitting, 1);
@@ -224,7 +228,7 @@ TEST(OutOfMemoryReports, DevicesThatAreKnownToBeEnoughAreNotPlayed) {
     int64_t trials = 0;
     const Play play = [&](const RunSetup& setup, bool) {
       ++trials;
-      Attempt attempt;
+      Played attempt;
       attempt.fits = setup.device.total_bytes >= needed;
       attempt.used_bytes = needed;
       if (attempt.fits && is_known) attempt.enough_total = needed;
@@ -251,7 +255,7 @@ TEST(OutOfMemoryReports, ALongTraceIsTriedAFewTimesAndTheReportSaysThatLessMayDo
     int64_t trials = 0;
     const Play play = [&](const RunSetup& setup, bool) {
       ++trials;
-      Attempt attempt;
+      Played attempt;
       attempt.fits = setup.device.total_bytes >= needed && setup.options.strategy == "mapped";
       attempt.work = events;
       attempt.used_bytes = needed + 100 * kMiB;

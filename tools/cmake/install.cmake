@@ -36,7 +36,7 @@ target_include_directories(headroom_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE
 
 # The headers that programs include, and their includes: no others are installed.
 set(headers
-  allocators/replay/replay.h
+  answers/play.h
   allocators/strategies/strategy_text.h
   trace/read_trace.h
   runtime/app/place.h

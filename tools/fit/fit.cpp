@@ -21,10 +21,10 @@
 #include "tools/subcommands.h"
 #include "tools/trace/program.h"
 #include "tools/workload/child.h"
+#include "tools/workload/device_table.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
-#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {
@@ -60,7 +60,10 @@ std::optional<int64_t> host_available_bytes() {
 bool host_has_room(const WorkloadOptions& options) {
   const std::optional<int64_t> available = host_available_bytes();
   if (!available || !simulated_profile(options.runtime)) return true;
-  return Predictor(options).lower_bound_bytes() < *available / 10 * 9;
+  int64_t bytes = 0;
+  const Traced program = trace_of(options);
+  for (const TracedDevice& device : program.devices) bytes += device.trace->peak_bytes;
+  return bytes < *available / 10 * 9;
 }
 
 std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps, Progress& progress) {
@@ -145,7 +148,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   if (const std::string note = lower_bound_note(workload.runtime.strategy); !note.empty()) {
     fmt::print("{}\n", terminal.wrapped("predicted with " + note));
   }
-  if (fits) fmt::print("{}", device_table(prediction, terminal));
+  if (fits) fmt::print("{}", device_table(result.traced, prediction, terminal));
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
   next.runtime.record.clear();  // compare would write all runs to one file, and refuses
@@ -173,7 +176,7 @@ std::string to_json(const FitOptions& options, const FitResult& result, bool fit
   json["predicted_reserved_bytes"] = result.prediction.reserved_bytes;
   json["predicted_allocated_bytes"] = result.prediction.allocated_bytes;
   json["reserved_is_lower_bound"] = is_lower_bound(options.workload.runtime.strategy);
-  json["predicted_devices"] = nlohmann::ordered_json::parse(devices_json(result.prediction));
+  json["predicted_devices"] = nlohmann::ordered_json::parse(devices_json(result.traced, result.prediction));
   json["verified"] = result.verified;
   json["stopped_by"] = result.stopped_by;
   json["trials"] = nlohmann::ordered_json::array();

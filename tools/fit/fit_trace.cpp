@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/progress.h"
@@ -19,7 +20,6 @@
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/program_checkpoints.h"
 #include "tools/workload/program_fitting.h"
 #include "tools/workload/program_solving.h"
@@ -27,7 +27,7 @@
 namespace headroom {
 namespace {
 
-nlohmann::ordered_json json_of(const TracePrediction& prediction) {
+nlohmann::ordered_json json_of(const Prediction& prediction) {
   return {{"fits", prediction.fits},
           {"predicted_total_bytes", prediction.total_bytes},
           {"predicted_reserved_bytes", prediction.reserved_bytes},
@@ -120,7 +120,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
                {.title = "reserved", .is_number = true, .drop = 1},
                {.title = "allocated", .is_number = true, .drop = 2}});
   for (const TracedBatch& trial : result.trials) {
-    const TracePrediction& prediction = trial.prediction;
+    const Prediction& prediction = trial.prediction;
     table.add({fmt::format("{}", trial.batch),
                {prediction.fits      ? "fits"
                 : trial.lacks_margin ? "leaves too little"
@@ -141,16 +141,16 @@ namespace {
 int fit_least_memory(const Trace& trace, const std::string& input, const WorkloadOptions& options,
                      const TraceFitOptions& fit) {
   RunSetup setup = setup_to_fit(options.runtime);
-  const std::optional<int64_t> least = TracePredictor(trace, setup).least_total_bytes();
+  const std::optional<int64_t> least = least_total_bytes(traced_here(trace), setup);
   if (least) setup.device.total_bytes = *least;
-  const TracePrediction there = TracePredictor(trace, setup).outcome();
+  const Prediction there = outcome(traced_here(trace), setup);
   setup.device.total_bytes -= setup.device.granularity_bytes;
   const std::string page = format_bytes(setup.device.granularity_bytes);
   const std::string stopped_by =
       least && fit.margin_bytes > 0
           ? lacks_margin_text(page + " less", fit.margin_bytes)
           : fmt::format("with {} less: {}", page,
-                        least ? TracePredictor(trace, setup).outcome().reason : there.reason);
+                        least ? outcome(traced_here(trace), setup).reason : there.reason);
   const int64_t device_bytes = least ? *least + fit.margin_bytes : 0;
   if (fit.json) {
     nlohmann::ordered_json json = json_of(there);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/cause.h"
 #include "base/errors.h"
@@ -20,9 +21,9 @@
 #include "base/text.h"
 #include "tools/predict/predict_trace.h"
 #include "tools/subcommands.h"
+#include "tools/workload/device_table.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom {
@@ -50,7 +51,7 @@ std::vector<RunSetup> setups_of_all(const RunSetup& setup) {
   return setups;
 }
 
-std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) {
+std::vector<Row> predict_all(const Traced& program, const RunSetup& setup) {
   constexpr size_t kMostThreads = 4;  // each plays the program, with memory for its live blocks
   const std::vector<RunSetup> setups = setups_of_all(setup);
   std::vector<std::optional<Prediction>> predictions(setups.size());
@@ -58,7 +59,7 @@ std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) 
   side_by_side(setups.size(), kMostThreads, [&](size_t i) {
     progress.start(setups[i].options.strategy);
     try {
-      predictions[i] = predictor.predict(setups[i]);
+      predictions[i] = predict(program, setups[i]);
     } catch (const InvalidArgument&) {  // cannot keep to such a limit
       if (i == 0) throw;
     }
@@ -88,7 +89,7 @@ std::string ending(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     if (row.prediction.fits) return "a run would end with: " + reason;
     if (row.prediction.total_bytes > 0 &&
-        (nearest == nullptr || row.prediction.margin_bytes > nearest->prediction.margin_bytes))
+        (nearest == nullptr || *row.prediction.margin_bytes > *nearest->prediction.margin_bytes))
       nearest = &row;
   }
   if (nearest == nullptr || rows.size() == 1) return "a run would end with: " + reason;
@@ -97,7 +98,7 @@ std::string ending(const std::vector<Row>& rows) {
     if (at != std::string::npos) reason.resize(at);
   }
   return fmt::format("no strategy fits: {} lacks {} and is the nearest; a run would end with: {}",
-                     nearest->strategy, format_bytes(-nearest->prediction.margin_bytes), reason);
+                     nearest->strategy, format_bytes(-*nearest->prediction.margin_bytes), reason);
 }
 
 // Where a budget is too small, what the least costs.
@@ -108,13 +109,14 @@ std::string next_command(WorkloadOptions options, int64_t least_memory_bytes) {
 }
 
 // `least_memory_bytes`: the least budget that is kept, where that of the options is not; else 0.
-void print_report(const WorkloadOptions& options, const RunSetup& setup, const std::vector<Row>& rows,
-                  int64_t least_memory_bytes, const Terminal& terminal) {
+void print_report(const WorkloadOptions& options, const Traced& program, const RunSetup& setup,
+                  const std::vector<Row>& rows, int64_t least_memory_bytes, const Terminal& terminal) {
   const Prediction& chosen = rows.front().prediction;
-  const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
-                                         : "lacks " + format_bytes(-chosen.margin_bytes);
+  const std::string margin = !chosen.margin_bytes ? "on no size of the device"
+                             : chosen.fits        ? format_bytes(*chosen.margin_bytes) + " to spare"
+                                                  : "lacks " + format_bytes(-*chosen.margin_bytes);
   const int64_t replicas = options.replicas.replicas;
-  const size_t devices = chosen.devices.size();
+  const size_t devices = program.devices.size();
   const std::string first =
       fmt::format("{}: {}, batch {}{}, under {} on {}{}: {}",
                   terminal.painted(verdict(chosen).text, *verdict(chosen).colour), program_name(options),
@@ -127,15 +129,14 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory:\n");
     Table parts({{devices == 1 ? "" : "the fullest GPU"}, {.title = "MiB", .is_number = true}});
-    for (size_t i = 0; i < kCategoryNames.size(); ++i) {
-      std::string name(kCategoryNames[i]);
-      std::replace(name.begin(), name.end(), '_', ' ');
-      parts.add({name, format_mib(chosen.by_category[i])});
+    const LiveSet live = live_at_peak(program, setup, chosen);
+    for (const MemoryShare& part : parts_of(program, setup, chosen, live)) {
+      parts.add({part.name, format_mib(part.bytes)});
     }
     parts.add({"total", format_mib(chosen.total_bytes)});
-    fmt::print("\n{}\n{}", terminal.wrapped("at " + chosen.peak_op), parts.text(terminal));
+    fmt::print("\n{}\n{}", terminal.wrapped("at " + live.where), parts.text(terminal));
   }
-  fmt::print("{}", device_table(chosen, terminal));
+  fmt::print("{}", device_table(program, chosen, terminal));
   Table table({{"strategy"},
                {"verdict"},
                {.title = "to spare", .is_number = true},
@@ -145,7 +146,8 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
   for (const auto& [strategy, prediction] : rows) {
     const bool known = prediction.total_bytes > 0;
     const auto mib = [&](int64_t bytes) { return known ? format_mib(bytes) : std::string("-"); };
-    table.add({strategy, verdict(prediction), format_mib(prediction.margin_bytes),
+    table.add({strategy, verdict(prediction),
+               prediction.margin_bytes ? format_mib(*prediction.margin_bytes) : "-",
                mib(prediction.total_bytes), mib(prediction.reserved_bytes), mib(prediction.allocated_bytes)});
   }
   fmt::print("\nin MiB\n{}", table.text(terminal));
@@ -157,18 +159,21 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
   fmt::print("\nnext: {}\n", next_command(options, least_memory_bytes));
 }
 
-nlohmann::ordered_json to_json(const Row& row) {
+nlohmann::ordered_json to_json(const Traced& program, const RunSetup& setup, const Row& row) {
   const Prediction& prediction = row.prediction;
   nlohmann::ordered_json json;
   json["strategy"] = row.strategy;
   json["fits"] = prediction.fits;
-  json["margin_bytes"] = prediction.margin_bytes;
+  json["margin_bytes"] =
+      prediction.margin_bytes ? nlohmann::ordered_json(*prediction.margin_bytes) : nlohmann::ordered_json();
   json["total_bytes"] = prediction.total_bytes;
   json["by_category"] = nlohmann::ordered_json::object();
-  for (size_t i = 0; i < kCategoryNames.size(); ++i) {
-    json["by_category"][std::string(kCategoryNames[i])] = prediction.by_category[i];
+  const LiveSet live = live_at_peak(program, setup, prediction);
+  for (MemoryShare& part : parts_of(program, setup, prediction, live)) {
+    std::replace(part.name.begin(), part.name.end(), ' ', '_');
+    json["by_category"][part.name] = part.bytes;
   }
-  json["peak_op"] = prediction.peak_op;
+  json["peak_op"] = live.where;
   json["peak_reserved_bytes"] = prediction.reserved_bytes;
   json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
   json["peak_allocated_bytes"] = prediction.allocated_bytes;
@@ -216,13 +221,12 @@ int run_predict(int argc, char** argv) {
   }
   if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
   const RunSetup setup = setup_to_fit(options.runtime);
-  const Predictor predictor(options);
-  const std::vector<Row> rows = predict_all(predictor, setup);
-  const std::optional<MemoryTooSmall> refusal = predictor.why_not_kept();
-  const int64_t least_memory_bytes = refusal ? refusal->least_bytes() : 0;
+  const Traced program = trace_of(options);
+  const std::vector<Row> rows = predict_all(program, setup);
+  const int64_t least_memory_bytes = program.refusal ? program.refusal->least_bytes() : 0;
   if (json) {
     const Prediction& chosen = rows.front().prediction;
-    nlohmann::ordered_json result = to_json(rows.front());
+    nlohmann::ordered_json result = to_json(program, setup, rows.front());
     result["net"] = program_name(options);
     result["batch"] = options.step.batch;
     result["replicas"] = options.replicas.replicas;
@@ -230,15 +234,15 @@ int run_predict(int argc, char** argv) {
     result["device"] = options.runtime.device;
     result["device_total_bytes"] = setup.device.total_bytes;
     result["device_others_bytes"] = others_bytes(setup);
-    result["devices"] = nlohmann::ordered_json::parse(devices_json(chosen));
-    if (refusal) result["least_memory_bytes"] = least_memory_bytes;
-    result["copies"] = chosen.copies;
-    result["copied_bytes"] = chosen.copied_bytes;
+    result["devices"] = nlohmann::ordered_json::parse(devices_json(program, chosen));
+    if (program.refusal) result["least_memory_bytes"] = least_memory_bytes;
+    result["copies"] = program.copies;
+    result["copied_bytes"] = program.copied_bytes;
     result["strategies"] = nlohmann::ordered_json::array();
-    for (const Row& row : rows) result["strategies"].push_back(to_json(row));
+    for (const Row& row : rows) result["strategies"].push_back(to_json(program, setup, row));
     fmt::print("{}\n", result.dump(2));
   } else {
-    print_report(options, setup, rows, least_memory_bytes, set.terminal());
+    print_report(options, program, setup, rows, least_memory_bytes, set.terminal());
   }
   return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
 }

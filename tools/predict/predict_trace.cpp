@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/progress.h"
@@ -25,12 +26,10 @@
 #include "runtime/app/setup.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/program_checkpoints.h"
 #include "tools/workload/program_solving.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
-#include "tools/workload/trace_prediction.h"
 
 namespace headroom {
 namespace {
@@ -41,12 +40,28 @@ constexpr size_t kMostThreads = 4;  // each replays the trace, with memory for i
 
 struct TraceRow {
   std::string strategy;
-  TracePrediction prediction;
+  Prediction prediction;
 };
 
+// With another strategy under the same limit; nothing where it cannot take the trace.
+std::optional<Prediction> outcome_with(const Traced& program, RunSetup setup, const std::string& strategy) {
+  try {
+    const StrategySettings chosen = strategy_of(setup);
+    setup.options.strategy = strategy;
+    setup.options.allow_growth = false;
+    setup.options.limit_bytes = chosen.limit_bytes;
+    setup.options.limit_scope = chosen.limit_scope;
+    setup.options.memory_fraction = chosen.memory_fraction;
+    return outcome(program, setup);
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
 // The chosen strategy first, then the others that can take the trace.
-std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, const Trace& trace,
+std::vector<TraceRow> predict_all_strategies(const Traced& program, const RunSetup& setup,
                                              const std::string& chosen) {
+  const Trace& trace = program.front();
   std::vector<std::string> names;
   if (is_of_torch(trace)) names = {"pytorch", "pytorch,expandable_segments:True"};
   for (const Strategy& strategy : strategies()) {
@@ -55,7 +70,7 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
   }
   std::erase(names, chosen);
   names.insert(names.begin(), chosen);
-  std::vector<std::optional<TracePrediction>> predictions(names.size());
+  std::vector<std::optional<Prediction>> predictions(names.size());
   Progress progress(static_cast<double>(names.size()), "strategies");
   // The search for the margin and what plans the whole trace take longest, so they begin first.
   std::vector<size_t> order(names.size());
@@ -66,7 +81,7 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
   side_by_side(order.size(), kMostThreads, [&](size_t i) {
     const size_t at = order[i];
     progress.start(names[at]);
-    predictions[at] = at == 0 ? predictor.predict() : predictor.predict_with(names[at]);
+    predictions[at] = at == 0 ? predict(program, setup) : outcome_with(program, setup, names[at]);
     progress.advance(1);
   });
   std::vector<TraceRow> rows;
@@ -76,7 +91,7 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
   return rows;
 }
 
-std::string margin_text(const TracePrediction& prediction) {
+std::string margin_text(const Prediction& prediction) {
   if (!prediction.margin_bytes) return "on no device size";
   return prediction.fits ? format_bytes(*prediction.margin_bytes) + " to spare"
                          : "lacks " + format_bytes(-*prediction.margin_bytes);
@@ -103,23 +118,8 @@ void print_shares(const char* what, const std::vector<MemoryShare>& shares, cons
   fmt::print("\n{}", table.text(terminal));
 }
 
-TableCell verdict_of(const TracePrediction& prediction) {
+TableCell verdict_of(const Prediction& prediction) {
   return {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed};
-}
-
-// Where the memory goes at the peak, in the order of the table.
-std::vector<MemoryShare> parts_of(const TracePrediction& prediction, const LiveSet& live) {
-  std::vector<MemoryShare> parts;
-  for (size_t i = 1; i <= live.by_category.size(); ++i) {
-    const size_t category = i % live.by_category.size();  // "other" comes last
-    if (live.by_category[category] == 0) continue;
-    parts.push_back({std::string(kMemoryCategoryNames[category]), live.by_category[category]});
-  }
-  parts.push_back({"rounding", prediction.allocated_bytes - prediction.requested_bytes});
-  parts.push_back({"cached", prediction.reserved_bytes - prediction.allocated_bytes});
-  parts.push_back({"context", prediction.context_bytes});
-  parts.push_back({"libraries", prediction.library_bytes});
-  return parts;
 }
 
 // Why the verdict is not that of the whole device.
@@ -142,10 +142,11 @@ std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
   return text;
 }
 
-void print_text(const Trace& trace, const std::string& input, const RunSetup& setup,
+void print_text(const Traced& program, const std::string& input, const RunSetup& setup,
                 const std::optional<RecordedLimit>& limit, const std::vector<TraceRow>& rows,
                 const LiveSet& live, const std::vector<std::string>& next, const Terminal& terminal) {
-  const TracePrediction& chosen = rows.front().prediction;
+  const Trace& trace = program.front();
+  const Prediction& chosen = rows.front().prediction;
   const DeviceProfile& device = setup.device;
   const TableCell verdict = verdict_of(chosen);
   fmt::print("{}\n",
@@ -172,7 +173,7 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory:\n");
     Table parts({{""}, {.title = "MiB", .is_number = true}});
-    for (const MemoryShare& part : parts_of(chosen, live)) parts.add({part.name, format_mib(part.bytes)});
+    for (const MemoryShare& part : parts_of(program, setup, chosen, live)) parts.add({part.name, format_mib(part.bytes)});
     parts.add({"total", format_mib(chosen.total_bytes)});
     fmt::print("\n{}{}", live.where.empty() ? "" : terminal.wrapped("at " + live.where) + "\n",
                parts.text(terminal));
@@ -185,7 +186,7 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
                {.title = "reserved", .is_number = true, .drop = 1},
                {.title = "allocated", .is_number = true, .drop = 2}});
   for (const TraceRow& row : rows) {
-    const TracePrediction& prediction = row.prediction;
+    const Prediction& prediction = row.prediction;
     // What one took when it failed is not what it takes.
     const auto mib = [&](int64_t bytes) {
       return prediction.total_bytes > 0 ? format_mib(bytes) : std::string("-");
@@ -211,7 +212,7 @@ nlohmann::ordered_json json_of(const std::vector<MemoryShare>& shares) {
 }
 
 nlohmann::ordered_json json_of(const TraceRow& row) {
-  const TracePrediction& prediction = row.prediction;
+  const Prediction& prediction = row.prediction;
   nlohmann::ordered_json json;
   json["strategy"] = row.strategy;
   json["fits"] = prediction.fits;
@@ -231,7 +232,7 @@ nlohmann::ordered_json json_of(const TraceRow& row) {
   return json;
 }
 
-std::string to_json(const std::string& input, const RunSetup& setup,
+std::string to_json(const Traced& program, const std::string& input, const RunSetup& setup,
                     const std::optional<RecordedLimit>& limit, const std::vector<TraceRow>& rows,
                     const LiveSet& live, const std::vector<std::string>& next) {
   nlohmann::ordered_json json = json_of(rows.front());
@@ -248,7 +249,7 @@ std::string to_json(const std::string& input, const RunSetup& setup,
                               {"replay_spare_bytes", limit->replay_spare_bytes}};
   }
   json["by_category"] = nlohmann::ordered_json::object();
-  for (const MemoryShare& part : parts_of(rows.front().prediction, live)) {
+  for (const MemoryShare& part : parts_of(program, setup, rows.front().prediction, live)) {
     std::string name = part.name;
     std::replace(name.begin(), name.end(), ' ', '_');
     json["by_category"][name] = part.bytes;
@@ -298,10 +299,10 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
                   const Terminal& terminal) {
   require_one_device(options);
   const RunSetup setup = setup_to_fit_budget(options.runtime);
-  const TracePredictor predictor(trace, setup);
-  const std::vector<TraceRow> rows = predict_all_strategies(predictor, trace, options.runtime.strategy);
-  const LiveSet live = largest_live_set(trace);
-  const TracePrediction& chosen = rows.front().prediction;
+  const Traced program = traced_here(trace);
+  const std::vector<TraceRow> rows = predict_all_strategies(program, setup, options.runtime.strategy);
+  const LiveSet live = live_at_peak(program, setup, rows.front().prediction);
+  const Prediction& chosen = rows.front().prediction;
   std::vector<std::string> next;
   if (!chosen.fits && is_of_torch(trace)) {
     Progress progress(0, "");
@@ -316,9 +317,9 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   }
   next.push_back(next_command(input, options, chosen.fits));
   if (json) {
-    fmt::print("{}\n", to_json(input, setup, limit, rows, live, next));
+    fmt::print("{}\n", to_json(program, input, setup, limit, rows, live, next));
   } else {
-    print_text(trace, input, setup, limit, rows, live, next, terminal);
+    print_text(program, input, setup, limit, rows, live, next, terminal);
   }
   return chosen.fits ? kExitDone : kExitOutOfMemory;
 }

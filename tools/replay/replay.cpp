@@ -1,8 +1,6 @@
 // headroom replay: traces against memory strategies and capacities, on a simulated GPU: what fits, in how
 // much memory, how fast.
 
-#include "allocators/replay/replay.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +14,8 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
-#include "answers/play_trace.h"
+#include "answers/out_of_memory.h"
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/files.h"
@@ -50,7 +49,7 @@ struct ReplayRow {
   const Trace* trace;
   std::string strategy;
   ReplayRoom room;
-  ReplayResult result = {};
+  Played result = {.devices = {{}}};
   std::optional<int64_t> minimum_bytes = {};
   std::optional<OutOfMemoryReport> report = {};
   std::string refusal = {};  // why the strategy cannot take this trace or capacity; empty: it can
@@ -62,13 +61,19 @@ DeviceProfile profile_of(const RuntimeOptions& options) {
                                     options.device, card_suggestion(options.device)));
 }
 
+// What a strategy may take of the device: whole pages of what other processes and the context leave.
+int64_t capacity_of(const DeviceProfile& profile) {
+  const int64_t bytes = profile.total_bytes - profile.others_bytes - profile.context_bytes;
+  return bytes / profile.granularity_bytes * profile.granularity_bytes;
+}
+
 double ratio(int64_t bytes, int64_t of_bytes) {
   return of_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of_bytes);
 }
 
 std::string outcome(const ReplayRow& row) {
   if (!row.refusal.empty()) return "refused";
-  if (row.result.fits()) return "fits";
+  if (row.result.fits) return "fits";
   return *row.result.failed_event == 0 ? "cannot start"
                                        : fmt::format("OOM at event {}", *row.result.failed_event);
 }
@@ -82,7 +87,7 @@ std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, cons
     ++count;
     if (!row.refusal.empty()) {
       refused.push_back(row.strategy);
-    } else if (!row.result.fits()) {
+    } else if (!row.result.fits) {
       not_fitting.push_back(row.strategy);
     }
   }
@@ -120,7 +125,7 @@ std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& row
 
 TableCell outcome_cell(const ReplayRow& row) {
   if (!row.refusal.empty()) return {outcome(row), Colour::kYellow};
-  return {outcome(row), row.result.fits() ? Colour::kGreen : Colour::kRed};
+  return {outcome(row), row.result.fits ? Colour::kGreen : Colour::kRed};
 }
 
 void print_table(const Trace& trace, const std::vector<ReplayRow>& rows, const std::vector<ReplayRoom>& rooms,
@@ -147,7 +152,7 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows, const s
                {.title = "ratio", .is_number = true, .drop = 1}});
   for (const ReplayRow& row : rows) {
     if (row.trace != &trace) continue;
-    const Statistics& now = row.result.statistics;
+    const Statistics& now = row.result.front().statistics;
     const auto shown = [&](const std::string& text) { return row.refusal.empty() ? text : std::string("-"); };
     const auto least = [&](const std::string& text) {
       return !minimum ? std::string() : row.minimum_bytes ? text : std::string("-");
@@ -156,7 +161,7 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows, const s
     table.add({row.strategy, format_mib(row.room.capacity_bytes()), outcome_cell(row),
                shown(format_mib(now.reserved.peak)), shown(format_mib(now.allocated.peak)),
                shown(format_mib(now.requested.peak)), shown(fmt::format("{:.3f}", reserved_ratio)),
-               shown(fmt::format("{:.3f}", row.result.fragmentation)),
+               shown(fmt::format("{:.3f}", row.result.front().fragmentation)),
                shown(fmt::format("{}", now.driver_calls())),
                shown(fmt::format("{:.1f}", row.result.driver_time_us / 1e3)),
                shown(row.result.ns_per_call > 0 ? fmt::format("{:.1f}", row.result.ns_per_call) : "-"),
@@ -173,7 +178,7 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows, const s
 }
 
 nlohmann::ordered_json to_json(const ReplayRow& row) {
-  const Statistics& now = row.result.statistics;
+  const Statistics& now = row.result.front().statistics;
   nlohmann::ordered_json json;
   const auto number_or_null = [](const std::optional<int64_t>& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
@@ -181,20 +186,34 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   json["trace"] = row.trace->name;
   json["strategy"] = row.strategy;
   json["capacity_bytes"] = row.room.capacity_bytes();
-  json["fits"] = row.refusal.empty() && row.result.fits();
+  json["fits"] = row.refusal.empty() && row.result.fits;
   json["refusal"] = row.refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.refusal);
   json["failed_event"] = number_or_null(row.result.failed_event);
   json["peak_reserved_bytes"] = now.reserved.peak;
   json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
   json["peak_requested_bytes"] = now.requested.peak;
   json["peak_allocated_bytes"] = now.allocated.peak;
-  json["fragmentation"] = row.result.fragmentation;
+  json["fragmentation"] = row.result.front().fragmentation;
   json["driver_calls"] = now.driver_calls();
   json["ns_per_call"] = row.result.ns_per_call;
   json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
   json["lower_bound_bytes"] = row.trace->peak_bytes;
   if (row.report) json["out_of_memory"] = nlohmann::ordered_json::parse(to_json(*row.report));
   return json;
+}
+
+// Plays the trace on a device whose whole total is for the strategy.
+Played play_alone(const Trace& trace, const RunSetup& setup, bool explains) {
+  try {
+    const StrategySettings settings = setup.options.strategy_settings();
+    const int64_t total = setup.device.total_bytes;
+    const int64_t most = std::min(total, settings.limit_bytes.value_or(INT64_MAX));
+    if (!explains && most < trace.peak_bytes) return {};  // no strategy fits
+    return play(traced_here(trace), setup_of_capacity(setup.device, prepared_for(trace, settings), total),
+                {.explains = explains});
+  } catch (const InvalidArgument& error) {  // a limit above the total
+    return {.error = error.what()};
+  }
 }
 
 // Why a replay failed that alone was asked for: of a table of them the table says enough.
@@ -204,9 +223,9 @@ void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   const StrategySettings own = parse_strategy(row.strategy);
   if (!own.limit_bytes && !own.memory_fraction) present.options.limit_bytes = row.room.limit_bytes;
   const Play play = [&row](const RunSetup& setup, bool explains) {
-    return play_trace(*row.trace, setup, explains);
+    return play_alone(*row.trace, setup, explains);
   };
-  row.report = explain_out_of_memory(*row.result.failure, present, play);
+  row.report = explain_out_of_memory(*row.result.facts, present, play);
 }
 
 void add_replay_options(OptionSet& set, ReplayOptions& options) {
@@ -292,8 +311,9 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
     for (ReplayRow& row : same) {
       progress.start(fmt::format("{} in {}", row.strategy, format_bytes(row.room.capacity_bytes())));
       try {
-        row.result =
-            replay_at(trace, row.room.limited(settings), profile, row.room.device_bytes, options.passes);
+        row.result = play(traced_here(trace),
+                          setup_of_capacity(profile, row.room.limited(settings), row.room.device_bytes),
+                          {.passes = options.passes, .to_last_event = true});
       } catch (const InvalidArgument& error) {
         row.refusal = error.what();
       }
@@ -301,7 +321,9 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
     }
     if (!options.minimum) return;
     progress.start(fmt::format("the least capacity for {}", same.front().strategy));
-    const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
+    const std::optional<int64_t> least =
+        least_total_bytes(traced_here(trace), setup_of_capacity(profile, settings, trace.peak_bytes),
+                          {.passes = options.passes});
     progress.advance(events_of_pass * kSearch);
     for (ReplayRow& row : same) row.minimum_bytes = least;
   };

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/replay/replay.h"
 #include "allocators/strategies/strategy_text.h"
+#include "answers/play.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/table.h"
@@ -64,7 +64,7 @@ std::string user_of(const SnapshotBlock& block) {
   return tensor.empty() ? op : op + " " + tensor;
 }
 
-std::string verdict(const ReplaySnapshot& at) {
+std::string verdict(const PlayedSnapshot& at) {
   const Statistics& now = at.snapshot.statistics;
   if (at.event == 0) return "cannot start";
   return fmt::format("{} event {}: {} reserved, {} allocated, {} requested, fragmentation {:.3f}",
@@ -192,9 +192,11 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
   all["snapshots"] = nlohmann::ordered_json::array();
   for (const Trace& trace : traces) {
     for (const std::string& strategy : strategies) {
-      const ReplaySnapshot at =
-          snapshot_at(trace, room.limited(prepared_for(trace, parse_strategy(strategy))), profile,
-                      room.device_bytes, snapshot_event(event, trace));
+      const PlayedSnapshot at =
+          snapshot_after(trace,
+                         setup_of_capacity(profile, room.limited(prepared_for(trace, parse_strategy(strategy))),
+                                           room.device_bytes),
+                         snapshot_event(event, trace));
       if (!json) {
         fmt::print("{} with {}, {}\n", printable(trace.name), strategy, verdict(at));
         if (!at.snapshot.segments.empty()) {

@@ -14,9 +14,4 @@ namespace headroom::report {
 // history is a trace of one moment. Throws as read_traces and trace_program do.
 Trace load_trace(const std::string& path, const TracingOptions& traced = {}, FollowReading follow = {});
 
-// Replaces the arena of a packed plan by its tensors: each block with parts is followed by one pass over its
-// parts, which are allocated and freed as blocks of their own at the time of the block. The block itself then
-// requests 0 bytes, so that no byte counts twice; its reserved size stays.
-Trace unfold(Trace trace);
-
 }  // namespace headroom::report

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/cause.h"
 #include "base/errors.h"
@@ -34,7 +35,6 @@
 #include "tools/report/verdict.h"
 #include "tools/report/views.h"
 #include "tools/subcommands.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"

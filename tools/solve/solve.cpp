@@ -24,7 +24,6 @@
 #include "tools/solve/solve_page.h"
 #include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
-#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "answers/solve_program.h"
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/files.h"
@@ -28,7 +29,6 @@
 #include "tools/trace/tracing_options.h"
 #include "tools/workload/checkpoint_order.h"
 #include "tools/workload/input.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/program_solving.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"

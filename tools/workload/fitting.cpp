@@ -34,7 +34,7 @@ class Batches {
     return {.each = options_.runtime.memory_bytes ? kMaxSearchedEvents / kMostPlanned : 1};
   }
   bool fits(int64_t images) {
-    if (!known_.contains(images)) note(images, predictor(images));
+    if (!known_.contains(images)) note(images, traced(images));
     return known_.at(images);
   }
   // The first of three powers of two in a row that are too large, at most `most`; `most` if there is none.
@@ -58,23 +58,22 @@ class Batches {
   // longer than playing it.
   bool is_too_large(int64_t images) {
     try {
-      const Predictor predictor = this->predictor(images);
-      note(images, predictor);
-      return predictor.is_too_large(setting_, settings_.margin_bytes);
+      const Traced program = traced(images);
+      note(images, program);
+      return headroom::is_too_large(program, setting_, settings_.margin_bytes);
     } catch (const InvalidArgument&) {
       return true;  // more elements than can be counted
     }
   }
 
-  Predictor predictor(int64_t images) const {
+  Traced traced(int64_t images) const {
     const WorkloadOptions options = with_share(options_, images);
     if (settings_.on_batch) settings_.on_batch(options.step.batch);
-    return Predictor(options);
+    return trace_of(options);
   }
 
-  void note(int64_t images, const Predictor& predictor) {
-    known_[images] = !predictor.is_too_large(setting_, settings_.margin_bytes) &&
-                     predictor.fits(setting_, settings_.margin_bytes);
+  void note(int64_t images, const Traced& program) {
+    known_[images] = headroom::fits(program, setting_, settings_.margin_bytes);
   }
 
   const WorkloadOptions& options_;
@@ -127,7 +126,7 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
     gpu.used_bytes = std::min(result.device_bytes, gpu.used_bytes + settings.margin_bytes);
   }
   const auto predict = [&](int64_t images, const RunSetup& there) {
-    return Predictor(with_share(options, images)).predict(there);
+    return headroom::predict(trace_of(with_share(options, images)), there);
   };
   const int64_t replicas = options.replicas.replicas;
   const int64_t most = std::max<int64_t>(settings.max_batch / replicas, 1);
@@ -149,7 +148,8 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
     break;
   }
   result.batch = images * replicas;
-  result.prediction = predict(std::max<int64_t>(images, 1), smaller);
+  result.traced = trace_of(with_share(options, std::max<int64_t>(images, 1)));
+  result.prediction = headroom::predict(result.traced, smaller);
   const auto reason = [&](int64_t failing) {
     return reason_of(failing * replicas, failing == 1 ? result.prediction : predict(failing, smaller),
                      settings.margin_bytes, [&] { return predict(failing, setup); });
@@ -176,18 +176,19 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
 
 FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
   RunSetup setup = setup_to_fit(options.runtime);
-  const Predictor predictor(options);
   FitResult result;
   result.batch = options.step.batch;
-  if (const std::optional<MemoryTooSmall> refusal = predictor.why_not_kept()) {
-    result.stopped_by = refusal->what();
+  result.traced = trace_of(options);
+  const Traced& program = result.traced;
+  if (program.refusal) {
+    result.stopped_by = program.refusal->what();
     return result;
   }
   // The step is planned for its budget. A device with less than that is none that refuses it.
   setup.options.memory_bytes.reset();
-  const std::optional<int64_t> least = predictor.least_total_bytes(setup);
+  const std::optional<int64_t> least = least_total_bytes(program, setup);
   if (!least) {
-    result.prediction = predictor.predict(setup);
+    result.prediction = predict(program, setup);
     result.stopped_by = result.prediction.reason;
     return result;
   }
@@ -206,7 +207,7 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   RunSetup there = setup;  // with the budget, as it is run
   if (options.runtime.memory_bytes)
     there.options.memory_bytes = std::min(*options.runtime.memory_bytes, free_bytes(there));
-  result.prediction = predictor.predict(there);
+  result.prediction = predict(program, there);
   if (!result.trials.empty() && !result.verified) {
     result.device_bytes = 0;
     result.stopped_by = result.trials.back().measurement.error;
@@ -218,7 +219,7 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   }
   setup.device.total_bytes = total - page;
   try {
-    result.stopped_by = fmt::format("with {} less: {}", format_bytes(page), predictor.predict(setup).reason);
+    result.stopped_by = fmt::format("with {} less: {}", format_bytes(page), predict(program, setup).reason);
   } catch (const InvalidArgument& error) {  // virtual devices' limits are together above that
     result.stopped_by = fmt::format("with {} less: {}", format_bytes(page), error.what());
   }

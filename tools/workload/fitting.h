@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "answers/predict.h"
 #include "tools/workload/measure.h"
-#include "tools/workload/prediction.h"
 
 namespace headroom {
 
@@ -36,6 +36,7 @@ struct FitTrial {
 struct FitResult {
   int64_t batch = 0;         // 0: none fits
   int64_t device_bytes = 0;  // total of the device
+  Traced traced;             // that batch, or batch 1 when none fits
   Prediction prediction;     // of that batch on that device; of batch 1 when none fits
   bool verified = false;
   std::vector<FitTrial> trials;

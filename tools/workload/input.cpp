@@ -8,15 +8,14 @@
 #include <string_view>
 #include <utility>
 
+#include "answers/predict.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
 #include "tools/trace/program.h"
 #include "tools/trace/recording.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/trace_prediction.h"
 
 namespace headroom {
 
@@ -79,7 +78,7 @@ int64_t spare_of_failure(const Trace& trace, RuntimeOptions options) {
   if (!ends_in_failure(trace)) return 0;
   options.strategy = recorded_strategy(trace);
   const RunSetup setup = setup_to_fit(options);
-  const TracePrediction replayed = TracePredictor(trace, setup).predict();
+  const Prediction replayed = predict(traced_here(trace), setup);
   return replayed.fits ? *replayed.margin_bytes + setup.device.granularity_bytes : 0;
 }
 
@@ -100,7 +99,7 @@ std::optional<RecordedLimit> use_recorded_limit(const OptionSet& set, const Trac
   if (const int64_t spare = spare_of_failure(trace, options); spare > 0) {
     if (!limit) limit.emplace();
     limit->replay_spare_bytes = spare;
-    const int64_t capacity = TracePredictor(trace, setup_to_fit(options)).capacity_bytes();
+    const int64_t capacity = capacity_bytes(setup_to_fit(options));
     const int64_t present = std::min(capacity, options.limit_bytes.value_or(capacity));
     options.limit_bytes = std::max<int64_t>(present - spare, Allocator::kAlignment);
   }

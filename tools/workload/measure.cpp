@@ -8,7 +8,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "allocators/replay/replay.h"
+#include "answers/keep_to_memory.h"
+#include "answers/lower.h"
+#include "answers/play.h"
+#include "answers/predict.h"
 #include "answers/step_kernels.h"
 #include "base/errors.h"
 #include "base/progress.h"
@@ -19,7 +22,6 @@
 #include "runtime/app/runtime.h"
 #include "runtime/graph/categories.h"
 #include "runtime/session/start_op.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/workload_step.h"
 
 namespace headroom {
@@ -74,7 +76,7 @@ void note_plan(const MemorySolution* memory, Measurement& result) {
   result.host_bytes = memory->host_bytes;
 }
 
-Measurement measure_mnist(const WorkloadOptions& options, const Predictor& predictor, Progress& progress) {
+Measurement measure_mnist(const WorkloadOptions& options, std::span<const Program> programs, Progress& progress) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
   const Dataset training = draw_digits(images, settings.seed);
@@ -89,9 +91,9 @@ Measurement measure_mnist(const WorkloadOptions& options, const Predictor& predi
   static_cast<RunResult&>(result) = trained;
   result.steps = trained.steps;
   result.seconds_per_step = trained.seconds_per_step;
-  note_plan(predictor.memory_of(0).get(), result);  // on a GPU its training plans anew
+  note_plan(programs[0].memory.get(), result);  // on a GPU its training plans anew
   for (int rank = 1; rank < options.replicas.count(); ++rank) {
-    if (const auto memory = predictor.memory_of(rank))
+    if (const auto& memory = programs[static_cast<size_t>(rank)].memory)
       result.planned_process_bytes = std::max(result.planned_process_bytes, memory->process_bytes);
   }
   clock.note(result);
@@ -107,7 +109,7 @@ double median(std::vector<double> values) {
 }
 
 // One replica's steps, on its devices; `group` is null for one alone.
-void run_step_replica(const WorkloadOptions& options, const Predictor& predictor, Runtime& runtime,
+void run_step_replica(const WorkloadOptions& options, std::span<const Program> programs, Runtime& runtime,
                       const ReplicaDevices& devices, Collective* group, Progress& progress,
                       Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
@@ -122,7 +124,7 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   settings.math = options.step.math;
   const auto [kernels, memory, notes] =
       make_step_kernels(graph, {step.graph, {step.targets}, {}, part_of(options, rank)}, here.devices,
-                        settings, options.runtime, predictor.memory_of(rank));
+                        settings, options.runtime, programs[static_cast<size_t>(rank)].memory);
   result.notes = notes;
   note_plan(memory.get(), result);
   Plan plan = make_plan(graph, step.targets, options.runtime.plan, kernels->workspace_bytes());
@@ -163,12 +165,12 @@ WorkloadOptions without_budget_of_a_card(WorkloadOptions options) {
   return options;
 }
 
-Measurement measure_step(const WorkloadOptions& options, const Predictor& predictor, Progress& progress) {
+Measurement measure_step(const WorkloadOptions& options, std::span<const Program> programs, Progress& progress) {
   Runtime runtime(options.runtime);
   std::vector<int64_t> planned_bytes(static_cast<size_t>(options.replicas.count()));
   const ReplicaWork<Measurement> work = [&](int rank, const ReplicaDevices& devices, Collective* group,
                                             Measurement& result) {
-    run_step_replica(options, predictor, runtime, devices, group, progress, result);
+    run_step_replica(options, programs, runtime, devices, group, progress, result);
     planned_bytes[static_cast<size_t>(rank)] = result.planned_process_bytes;
   };
   Measurement result =
@@ -183,14 +185,18 @@ Measurement measure_step(const WorkloadOptions& options, const Predictor& predic
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
   const WorkloadOptions modelled = without_budget_of_a_card(options);
-  const Predictor predictor(modelled);
-  predictor.require_kept();
-  const bool is_on_gpu = options.runtime.device != "cpu";
-  const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(modelled.runtime)) : 0;
+  const std::vector<Program> programs = make_programs(modelled);
+  require_kept(programs);
+  double fragmentation = 0;
+  if (options.runtime.device != "cpu") {
+    const Played played = play(lower(plan_programs(programs, modelled.runtime.plan), modelled.runtime),
+                               setup_to_fit(modelled.runtime));
+    if (!played.devices.empty()) fragmentation = played.front().fragmentation;
+  }
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;
   Progress progress(static_cast<double>(options.step.steps), "steps");
   Measurement result =
-      is_mnist ? measure_mnist(options, predictor, progress) : measure_step(options, predictor, progress);
+      is_mnist ? measure_mnist(options, programs, progress) : measure_step(options, programs, progress);
   progress.finish();
   result.fragmentation = fragmentation;
   return result;
@@ -216,34 +222,36 @@ Measurement measure(const Trace& trace, const RuntimeOptions& asked, int64_t ste
   StrategySettings strategy = prepared_for(
       trace, strategy_on(find_devices(options), default_device(options), options.strategy_settings()));
   Measurement result;
-  ReplayResult verdict;
+  Played verdict;
   Progress progress(0, "");
   progress.start(fmt::format("playing {} events{}", trace.events.size(),
                              steps == 1 ? "" : fmt::format(" {} times", steps)));
   static_cast<Ending&>(result) = attempt([&] {
     if (options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(*device);
-    verdict = replay(trace, strategy, *device, steps);
+    verdict = play(trace, strategy, *device, {.passes = steps, .to_last_event = true});
   });
   progress.finish();
   const MemoryInfo info = device->memory().info();
   result.peak_device_bytes = info.peak_used;
   result.peak_process_bytes = info.peak_process;
-  result.peak_reserved_bytes = verdict.statistics.reserved.peak;
-  result.peak_allocated_bytes = verdict.statistics.allocated.peak;
+  if (!verdict.devices.empty()) {
+    result.peak_reserved_bytes = verdict.front().statistics.reserved.peak;
+    result.peak_allocated_bytes = verdict.front().statistics.allocated.peak;
+    result.fragmentation = verdict.front().fragmentation;
+  }
   result.overhead_bytes = info.process;  // the strategy is gone
   if (result.outcome != RunOutcome::kOk) return result;
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t failed_event = verdict.failed_event.value_or(0);
-  result.steps = verdict.fits() ? steps : std::max<int64_t>(0, failed_event - 1) / events;
-  result.fragmentation = verdict.fragmentation;
+  result.steps = verdict.fits ? steps : std::max<int64_t>(0, failed_event - 1) / events;
   result.driver_seconds = 1e-6 * verdict.driver_time_us;
   const double strategy_seconds = 1e-9 * verdict.ns_per_call * static_cast<double>(events);
   if (result.steps > 0) {
     result.seconds_per_step = strategy_seconds + result.driver_seconds / static_cast<double>(result.steps);
   }
-  if (verdict.fits()) return result;
+  if (verdict.fits) return result;
   result.outcome = RunOutcome::kOutOfMemory;
-  result.memory = verdict.failure;
+  result.memory = verdict.facts;
   result.error =
       failed_event == 0 ? "no room for the pool" : fmt::format("no room at event {}", failed_event);
   return result;

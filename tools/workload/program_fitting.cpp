@@ -61,7 +61,7 @@ class Search {
     Trace trace = trace_(batch);
     TracedBatch trial;
     trial.batch = batch;
-    trial.prediction = TracePredictor(trace, setup_).predict();
+    trial.prediction = predict(traced_here(trace), setup_);
     trial.growing_bytes = growing_bytes(trace);
     if (!trial.prediction.fits) {
       explain(trial, trace);
@@ -81,8 +81,8 @@ class Search {
  private:
   // Nobody holds the margin: what fails is what a run without it would meet.
   void explain(TracedBatch& trial, const Trace& trace) const {
-    const TracePrediction whole =
-        margin_bytes_ > 0 ? TracePredictor(trace, whole_).outcome() : trial.prediction;
+    const Prediction whole =
+        margin_bytes_ > 0 ? outcome(traced_here(trace), whole_) : trial.prediction;
     trial.lacks_margin = whole.fits;
     trial.reason = whole.reason;
     if (whole.failed_event.value_or(0) > 0) {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "answers/predict.h"
 #include "runtime/app/setup.h"
 #include "tools/workload/torch_advice.h"
-#include "tools/workload/trace_prediction.h"
 #include "trace/trace.h"
 
 namespace headroom {
@@ -17,7 +17,7 @@ namespace headroom {
 // A batch that was traced.
 struct TracedBatch {
   int64_t batch = 0;
-  TracePrediction prediction;  // on the device less the margin
+  Prediction prediction;  // on the device less the margin
   bool lacks_margin = false;   // it runs on the device, but leaves less than the margin
   std::string reason;          // why it does not fit, without the margin where that is not the reason
   std::string failed_in;       // the module of the allocation without room

@@ -8,7 +8,6 @@
 #include "base/edge.h"
 #include "base/errors.h"
 #include "tools/workload/checkpoint_order.h"
-#include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
 
@@ -54,7 +53,7 @@ class ProgramSearch {
       if (const auto strategy = with_expandable_segments(setup_.options.strategy)) {
         RunSetup growing = setup_;
         growing.options.strategy = *strategy;
-        TracePrediction prediction = predict(program.trace, growing);
+        Prediction prediction = predict(program.trace, growing);
         if (prediction.fits || is_less(prediction, trial.prediction)) {
           trial.prediction = std::move(prediction);
           trial.has_expandable_segments = true;
@@ -68,10 +67,10 @@ class ProgramSearch {
     return trial;
   }
 
-  static TracePrediction predict(const Trace& trace, const RunSetup& setup) {
-    return TracePredictor(trace, setup).predict();
+  static Prediction predict(const Trace& trace, const RunSetup& setup) {
+    return headroom::predict(traced_here(trace), setup);
   }
-  static bool is_less(const TracePrediction& a, const TracePrediction& b) {
+  static bool is_less(const Prediction& a, const Prediction& b) {
     return a.margin_bytes && (!b.margin_bytes || *a.margin_bytes > *b.margin_bytes);
   }
 

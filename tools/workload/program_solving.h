@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "answers/predict.h"
 #include "runtime/app/setup.h"
 #include "tools/trace/program.h"
-#include "tools/workload/trace_prediction.h"
 
 namespace headroom {
 
@@ -27,7 +27,7 @@ struct ProgramFreedom {
 struct ProgramTrial {
   ProgramChanges changes = {};
   bool has_expandable_segments = false;  // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  TracePrediction prediction = {};       // on a device with that budget
+  Prediction prediction = {};       // on a device with that budget
   int64_t least_memory_bytes = 0;        // the least budget in which it fits; 0: none
   double us = 0;                         // of a step
   std::string error = {};                // why it cannot be traced; nothing else is known then

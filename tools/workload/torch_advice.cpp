@@ -16,11 +16,11 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/text.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/trace_prediction.h"
 
 namespace headroom {
 namespace {
@@ -292,7 +292,7 @@ std::optional<TorchChange> with_growing_segments(const Trace& trace, const RunSe
   if (!strategy) return std::nullopt;
   RunSetup changed = setup;
   changed.options.strategy = *strategy;
-  if (!TracePredictor(trace, changed).fits()) return std::nullopt;
+  if (!fits(traced_here(trace), changed)) return std::nullopt;
   return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", strategy->substr(kTorchStrategy.size() + 1)),
                      "segments grow instead of adding up"};
 }
@@ -302,9 +302,22 @@ std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup
   if (!is_cached(setup.options.strategy) || with_growing_segments(trace, setup)) return std::nullopt;
   RunSetup changed = setup;
   changed.options.strategy = "mapped";
-  if (!TracePredictor(trace, changed).fits()) return std::nullopt;
+  if (!fits(traced_here(trace), changed)) return std::nullopt;
   return TorchChange{"import headroom.torch; headroom.torch.use(\"mapped\")",
                      "in place of PyTorch's allocator: idle memory moves to where it is needed"};
+}
+
+// What the strategy could give back to the driver after so many events: segments without a live block.
+int64_t releasable_bytes(const Trace& trace, const RunSetup& setup, int64_t events) {
+  int64_t bytes = 0;
+  const RunSetup ready = prepared(traced_here(trace), setup);
+  for (const SnapshotSegment& segment : snapshot_after(trace, ready, events).snapshot.segments) {
+    const bool is_idle = std::all_of(segment.blocks.begin(), segment.blocks.end(), [](const auto& block) {
+      return block.state == SnapshotBlock::State::kFree;
+    });
+    if (is_idle) bytes += segment.bytes;
+  }
+  return bytes;
 }
 
 // Once is tried before once a step, and the beginning of a step before its middle.
@@ -315,17 +328,16 @@ std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup
   for (const StepPhase phase : kPhases) {
     const Trace emptied = with_empty_cache(trace, phase);
     if (emptied.device_events.size() == trace.device_events.size()) continue;
-    const TracePredictor predictor(emptied, setup);
-    if (!predictor.fits()) continue;
+    if (!fits(traced_here(emptied), setup)) continue;
     // The last ones before the failure: a long training has thousands.
     constexpr size_t kLooks = 3;
     std::vector<TraceMark> marks = empty_marks(trace, phase);
-    if (const std::optional<int64_t> failed = TracePredictor(trace, setup).predict().failed_event) {
+    if (const std::optional<int64_t> failed = outcome(traced_here(trace), setup).failed_event) {
       std::erase_if(marks, [&](const TraceMark& mark) { return mark.position >= *failed; });
     }
     int64_t freed = 0;
     for (size_t i = marks.size() - std::min(marks.size(), kLooks); i < marks.size(); ++i) {
-      freed = std::max(freed, predictor.releasable_bytes_before(marks[i].position));
+      freed = std::max(freed, releasable_bytes(emptied, setup, marks[i].position));
     }
     const std::string line = first_line_after(trace, phase);
     return TorchChange{
@@ -344,7 +356,7 @@ std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup
 // As few activations as will do. Of alike modules one is tried, and at last what keeps most of all.
 std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& setup,
                                            const TraceCheckpoints& trace_again) {
-  const int64_t lacking = trace.peak_bytes - TracePredictor(trace, setup).capacity_bytes();
+  const int64_t lacking = trace.peak_bytes - capacity_bytes(setup);
   std::vector<Candidate> tried = candidates(trace);
   std::erase_if(tried, [&](const Candidate& candidate) { return candidate.bytes < lacking; });
   const auto alike = [](const Candidate& a, const Candidate& b) {
@@ -355,11 +367,11 @@ std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& s
   size_t traced = 0;
   for (const Candidate& candidate : tried) {
     std::optional<Trace> recomputed = with_checkpoints(trace, candidate.modules);
-    if (!TracePredictor(*recomputed, setup).fits()) continue;
+    if (!fits(traced_here(*recomputed), setup)) continue;
     if (trace_again) {
       if (++traced > kMaxTraced) break;
       recomputed = trace_again(candidate.modules);
-      if (!recomputed || !TracePredictor(*recomputed, setup).fits()) continue;
+      if (!recomputed || !fits(traced_here(*recomputed), setup)) continue;
     }
     return TorchChange{
         fmt::format("checkpoint module {}", candidate.name),
@@ -398,7 +410,7 @@ std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFa
   RunSetup setup = setup_of(options);
   setup.device.total_bytes = failure.capacity_bytes + setup.device.overhead_bytes();
   const Trace played = until_request(trace, failure.event, failure.requested_bytes);
-  if (TracePredictor(played, setup).fits()) return {};
+  if (fits(traced_here(played), setup)) return {};
   return find_torch_changes(played, setup);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "answers/keep_to_memory.h"
+#include "answers/lower.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "examples/models/mnist/report.h"
@@ -171,6 +172,10 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
   const std::vector<std::string_view> known(names.begin(), names.end());
   throw InvalidArgument(
       fmt::format("unknown net '{}'; known: {}", options.net, list_with_suggestion(options.net, known)));
+}
+
+Traced trace_of(const WorkloadOptions& options) {
+  return lower(plan_programs(make_programs(options), options.runtime.plan), options.runtime);
 }
 
 void require_one_device(const WorkloadOptions& options) {

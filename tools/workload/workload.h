@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "answers/play_program.h"
+#include "answers/program.h"
+#include "answers/workload.h"
 #include "examples/models/mnist/train_options.h"
 #include "examples/models/mnist/train_settings.h"
 #include "examples/models/zoo/zoo.h"
@@ -52,6 +53,9 @@ std::string command_to_solve(WorkloadOptions options);
 // InvalidArgument for an unknown net, a width for mnist, a batch that replicas cannot share equally, replicas
 // of a net that is placed, and sizes beyond 64 bits.
 std::vector<Program> make_programs(const WorkloadOptions& options);
+
+// The same programs, planned for the kernels of the CPU, as traces. Throws as make_programs and make_plan do.
+Traced trace_of(const WorkloadOptions& options);
 
 // How a replica's net or model of the options is made for parts of its batch; see Program::part.
 std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const WorkloadOptions& options, int rank);

@@ -13,7 +13,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "answers/play_program.h"
+#include "answers/lower.h"
+#include "answers/play.h"
 #include "answers/step_kernels.h"
 #include "base/errors.h"
 #include "examples/models/mnist/checkpoint.h"
@@ -143,10 +144,11 @@ class Training {
                const ReplicaDevices& of_replica) {
     RunSetup setup = runtime.setup();
     setup.strategy = runtime.strategy();
-    const Played played{&net_.graph, {&train_plan, &test_plan}, of_replica};
-    const PlayedAttempt attempt = play({&played, 1}, setup, false);
-    for (size_t i = 0; i < attempt.devices.size(); ++i) {
-      result_.devices[i].predicted_peak_bytes = attempt.devices[i].peak.allocated_bytes;
+    const std::shared_ptr<const Graph> graph(std::shared_ptr<const Graph>(), &net_.graph);
+    const Replica replica{graph, {&train_plan, &test_plan}, of_replica};
+    const Played played = play(lower({&replica, 1}), setup);
+    for (size_t i = 0; played.fits && i < played.devices.size(); ++i) {
+      result_.devices[i].predicted_peak_bytes = played.devices[i].statistics.allocated.peak;
     }
   }
 

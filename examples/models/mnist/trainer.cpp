@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "answers/play_program.h"
+#include "answers/out_of_memory.h"
 #include "base/errors.h"
 #include "examples/models/mnist/train_replica.h"
 #include "examples/models/mnist/training_graph.h"

@@ -7,9 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "answers/play_program.h"
+#include "answers/program.h"
 #include "examples/models/mnist/conv_net.h"
 #include "examples/models/mnist/train_settings.h"
+#include "runtime/app/options.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "answers/predict_peak.h"
+#include "answers/lower.h"
+#include "answers/play.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "runtime/app/place.h"
@@ -304,23 +305,25 @@ TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
   for (const PlanMode plan : {PlanMode::kDynamic, PlanMode::kPacked}) {
     const RuntimeOptions options{.device = "sim:card-6gb", .plan = plan, .virtual_devices = "0:1GiB,1GiB"};
     TwoLayers net("/GPU:1");
-    Runtime twin(options), runtime(options);
+    Runtime runtime(options);
     const DeviceSet devices = place(net.graph, runtime);
     const Kernels kernels(net.graph, devices);
     const Plan made = make_plan(net.graph, net.training(), options.plan, kernels.workspace_bytes());
-    const PlayedProgram program{&net.graph, {&made}, place(net.graph, twin)};
-    const std::vector<PeakPrediction> peaks = predict_peaks({&program, 1});
+    const Replica replica{std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &net.graph),
+                             {&made}, devices_of_replica(options, 1, 0)};
+    const Played played = play(lower({&replica, 1}), setup_of(options));
     Variables variables(net.graph, devices);
     Session session(net.graph, net.training(), options.plan, variables);
     for (int32_t& label : session.input<int32_t>(net.labels)) label = 0;
     session.run();
     session.run();
-    ASSERT_EQ(peaks.size(), 2u);
-    for (size_t i = 0; i < peaks.size(); ++i) {
+    ASSERT_EQ(played.devices.size(), 2u);
+    for (size_t i = 0; i < played.devices.size(); ++i) {
+      const PlayedDevice& device = played.devices[i];
       const PlacedDevice& placed = devices.all()[i];
-      EXPECT_EQ(peaks[i].allocated_bytes, placed.allocator->statistics().allocated.peak) << placed.name;
-      EXPECT_EQ(peaks[i].reserved_bytes, placed.allocator->statistics().reserved.peak) << placed.name;
-      EXPECT_EQ(peaks[i].process_bytes, placed.device->memory().info().peak_process) << placed.name;
+      EXPECT_EQ(device.statistics.allocated.peak, placed.allocator->statistics().allocated.peak) << placed.name;
+      EXPECT_EQ(device.statistics.reserved.peak, placed.allocator->statistics().reserved.peak) << placed.name;
+      EXPECT_EQ(device.process_bytes, placed.device->memory().info().peak_process) << placed.name;
     }
   }
 }

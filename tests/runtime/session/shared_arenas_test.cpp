@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "allocators/strategies/strategy.h"
-#include "answers/predict_peak.h"
+#include "answers/lower.h"
+#include "answers/play.h"
 #include "device/host/simulated_gpu.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
@@ -51,10 +52,11 @@ TurnResult run_in_turn(PlanMode mode, bool shares) {
   result.allocated_peak = allocator->statistics().allocated.peak;
 
   if (shares) {
-    SimulatedGpu twin(find_profile("laptop-2gb"), 0, Backing::kNone);
-    const auto twin_allocator = make_allocator({.name = "direct"}, twin);
-    EXPECT_EQ(predict_peak(net.graph, plans, twin, *twin_allocator).allocated_bytes, result.allocated_peak)
-        << to_string(mode);
+    const RuntimeOptions options{.device = "sim:laptop-2gb", .strategy = "direct"};
+    const Replica replica{std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &net.graph),
+                             {&training, &test}, devices_of_replica(options, 1, 0)};
+    const Played played = play(lower({&replica, 1}), setup_of(options));
+    EXPECT_EQ(played.front().statistics.allocated.peak, result.allocated_peak) << to_string(mode);
   }
   return result;
 }

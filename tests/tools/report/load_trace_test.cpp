@@ -7,6 +7,7 @@
 #include "tests/scratch_folder.h"
 #include "tools/report/history.h"
 #include "trace/read_trace.h"
+#include "trace/unfold.h"
 
 namespace headroom::report {
 namespace {

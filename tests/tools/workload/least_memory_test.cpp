@@ -6,9 +6,11 @@
 #include <array>
 
 #include "allocators/strategies/strategy.h"
+#include "answers/keep_to_memory.h"
+#include "answers/predict.h"
 #include "answers/solve_program.h"
 #include "base/bytes.h"
-#include "tools/workload/prediction.h"
+#include "tools/workload/workload.h"
 
 namespace headroom {
 namespace {
@@ -68,11 +70,11 @@ class MemoryOfAPlainRun : public testing::TestWithParam<std::string> {};
 TEST_P(MemoryOfAPlainRun, IsKeptAsABudgetWithTheSameBits) {
   WorkloadOptions options = packed_under(GetParam(), WorkloadOptions{}.runtime.strategy);
   options.runtime.plan = PlanMode::kDynamic;
-  const int64_t taken = Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes;
+  const int64_t taken = headroom::predict(trace_of(options), setup_to_fit(options.runtime)).total_bytes;
   options.runtime.plan = PlanMode::kPacked;
   EXPECT_TRUE(solver_for(options).solve(taken, Allowed{}).keeps) << format_bytes(taken);
   options.runtime.memory_bytes = taken;
-  const Prediction planned = Predictor(options).predict(setup_to_fit(options.runtime));
+  const Prediction planned = headroom::predict(trace_of(options), setup_to_fit(options.runtime));
   EXPECT_TRUE(planned.fits) << planned.reason;
   EXPECT_LE(planned.total_bytes, taken);
 }
@@ -113,15 +115,15 @@ TEST(MemoryThatIsTooSmall, IsPredictedAsTheRefusalOfARun) {
   WorkloadOptions options = packed_under("lenet", "direct");
   for (const int64_t memory : {int64_t{1}, 300 * kMiB}) {  // below and above what the context takes
     options.runtime.memory_bytes = memory;
-    const Predictor predictor(options);
-    const Prediction prediction = predictor.predict(setup_to_fit(options.runtime));
+    const Traced program = trace_of(options);
+    const Prediction prediction = predict(program, setup_to_fit(options.runtime));
     EXPECT_FALSE(prediction.fits);
-    EXPECT_LT(prediction.margin_bytes, 0);
-    const std::optional<MemoryTooSmall> refusal = predictor.why_not_kept();
+    EXPECT_LT(*prediction.margin_bytes, 0);
+    const std::optional<MemoryTooSmall>& refusal = program.refusal;
     ASSERT_TRUE(refusal);
     EXPECT_EQ(prediction.reason, refusal->what());
     EXPECT_NE(prediction.reason.find("--memory " + exact_size(refusal->least_bytes())), std::string::npos);
-    EXPECT_THROW(predictor.require_kept(), MemoryTooSmall);
+    EXPECT_THROW(require_kept(make_programs(options)), MemoryTooSmall);
   }
 }
 

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "answers/predict.h"
 #include "answers/solve_program.h"
 #include "base/bytes.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/measure.h"
-#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {
@@ -44,7 +44,7 @@ TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
     ASSERT_EQ(measured.outcome, RunOutcome::kOk) << percent << " " << measured.error;
     EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes) << percent;
     EXPECT_EQ(measured.planned_process_bytes, measured.peak_process_bytes) << percent;
-    EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
+    EXPECT_EQ(headroom::predict(trace_of(options), setup_to_fit(options.runtime)).total_bytes,
               measured.peak_process_bytes)
         << percent;
     if (GetParam() == kMnist) break;  // its digits take long to draw
@@ -213,7 +213,7 @@ TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
     ASSERT_EQ(measured.outcome, RunOutcome::kOk) << limit << " " << measured.error;
     EXPECT_LE(measured.host_bytes, limit);
     EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes) << limit;
-    EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
+    EXPECT_EQ(headroom::predict(trace_of(options), setup_to_fit(options.runtime)).total_bytes,
               measured.peak_process_bytes)
         << limit;
     EXPECT_EQ(measured.weights_checksum, free.weights_checksum) << limit;
@@ -265,7 +265,7 @@ TEST(Memory, StatesOnTheHostKeepTheBitsThePredictedPeakAndTheLimitOfTheHost) {
       ASSERT_EQ(measured.outcome, RunOutcome::kOk) << optimizer << measured.error;
       EXPECT_EQ(measured.host_bytes, least.host_bytes);
       EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes) << optimizer;
-      EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
+      EXPECT_EQ(headroom::predict(trace_of(options), setup_to_fit(options.runtime)).total_bytes,
                 measured.peak_process_bytes)
           << optimizer;
       EXPECT_EQ(measured.weights_checksum, free.weights_checksum) << optimizer;
@@ -349,7 +349,7 @@ TEST(Memory, AFailureThatNoStrategyHelpsNamesABudgetThatKeepsTheBatch) {
   EXPECT_EQ(change->kind, ChangeKind::kMemory) << to_text(*report);
   const WorkloadOptions changed = with_change(options, *change);
   EXPECT_EQ(changed.step.batch, options.step.batch);
-  EXPECT_TRUE(Predictor(changed).fits(setup_to_fit(changed.runtime)));
+  EXPECT_TRUE(fits(trace_of(changed), setup_to_fit(changed.runtime)));
 }
 
 TEST(Memory, ExcludesOtherLimitsAndSeveralDevices) {

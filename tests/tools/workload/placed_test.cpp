@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "answers/predict.h"
 #include "base/errors.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/measure.h"
-#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {
@@ -24,7 +24,7 @@ WorkloadOptions two_layers_apart(const char* device, const char* virtual_devices
 }
 
 Prediction predict_placed(const WorkloadOptions& options) {
-  return Predictor(options).predict(setup_to_fit(options.runtime));
+  return headroom::predict(trace_of(options), setup_to_fit(options.runtime));
 }
 
 TEST(PlacedWorkloads, TakeOfEachDeviceWhatIsPredicted) {
@@ -39,12 +39,12 @@ TEST(PlacedWorkloads, TakeOfEachDeviceWhatIsPredicted) {
         ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
         ASSERT_EQ(measured.devices.size(), 2u);
         ASSERT_EQ(predicted.devices.size(), 2u);
-        EXPECT_GT(predicted.copies, 0);
+        EXPECT_GT(trace_of(options).copies, 0);
         for (size_t i = 0; i < 2; ++i) {
           const DeviceResult& device = measured.devices[i];
-          const PeakPrediction& peak = predicted.devices[i].peak;
-          EXPECT_EQ(device.peak_allocated_bytes, peak.allocated_bytes) << strategy << " " << to_string(plan);
-          EXPECT_EQ(device.peak_reserved_bytes, peak.reserved_bytes) << strategy << " " << to_string(plan);
+          const PlayedDevice& peak = predicted.devices[i];
+          EXPECT_EQ(device.peak_allocated_bytes, peak.statistics.allocated.peak) << strategy << " " << to_string(plan);
+          EXPECT_EQ(device.peak_reserved_bytes, peak.statistics.reserved.peak) << strategy << " " << to_string(plan);
           EXPECT_EQ(device.peak_process_bytes, peak.process_bytes) << strategy << " " << to_string(plan);
         }
         EXPECT_EQ(measured.peak_process_bytes, predicted.total_bytes);
@@ -58,7 +58,7 @@ TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
   options.runtime.strategy = "direct";
   const Prediction predicted = predict_placed(options);
   ASSERT_TRUE(predicted.fits) << predicted.reason;
-  const int64_t limits[] = {(12 << 20) - predicted.margin_bytes, (24 << 20) - predicted.margin_bytes};
+  const int64_t limits[] = {(12 << 20) - *predicted.margin_bytes, (24 << 20) - *predicted.margin_bytes};
   const auto with_limits = [&](int64_t less) {
     options.runtime.virtual_devices =
         "0:" + std::to_string(limits[0] - less) + "," + std::to_string(limits[1] - less);
@@ -134,11 +134,11 @@ TEST(PlacedWorkloads, ReplicasOfThemHaveTheBitsOfWholeOnesAndTakeOfEachDeviceWha
         ASSERT_EQ(predicted.devices.size(), spread.devices);
         for (size_t i = 0; i < spread.devices; ++i) {
           const DeviceResult& device = measured.devices[i];
-          const DevicePrediction& of_device = predicted.devices[i];
+          const PlayedDevice& of_device = predicted.devices[i];
           EXPECT_EQ(parse_device_name(of_device.name).short_text(), device.device);
-          EXPECT_EQ(device.peak_allocated_bytes, of_device.peak.allocated_bytes) << spread.net;
-          EXPECT_EQ(device.peak_reserved_bytes, of_device.peak.reserved_bytes) << spread.net;
-          EXPECT_EQ(device.peak_process_bytes, of_device.peak.process_bytes) << spread.net;
+          EXPECT_EQ(device.peak_allocated_bytes, of_device.statistics.allocated.peak) << spread.net;
+          EXPECT_EQ(device.peak_reserved_bytes, of_device.statistics.reserved.peak) << spread.net;
+          EXPECT_EQ(device.peak_process_bytes, of_device.process_bytes) << spread.net;
         }
       }
     }

@@ -1,11 +1,12 @@
 // Predictions against real runs on simulated GPUs.
 
-#include "tools/workload/prediction.h"
+#include "answers/predict.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -25,7 +26,18 @@ WorkloadOptions small(const std::string& net) {
 }
 
 Prediction predict(const WorkloadOptions& options) {
-  return Predictor(options).predict(setup_to_fit(options.runtime));
+  return headroom::predict(trace_of(options), setup_to_fit(options.runtime));
+}
+
+int64_t part(const WorkloadOptions& options, std::string_view name) {
+  const Traced program = trace_of(options);
+  const RunSetup setup = setup_to_fit(options.runtime);
+  const Prediction prediction = headroom::predict(program, setup);
+  for (const MemoryShare& share :
+       parts_of(program, setup, prediction, live_at_peak(program, setup, prediction))) {
+    if (share.name == name) return share.bytes;
+  }
+  return 0;
 }
 
 class EveryNet : public testing::TestWithParam<std::string> {};
@@ -58,7 +70,7 @@ TEST_P(EveryNet, FitsWhereThatIsPredictedAndNotBelow) {
     WorkloadOptions options = small(GetParam());
     options.runtime.strategy = strategy;
     const Prediction predicted = predict(options);
-    const int64_t total = 2002 * kMiB - predicted.margin_bytes;
+    const int64_t total = 2002 * kMiB - *predicted.margin_bytes;
     options.runtime.device_memory_bytes = total;
     EXPECT_EQ(measure(options).outcome, RunOutcome::kOk) << strategy;
     options.runtime.device_memory_bytes = total - 2 * kMiB;
@@ -72,13 +84,19 @@ TEST_P(EveryNet, CategoriesAddUpAndNoneIsNegative) {
     WorkloadOptions options = small(GetParam());
     options.runtime.strategy = strategy;
     options.runtime.device = "sim:card-6gb";
-    const Prediction predicted = predict(options);
-    const ByCategory& parts = predicted.by_category;
-    EXPECT_EQ(std::accumulate(parts.begin(), parts.end(), int64_t{0}), predicted.total_bytes);
-    for (size_t i = 0; i < parts.size(); ++i) EXPECT_GE(parts[i], 0) << kCategoryNames[i];
-    EXPECT_GT(parts[static_cast<size_t>(Category::kWeights)], 0);
-    EXPECT_GT(parts[static_cast<size_t>(Category::kOptimizerState)], 0);
-    EXPECT_NE(predicted.peak_op, "");
+    const Traced program = trace_of(options);
+    const RunSetup setup = setup_to_fit(options.runtime);
+    const Prediction predicted = headroom::predict(program, setup);
+    const LiveSet live = live_at_peak(program, setup, predicted);
+    int64_t sum = 0;
+    for (const MemoryShare& share : parts_of(program, setup, predicted, live)) {
+      sum += share.bytes;
+      EXPECT_GE(share.bytes, 0) << share.name;
+    }
+    EXPECT_EQ(sum, predicted.total_bytes);
+    EXPECT_GT(part(options, "weights"), 0);
+    EXPECT_GT(part(options, "optimizer state"), 0);
+    EXPECT_NE(live.where, "");
   }
 }
 
@@ -93,28 +111,25 @@ TEST(Prediction, PlaysAFewTimesHoweverLargeDeviceAndBatchAre) {
       options.step.batch = batch;
       options.runtime.device = "sim:h200";
       options.runtime.strategy = strategy;
-      const Predictor predictor(options);
+      const Traced program = trace_of(options);
       const RunSetup setup = setup_to_fit(options.runtime);
-      const Prediction prediction = predictor.predict(setup);
+      const Prediction prediction = headroom::predict(program, setup);
       EXPECT_TRUE(prediction.fits);
-      EXPECT_LE(predictor.plays(), 12) << strategy << ", batch " << batch << "; bisecting alone takes 30";
+      EXPECT_LE(prediction.plays, 12) << strategy << ", batch " << batch << "; bisecting alone takes 30";
       RunSetup least = setup;
-      least.device.total_bytes -= prediction.margin_bytes;
-      EXPECT_TRUE(predictor.fits(least)) << strategy;
+      least.device.total_bytes -= *prediction.margin_bytes;
+      EXPECT_TRUE(fits(program, least)) << strategy;
       least.device.total_bytes -= setup.device.granularity_bytes;
-      EXPECT_FALSE(predictor.fits(least)) << strategy;
+      EXPECT_FALSE(fits(program, least)) << strategy;
     }
   }
 }
 
 TEST(Prediction, OptimizerStateIsTwiceTheWeightsUnderAdamAndNoneUnderSgd) {
   WorkloadOptions options = small("mlp");
-  const auto part = [&](Category category) {
-    return predict(options).by_category[static_cast<size_t>(category)];
-  };
-  EXPECT_EQ(part(Category::kOptimizerState), 2 * part(Category::kWeights));
+  EXPECT_EQ(part(options, "optimizer state"), 2 * part(options, "weights"));
   options.step.optimizer = "sgd";
-  EXPECT_EQ(part(Category::kOptimizerState), 0);
+  EXPECT_EQ(part(options, "optimizer state"), 0);
 }
 
 TEST(Prediction, WhatDoesNotFitSaysHowMuchItLacks) {
@@ -122,9 +137,9 @@ TEST(Prediction, WhatDoesNotFitSaysHowMuchItLacks) {
   options.step.batch = 512;
   const Prediction on_laptop = predict(options);
   EXPECT_FALSE(on_laptop.fits);
-  EXPECT_LT(on_laptop.margin_bytes, 0);
+  EXPECT_LT(*on_laptop.margin_bytes, 0);
   EXPECT_NE(on_laptop.reason.find("out of memory"), std::string::npos) << on_laptop.reason;
-  options.runtime.device_memory_bytes = 2002 * kMiB - on_laptop.margin_bytes;
+  options.runtime.device_memory_bytes = 2002 * kMiB - *on_laptop.margin_bytes;
   EXPECT_TRUE(predict(options).fits);
   *options.runtime.device_memory_bytes -= 2 * kMiB;
   EXPECT_FALSE(predict(options).fits);
@@ -136,11 +151,11 @@ TEST(Prediction, ATightLimitIsWhatTheMarginCounts) {
   options.runtime.limit_bytes = 8 * kMiB;
   const Prediction predicted = predict(options);
   EXPECT_FALSE(predicted.fits);
-  EXPECT_LT(predicted.margin_bytes, 0);
-  EXPECT_GT(predicted.margin_bytes, -8 * kMiB);
-  options.runtime.limit_bytes = 8 * kMiB - predicted.margin_bytes;
+  EXPECT_LT(*predicted.margin_bytes, 0);
+  EXPECT_GT(*predicted.margin_bytes, -8 * kMiB);
+  options.runtime.limit_bytes = 8 * kMiB - *predicted.margin_bytes;
   EXPECT_TRUE(predict(options).fits);
-  EXPECT_EQ(predict(options).margin_bytes, 0);
+  EXPECT_EQ(*predict(options).margin_bytes, 0);
 }
 
 TEST(Prediction, APoolOfAllLacksWhatLibrariesNeed) {
@@ -149,7 +164,7 @@ TEST(Prediction, APoolOfAllLacksWhatLibrariesNeed) {
   options.runtime.strategy = "grab-all";
   const Prediction predicted = predict(options);
   EXPECT_FALSE(predicted.fits);
-  EXPECT_LT(predicted.margin_bytes, 0);
+  EXPECT_LT(*predicted.margin_bytes, 0);
   EXPECT_EQ(predicted.reason, measure(options).error);  // word for word
 }
 
@@ -158,7 +173,7 @@ TEST(Prediction, OthersMayHoldEverything) {
   options.runtime.others_bytes = 2002 * kMiB;
   const Prediction predicted = predict(options);
   EXPECT_FALSE(predicted.fits);
-  EXPECT_LT(predicted.margin_bytes, 0);
+  EXPECT_LT(*predicted.margin_bytes, 0);
 }
 
 // Below it context and libraries alone take more than the limit, which make_allocator refuses.
@@ -167,8 +182,8 @@ TEST(Prediction, ALimitOnTheProcessHasAMarginToo) {
   options.runtime.strategy = "allow-growth+process-limit=500MiB";
   const Prediction predicted = predict(options);
   EXPECT_TRUE(predicted.fits);
-  EXPECT_GT(predicted.margin_bytes, 0);
-  EXPECT_LT(predicted.margin_bytes, 69 * kMiB);
+  EXPECT_GT(*predicted.margin_bytes, 0);
+  EXPECT_LT(*predicted.margin_bytes, 69 * kMiB);
 }
 
 TEST(Prediction, TheCpuIsRefused) {

@@ -117,8 +117,9 @@ TEST(ProgramSolving, NoFewerCheckpointsKeepTheBudget) {
   EXPECT_EQ(solution.chosen.changes.model, "Net");
   ProgramChanges fewer = solution.chosen.changes;
   fewer.checkpoints.pop_back();
-  EXPECT_FALSE(TracePredictor(traced(kBatch, fewer).trace, device_with(memory)).fits());
-  EXPECT_TRUE(TracePredictor(traced(kBatch, solution.chosen.changes).trace, device_with(memory)).fits());
+  EXPECT_FALSE(fits(headroom::traced(traced(kBatch, fewer).trace), device_with(memory)));
+  const Trace chosen = traced(kBatch, solution.chosen.changes).trace;
+  EXPECT_TRUE(fits(headroom::traced(chosen), device_with(memory)));
 }
 
 TEST(ProgramSolving, NoChangesAreTracedTwice) {

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "answers/predict.h"
 #include "base/errors.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/measure.h"
-#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {
@@ -24,11 +24,12 @@ WorkloadOptions four_replicas(const char* net) {
 }
 
 Prediction predict_replicas(const WorkloadOptions& options) {
-  return Predictor(options).predict(setup_to_fit(options.runtime));
+  return headroom::predict(trace_of(options), setup_to_fit(options.runtime));
 }
 
-int64_t optimizer_state(const Prediction& prediction) {
-  return prediction.by_category[static_cast<size_t>(Category::kOptimizerState)];
+int64_t optimizer_state(const WorkloadOptions& options) {
+  const LiveSet live = largest_live_set(trace_of(options).front());
+  return live.by_category[static_cast<size_t>(MemoryCategory::kOptimizerState)];
 }
 
 TEST(ReplicaWorkloads, TakeWhatIsPredictedOfEachAndHaveEqualWeights) {
@@ -41,8 +42,8 @@ TEST(ReplicaWorkloads, TakeWhatIsPredictedOfEachAndHaveEqualWeights) {
     for (size_t rank = 0; rank < 4; ++rank) {
       const ReplicaResult& replica = measured.replicas[rank];
       EXPECT_EQ(replica.weights_checksum, measured.replicas[0].weights_checksum) << net;
-      EXPECT_EQ(replica.peak_allocated_bytes, predicted.devices[rank].peak.allocated_bytes) << net;
-      EXPECT_EQ(replica.peak_process_bytes, predicted.devices[rank].peak.process_bytes) << net;
+      EXPECT_EQ(replica.peak_allocated_bytes, predicted.devices[rank].statistics.allocated.peak) << net;
+      EXPECT_EQ(replica.peak_process_bytes, predicted.devices[rank].process_bytes) << net;
     }
   }
 }
@@ -51,6 +52,7 @@ TEST(ReplicaWorkloads, ShardingTheOptimizerSavesWhatIsPredicted) {
   WorkloadOptions options = four_replicas("mlp");
   const Measurement whole = measure(options);
   const Prediction whole_predicted = predict_replicas(options);
+  const int64_t whole_state = optimizer_state(options);
   options.replicas.shard_optimizer = true;
   options.replicas.bucket_bytes = 64 << 10;
   const Measurement sharded = measure(options);
@@ -61,9 +63,8 @@ TEST(ReplicaWorkloads, ShardingTheOptimizerSavesWhatIsPredicted) {
               whole.replicas[0].optimizer_bytes / 4 + *options.replicas.bucket_bytes);
   const Prediction predicted = predict_replicas(options);
   for (size_t rank = 0; rank < 4; ++rank)
-    EXPECT_EQ(sharded.replicas[rank].peak_allocated_bytes, predicted.devices[rank].peak.allocated_bytes);
-  EXPECT_LE(optimizer_state(predicted),
-            optimizer_state(whole_predicted) / 4 + *options.replicas.bucket_bytes);
+    EXPECT_EQ(sharded.replicas[rank].peak_allocated_bytes, predicted.devices[rank].statistics.allocated.peak);
+  EXPECT_LE(optimizer_state(options), whole_state / 4 + *options.replicas.bucket_bytes);
   EXPECT_LT(predicted.allocated_bytes, whole_predicted.allocated_bytes);
 }
 
@@ -101,7 +102,7 @@ TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
   ASSERT_EQ(found.prediction.devices.size(), 3u);
   for (size_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(found.trials[0].measurement.replicas[rank].peak_allocated_bytes,
-              found.prediction.devices[rank].peak.allocated_bytes);
+              found.prediction.devices[rank].statistics.allocated.peak);
   }
   options.step.batch = found.batch + 3;
   const Measurement more = measure(options);

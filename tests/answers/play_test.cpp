@@ -1,5 +1,5 @@
-// Replays: the verdict on traces whose answers are known.
-#include "allocators/replay/replay.h"
+// Playing traces: the verdict on traces whose answers are known.
+#include "answers/play.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/edge.h"
 #include "base/errors.h"
@@ -18,6 +19,17 @@ namespace {
 
 const DeviceProfile& h200() {
   return find_profile("h200");
+}
+
+Played replay_at(const Trace& trace, const StrategySettings& settings, const DeviceProfile& profile,
+                 int64_t capacity_bytes, int64_t passes = 1, bool to_last_event = true) {
+  return play(traced_here(trace), setup_of_capacity(profile, settings, capacity_bytes),
+              {.passes = passes, .to_last_event = to_last_event});
+}
+
+std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
+                                        const DeviceProfile& profile) {
+  return least_total_bytes(traced_here(trace), setup_of_capacity(profile, settings, trace.peak_bytes));
 }
 
 // Two blocks of 3 MiB with one of 1 MiB between them; then those of 3 go and one of 6 comes.
@@ -32,35 +44,35 @@ Trace holes() {
   return builder.take();
 }
 
-TEST(Replay, SaysAtWhichEventMemoryRanOut) {
-  const ReplayResult run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
-  EXPECT_FALSE(run.fits());
+TEST(Play, SaysAtWhichEventMemoryRanOut) {
+  const Played run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
+  EXPECT_FALSE(run.fits);
   EXPECT_EQ(run.failed_event, 6);
-  EXPECT_EQ(run.statistics.reserved.peak, 8 * kMiB);
-  EXPECT_EQ(run.statistics.requested.peak, 7 * kMiB);
-  EXPECT_DOUBLE_EQ(run.fragmentation, 3.0 / 7);  // free: 3 MiB before the block, 4 after it
+  EXPECT_EQ(run.front().statistics.reserved.peak, 8 * kMiB);
+  EXPECT_EQ(run.front().statistics.requested.peak, 7 * kMiB);
+  EXPECT_DOUBLE_EQ(run.front().fragmentation, 3.0 / 7);  // free: 3 MiB before the block, 4 after it
 }
 
-TEST(Replay, SaysWhatWasHeldWhenItFits) {
-  const ReplayResult run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
-  EXPECT_TRUE(run.fits());
-  EXPECT_EQ(run.statistics.requested.peak, 7 * kMiB);
-  EXPECT_EQ(run.statistics.reserved.peak, 7 * kMiB);
-  EXPECT_EQ(run.statistics.driver_allocations, 4);
-  EXPECT_EQ(run.statistics.driver_releases, 2);
+TEST(Play, SaysWhatWasHeldWhenItFits) {
+  const Played run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
+  EXPECT_TRUE(run.fits);
+  EXPECT_EQ(run.front().statistics.requested.peak, 7 * kMiB);
+  EXPECT_EQ(run.front().statistics.reserved.peak, 7 * kMiB);
+  EXPECT_EQ(run.front().statistics.driver_allocations, 4);
+  EXPECT_EQ(run.front().statistics.driver_releases, 2);
   EXPECT_GT(run.ns_per_call, 0);
   EXPECT_DOUBLE_EQ(run.driver_time_us, 6 * h200().driver_call_us);
 }
 
-TEST(Replay, WhatIsNeverFreedIsFreedBetweenPasses) {
-  const ReplayResult run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
-  EXPECT_TRUE(run.fits());
-  EXPECT_EQ(run.statistics.allocations, 3 * 4);
-  EXPECT_EQ(run.statistics.requested.current, 7 * kMiB);
+TEST(Play, WhatIsNeverFreedIsFreedBetweenPasses) {
+  const Played run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
+  EXPECT_TRUE(run.fits);
+  EXPECT_EQ(run.front().statistics.allocations, 3 * 4);
+  EXPECT_EQ(run.front().statistics.requested.current, 7 * kMiB);
 }
 
 // Two blocks of 30 MiB come and go; the cache is emptied there, or not; then one of 20 MiB and one of 40.
-TEST(Replay, IdleMemoryGoesBackWhereTheProgramEmptiedItsCache) {
+TEST(Play, IdleMemoryGoesBackWhereTheProgramEmptiedItsCache) {
   for (const bool empties : {false, true}) {
     TraceBuilder builder("cache", "test");
     builder.allocate(0, 30 * kMiB);
@@ -71,58 +83,58 @@ TEST(Replay, IdleMemoryGoesBackWhereTheProgramEmptiedItsCache) {
     builder.allocate(2, 20 * kMiB);
     builder.allocate(3, 40 * kMiB);
     const Trace trace = builder.take();
-    const ReplayResult run = replay_at(trace, {.name = "caching"}, h200(), kGiB, 2);
-    EXPECT_EQ(run.statistics.reserved.current, (empties ? 60 : 100) * kMiB);
-    EXPECT_EQ(replay_at(trace, {.name = "caching"}, h200(), 60 * kMiB).fits(), empties);
+    const Played run = replay_at(trace, {.name = "caching"}, h200(), kGiB, 2);
+    EXPECT_EQ(run.front().statistics.reserved.current, (empties ? 60 : 100) * kMiB);
+    EXPECT_EQ(replay_at(trace, {.name = "caching"}, h200(), 60 * kMiB).fits, empties);
     // The place of the largest live set does not matter.
-    EXPECT_EQ(run.statistics.allocations, 8);
+    EXPECT_EQ(run.front().statistics.allocations, 8);
   }
 }
 
-TEST(Replay, AStrategyThatCannotStartFailsAtEventZero) {
-  const ReplayResult run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
+TEST(Play, AStrategyThatCannotStartFailsAtEventZero) {
+  const Played run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
   EXPECT_EQ(run.failed_event, 0);
 }
 
-TEST(Replay, CapacityIsAllThatTheStrategyGets) {
+TEST(Play, CapacityIsAllThatTheStrategyGets) {
   for (const Strategy& strategy : strategies()) {
-    const ReplayResult run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
-    EXPECT_TRUE(run.fits()) << strategy.name;
-    EXPECT_LE(run.statistics.reserved.peak, 64 * kMiB) << strategy.name;
+    const Played run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
+    EXPECT_TRUE(run.fits) << strategy.name;
+    EXPECT_LE(run.front().statistics.reserved.peak, 64 * kMiB) << strategy.name;
   }
 }
 
 // caching keeps memory apart by stream, so what one stream has freed does not serve another.
-TEST(Replay, StreamsOfATraceAreStreamsOfTheDevice) {
+TEST(Play, StreamsOfATraceAreStreamsOfTheDevice) {
   const auto reserved = [](uint64_t other) {
     TraceBuilder builder("streams", "test");
     for (const uint64_t stream : {uint64_t{7}, other}) {
       builder.allocate(stream, 30 * kMiB, {.stream = stream});
       builder.free(stream, 0, {.stream = stream});
     }
-    return replay_at(builder.take(), {.name = "caching"}, h200(), kGiB).statistics.reserved.peak;
+    return replay_at(builder.take(), {.name = "caching"}, h200(), kGiB).front().statistics.reserved.peak;
   };
   EXPECT_EQ(reserved(7), 30 * kMiB);
   EXPECT_EQ(reserved(8), 60 * kMiB);
 }
 
-TEST(Replay, AStrategyFromOutsideIsPlayedLikeAnyOther) {
+TEST(Play, AStrategyFromOutsideIsPlayedLikeAnyOther) {
   StrategySettings settings{.name = "mine"};
   settings.make = [](const StrategySettings&, Device& device) {
     return make_allocator({.name = "direct"}, device);
   };
-  EXPECT_TRUE(replay_at(holes(), settings, h200(), 10 * kMiB).fits());
+  EXPECT_TRUE(replay_at(holes(), settings, h200(), 10 * kMiB).fits);
 }
 
-TEST(Replay, TracesOfAnySizeNeedNoMemory) {
+TEST(Play, TracesOfAnySizeNeedNoMemory) {
   TraceBuilder builder("huge", "test");
   for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, kGiB * 1000);
-  const ReplayResult run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
-  EXPECT_TRUE(run.fits());
+  const Played run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
+  EXPECT_TRUE(run.fits);
 }
 
 // Searches play no further.
-TEST(Replay, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
+TEST(Play, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
   TraceBuilder builder("freed", "test");
   for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, (1 + static_cast<int64_t>(i) % 7) * kMiB);
   for (uint64_t i = 0; i < 100; i += 2) builder.free(i);
@@ -133,16 +145,16 @@ TEST(Replay, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
     StrategySettings settings{.name = std::string(strategy.name)};
     if (strategy.prepare_replay != nullptr) strategy.prepare_replay(trace, settings);
     for (const int64_t capacity : {kGiB, 300 * kMiB}) {
-      const ReplayResult whole = replay_at(trace, settings, h200(), capacity, 2);
-      const ReplayResult trial = replay_at(trace, settings, h200(), capacity, 2, ReplayEnd::kLastAllocation);
+      const Played whole = replay_at(trace, settings, h200(), capacity, 2);
+      const Played trial = replay_at(trace, settings, h200(), capacity, 2, false);
       EXPECT_EQ(trial.failed_event, whole.failed_event) << strategy.name;
       EXPECT_EQ(trial.used_bytes, whole.used_bytes) << strategy.name;
-      EXPECT_EQ(trial.statistics.reserved.peak, whole.statistics.reserved.peak) << strategy.name;
-      EXPECT_EQ(trial.statistics.allocated.peak, whole.statistics.allocated.peak) << strategy.name;
-      EXPECT_EQ(trial.fragmentation, whole.fragmentation) << strategy.name;
-      if (!whole.fits()) continue;
-      EXPECT_EQ(whole.statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
-      EXPECT_GT(trial.statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
+      EXPECT_EQ(trial.front().statistics.reserved.peak, whole.front().statistics.reserved.peak) << strategy.name;
+      EXPECT_EQ(trial.front().statistics.allocated.peak, whole.front().statistics.allocated.peak) << strategy.name;
+      EXPECT_EQ(trial.front().fragmentation, whole.front().fragmentation) << strategy.name;
+      if (!whole.fits) continue;
+      EXPECT_EQ(whole.front().statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
+      EXPECT_GT(trial.front().statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
     }
   }
 }
@@ -167,7 +179,7 @@ Trace mixed(uint32_t seed) {
 }
 
 // EdgeTrial::same_from relies on it.
-TEST(Replay, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
+TEST(Play, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
   int alike = 0;
   for (const char* name :
        {"allow-growth", "caching", "pytorch,expandable_segments:True", "pool", "pool:initial=64MiB",
@@ -176,18 +188,18 @@ TEST(Replay, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
     ASSERT_FALSE(depends_on_total(settings)) << name;
     for (uint32_t seed = 1; seed <= 8; ++seed) {
       const Trace trace = mixed(seed);
-      const ReplayResult ample = replay_at(trace, settings, h200(), 100 * kGiB, 2);
-      ASSERT_TRUE(ample.fits()) << name;
+      const Played ample = replay_at(trace, settings, h200(), 100 * kGiB, 2);
+      ASSERT_TRUE(ample.fits) << name;
       ASSERT_GT(ample.enough_total, 0) << name;
       for (const int64_t more : {int64_t{0}, 2 * kMiB, kGiB}) {
-        const ReplayResult tight = replay_at(trace, settings, h200(), ample.enough_total + more, 2);
-        EXPECT_TRUE(tight.fits()) << name;
+        const Played tight = replay_at(trace, settings, h200(), ample.enough_total + more, 2);
+        EXPECT_TRUE(tight.fits) << name;
         EXPECT_EQ(tight.enough_total, ample.enough_total) << name;
         EXPECT_EQ(tight.used_bytes, ample.used_bytes) << name;
         EXPECT_EQ(tight.driver_time_us, ample.driver_time_us) << name;
-        EXPECT_EQ(tight.statistics.reserved.peak, ample.statistics.reserved.peak) << name;
-        EXPECT_EQ(tight.statistics.allocated.peak, ample.statistics.allocated.peak) << name;
-        EXPECT_EQ(tight.fragmentation, ample.fragmentation) << name;
+        EXPECT_EQ(tight.front().statistics.reserved.peak, ample.front().statistics.reserved.peak) << name;
+        EXPECT_EQ(tight.front().statistics.allocated.peak, ample.front().statistics.allocated.peak) << name;
+        EXPECT_EQ(tight.front().fragmentation, ample.front().fragmentation) << name;
       }
       ++alike;
     }
@@ -195,7 +207,7 @@ TEST(Replay, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
   EXPECT_EQ(alike, 9 * 8);
 }
 
-TEST(Replay, EveryStrategySaysWhetherItDependsOnTheTotal) {
+TEST(Play, EveryStrategySaysWhetherItDependsOnTheTotal) {
   for (const Strategy& strategy : strategies()) {
     StrategySettings settings{.name = std::string(strategy.name)};
     EXPECT_EQ(depends_on_total(settings), strategy.depends_on_total) << strategy.name;
@@ -211,8 +223,8 @@ TEST(MinimumCapacity, IsTheLeastPageAtWhichItFits) {
     const std::optional<int64_t> least = minimum_capacity(holes(), settings, h200());
     ASSERT_TRUE(least) << strategy.name;
     EXPECT_GE(*least, holes().peak_bytes) << strategy.name;
-    EXPECT_TRUE(replay_at(holes(), settings, h200(), *least).fits()) << strategy.name;
-    EXPECT_FALSE(replay_at(holes(), settings, h200(), *least - 2 * kMiB).fits()) << strategy.name;
+    EXPECT_TRUE(replay_at(holes(), settings, h200(), *least).fits) << strategy.name;
+    EXPECT_FALSE(replay_at(holes(), settings, h200(), *least - 2 * kMiB).fits) << strategy.name;
   }
 }
 

@@ -1,6 +1,6 @@
 // Predictions for traces: their parts add up, the edge is an edge, and advice in PyTorch's words holds when
 // it is followed.
-#include "tools/workload/trace_prediction.h"
+#include "answers/predict.h"
 
 #include <gtest/gtest.h>
 
@@ -61,10 +61,10 @@ RunSetup card(int64_t total_bytes, const char* strategy = "pytorch") {
   return setup_of(options);
 }
 
-TEST(TracePrediction, PartsAddUpToTheProcess) {
+TEST(PredictionOfATrace, PartsAddUpToTheProcess) {
   const Trace trace = training(4, 25);
   const RunSetup setup = card(8 * kGiB);
-  const TracePrediction prediction = TracePredictor(trace, setup).predict();
+  const Prediction prediction = predict(traced(trace), setup);
   ASSERT_TRUE(prediction.fits);
   EXPECT_EQ(prediction.requested_bytes, trace.peak_bytes);
   EXPECT_EQ(prediction.total_bytes, prediction.reserved_bytes + setup.device.overhead_bytes());
@@ -79,7 +79,7 @@ TEST(TracePrediction, PartsAddUpToTheProcess) {
 }
 
 // What a parameter has beside it counts for the parameter's module, and the shares add up to all.
-TEST(TracePrediction, AModuleHasItsWeightsGradientsAndOptimizerState) {
+TEST(PredictionOfATrace, AModuleHasItsWeightsGradientsAndOptimizerState) {
   TraceBuilder builder("train.py:make_step", "Headroom trace");
   uint64_t next = 1;
   const auto allocate = [&](int64_t mib, const char* tag, const char* module, MemoryCategory category) {
@@ -111,24 +111,24 @@ TEST(TracePrediction, AModuleHasItsWeightsGradientsAndOptimizerState) {
   EXPECT_TRUE(live.by_line.empty()) << "the trace names no line";
 }
 
-TEST(TracePrediction, TheMarginIsTheEdgeToThePage) {
+TEST(PredictionOfATrace, TheMarginIsTheEdgeToThePage) {
   const Trace trace = training(4, 25);
   for (const char* strategy : {"pytorch", "pytorch,expandable_segments:True", "allow-growth", "mapped"}) {
     for (const int64_t total : {500 * kMiB, 2 * kGiB}) {
       const RunSetup setup = card(total, strategy);
-      const TracePrediction prediction = TracePredictor(trace, setup).predict();
+      const Prediction prediction = predict(traced(trace), setup);
       EXPECT_EQ(prediction.fits, total == 2 * kGiB) << strategy;
       ASSERT_TRUE(prediction.margin_bytes) << strategy;
       const int64_t edge = total - *prediction.margin_bytes;
-      EXPECT_TRUE(TracePredictor(trace, card(edge, strategy)).fits()) << strategy;
-      EXPECT_FALSE(TracePredictor(trace, card(edge - 2 * kMiB, strategy)).fits()) << strategy;
+      EXPECT_TRUE(fits(traced(trace), card(edge, strategy))) << strategy;
+      EXPECT_FALSE(fits(traced(trace), card(edge - 2 * kMiB, strategy))) << strategy;
     }
   }
 }
 
-TEST(TracePrediction, WhatDoesNotFitNamesTheRequestWithoutRoom) {
+TEST(PredictionOfATrace, WhatDoesNotFitNamesTheRequestWithoutRoom) {
   const Trace trace = training(8, 50);
-  const TracePrediction prediction = TracePredictor(trace, card(kGiB)).predict();
+  const Prediction prediction = predict(traced(trace), card(kGiB));
   ASSERT_FALSE(prediction.fits);
   ASSERT_TRUE(prediction.failed_event);
   EXPECT_TRUE(prediction.reason.starts_with("out of memory: tried to allocate 50.00 MiB"))
@@ -137,7 +137,7 @@ TEST(TracePrediction, WhatDoesNotFitNamesTheRequestWithoutRoom) {
   EXPECT_LT(*prediction.margin_bytes, 0);
 }
 
-TEST(TracePrediction, ARequestWithoutALineIsPlacedByItsStepAndTheLineBefore) {
+TEST(PredictionOfATrace, ARequestWithoutALineIsPlacedByItsStepAndTheLineBefore) {
   TraceBuilder builder("x.pickle", "PyTorch memory snapshot");
   builder.allocate(1, kMiB);
   builder.mark(1, StepPhase::kForward, 0);
@@ -152,9 +152,9 @@ TEST(TracePrediction, ARequestWithoutALineIsPlacedByItsStepAndTheLineBefore) {
   EXPECT_EQ(place_text(trace, 3), "aten::mul, step 1, backward, after train.py:31");
 }
 
-TEST(TracePrediction, ContextThatLeavesNothingIsSaid) {
+TEST(PredictionOfATrace, ContextThatLeavesNothingIsSaid) {
   const Trace trace = training(1, 1);
-  const TracePrediction prediction = TracePredictor(trace, card(240 * kMiB)).predict();
+  const Prediction prediction = predict(traced(trace), card(240 * kMiB));
   EXPECT_FALSE(prediction.fits);
   EXPECT_EQ(prediction.reason, "context, libraries and other processes leave no memory");
 }
@@ -217,7 +217,7 @@ TEST(TorchAdvice, ProposesExpandableSegmentsWhereTheyAreEnough) {
   }
   const Trace trace = builder.take();
   const RunSetup setup = card(find_profile("rtx-3090").overhead_bytes() + trace.peak_bytes + 60 * kMiB);
-  ASSERT_FALSE(TracePredictor(trace, setup).fits());
+  ASSERT_FALSE(fits(traced(trace), setup));
   const std::vector<TorchChange> changes = find_torch_changes(trace, setup);
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].what, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
@@ -233,7 +233,7 @@ TEST(TorchAdvice, ProposesMappedWhereExpandableSegmentsKeepTheirPages) {
   builder.allocate(1001, 200 * kMiB);
   const Trace trace = builder.take();
   const RunSetup setup = card(find_profile("rtx-3090").overhead_bytes() + 640 * kMiB);
-  ASSERT_FALSE(TracePredictor(trace, setup).fits());
+  ASSERT_FALSE(fits(traced(trace), setup));
   const std::vector<TorchChange> changes = find_torch_changes(trace, setup);
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].what, "import headroom.torch; headroom.torch.use(\"mapped\")");
@@ -263,7 +263,7 @@ Trace steps_of_two_sizes() {
 TEST(TorchAdvice, ProposesToEmptyTheCacheWhereThatIsEnough) {
   const Trace trace = steps_of_two_sizes();
   const RunSetup setup = card(find_profile("rtx-3090").overhead_bytes() + 1000 * kMiB);
-  ASSERT_FALSE(TracePredictor(trace, setup).fits());
+  ASSERT_FALSE(fits(traced(trace), setup));
   const std::vector<TorchChange> changes = find_torch_changes(trace, setup);
   ASSERT_EQ(changes.size(), 2u);
   EXPECT_EQ(
@@ -271,9 +271,9 @@ TEST(TorchAdvice, ProposesToEmptyTheCacheWhereThatIsEnough) {
       "torch.cuda.empty_cache() before train.py:14, at the beginning of each step  # gives 800.00 MiB of "
       "idle segments back there");
   const Trace emptied = with_empty_cache(trace, StepPhase::kForward);
-  EXPECT_TRUE(TracePredictor(emptied, setup).fits());
+  EXPECT_TRUE(fits(traced(emptied), setup));
   // Nothing is idle before the backward pass.
-  EXPECT_FALSE(TracePredictor(with_empty_cache(trace, StepPhase::kBackward), setup).fits());
+  EXPECT_FALSE(fits(traced(with_empty_cache(trace, StepPhase::kBackward)), setup));
 }
 
 TEST(TorchAdvice, ARecordedFailureIsCuredByWhatAReplayOfItShows) {
@@ -316,23 +316,23 @@ TEST(TorchAdvice, CheckpointsKeepWhereTheProgramEmptiesItsCache) {
 
 TEST(ProgramFit, TheBatchFitsAndTheNextDoesNot) {
   for (const int64_t total : {700 * kMiB, 3 * kGiB, 20 * kGiB}) {
-    int traced = 0;
+    int tries = 0;
     const TraceBatch trace = [&](int64_t batch) {
-      ++traced;
+      ++tries;
       return training(6, batch);
     };
     const RunSetup setup = card(total);
     const ProgramFit found = fit_program(trace, setup, 64 * kMiB, 1 << 20);
     ASSERT_GT(found.batch, 0);
-    EXPECT_TRUE(TracePredictor(training(6, found.batch), setup).fits(64 * kMiB));
-    EXPECT_FALSE(TracePredictor(training(6, found.batch + 1), setup).fits(64 * kMiB));
+    EXPECT_TRUE(fits(traced(training(6, found.batch)), setup, 64 * kMiB));
+    EXPECT_FALSE(fits(traced(training(6, found.batch + 1)), setup, 64 * kMiB));
     EXPECT_NE(found.stopped_by.find("batch " + std::to_string(found.batch + 1)), std::string::npos);
     const size_t line = found.stopped_by.find(" at model.py:12");
     if (line != std::string::npos) {
       EXPECT_EQ(found.stopped_by.find("model.py:12", line + 5), std::string::npos) << found.stopped_by;
       EXPECT_NE(found.stopped_by.find("), in layers."), std::string::npos) << found.stopped_by;
     }
-    EXPECT_LE(traced, 5);
+    EXPECT_LE(tries, 5);
   }
 }
 
@@ -353,8 +353,8 @@ TEST(ProgramFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoCh
   EXPECT_EQ(found.stopped_by,
             "batch " + std::to_string(found.batch + 1) + " would leave less than 64.00 MiB free");
   EXPECT_TRUE(found.changes.empty());
-  EXPECT_TRUE(TracePredictor(trace(whole.batch), setup).predict().fits);
-  EXPECT_FALSE(TracePredictor(trace(whole.batch + 1), setup).predict().fits);
+  EXPECT_TRUE(predict(traced(trace(whole.batch)), setup).fits);
+  EXPECT_FALSE(predict(traced(trace(whole.batch + 1)), setup).fits);
 }
 
 // Its reason is that of a run, in which nobody holds the margin.
@@ -366,33 +366,33 @@ TEST(ProgramFit, ABatchThatFitsNeitherWayHasTheReasonOfARun) {
   EXPECT_NE(found.stopped_by.find(", 0 B held by others"), std::string::npos) << found.stopped_by;
 }
 
-TEST(TracePrediction, AStrategyThatPlansTheTraceDoesSoWhetherItIsChosenOrNot) {
+TEST(PredictionOfATrace, AStrategyThatPlansTheTraceDoesSoWhetherItIsChosenOrNot) {
   const Trace trace = training(4, 25);
-  const TracePredictor packed(trace, card(8 * kGiB, "packed")), torch(trace, card(8 * kGiB));
-  const TracePrediction chosen = packed.predict();
-  EXPECT_EQ(chosen.reserved_bytes, trace.peak_bytes);
-  EXPECT_EQ(torch.predict_with("packed")->reserved_bytes, chosen.reserved_bytes);
-  const std::optional<int64_t> least = packed.least_total_bytes();
+  const Traced program = traced(trace);
+  const RunSetup packed = card(8 * kGiB, "packed"), torch = card(8 * kGiB);
+  EXPECT_EQ(predict(program, packed).reserved_bytes, trace.peak_bytes);
+  EXPECT_EQ(outcome(program, packed).reserved_bytes, trace.peak_bytes);
+  const std::optional<int64_t> least = least_total_bytes(program, packed);
   ASSERT_TRUE(least.has_value());
-  EXPECT_LT(*least, torch.least_total_bytes());
+  EXPECT_LT(*least, least_total_bytes(program, torch));
 }
 
 // Where a limit binds, the margin is the limit's.
-TEST(TracePrediction, TheMarginOfALimitIsHowMuchItCouldBeLowerOrLacks) {
+TEST(PredictionOfATrace, TheMarginOfALimitIsHowMuchItCouldBeLowerOrLacks) {
   const Trace trace = training(4, 100);
   RunSetup setup = card(8 * kGiB);
-  const TracePrediction free = TracePredictor(trace, setup).predict();
+  const Prediction free = predict(traced(trace), setup);
   setup.options.limit_bytes = free.reserved_bytes + 64 * kMiB;
-  const TracePrediction roomy = TracePredictor(trace, setup).predict();
+  const Prediction roomy = predict(traced(trace), setup);
   EXPECT_TRUE(roomy.fits);
   ASSERT_TRUE(roomy.margin_bytes.has_value());
   EXPECT_GE(*roomy.margin_bytes, 64 * kMiB);
   EXPECT_LT(*roomy.margin_bytes, *free.margin_bytes);
 
   setup.options.limit_bytes = *setup.options.limit_bytes - *roomy.margin_bytes;
-  EXPECT_EQ(TracePredictor(trace, setup).predict().margin_bytes, 0);
+  EXPECT_EQ(predict(traced(trace), setup).margin_bytes, 0);
   setup.options.limit_bytes = *setup.options.limit_bytes - 10 * kMiB;
-  const TracePrediction tight = TracePredictor(trace, setup).predict();
+  const Prediction tight = predict(traced(trace), setup);
   EXPECT_FALSE(tight.fits);
   EXPECT_EQ(tight.margin_bytes, -10 * kMiB);
   EXPECT_GT(tight.total_bytes, 0);

@@ -1,4 +1,4 @@
-#include "answers/twin.h"
+#include "answers/machine.h"
 
 #include <optional>
 
@@ -7,7 +7,7 @@
 
 namespace headroom {
 
-Twin::Twin(const RunSetup& setup)
+Machine::Machine(const RunSetup& setup)
     : profile_(setup.device),
       map_(setup.gpus),
       first_(default_device(setup.options)),
@@ -22,19 +22,19 @@ Twin::Twin(const RunSetup& setup)
   }
 }
 
-int Twin::position_of(const std::string& name) const {
+int Machine::position_of(const std::string& name) const {
   const DeviceName device = parse_device_name(name);
   return map_.physical.empty() || device.type == DeviceType::kCpu ? kCpu : map_.find(device).physical;
 }
 
-DeviceProfile Twin::profile_at(int position) const {
+DeviceProfile Machine::profile_at(int position) const {
   if (position == kCpu) return map_.physical.empty() ? profile_ : cpu_profile();
   DeviceProfile profile = profile_;
   profile.others_bytes = map_.physical[static_cast<size_t>(position)].used_bytes;
   return profile;
 }
 
-SimulatedGpu& Twin::gpu(const std::string& name) {
+SimulatedGpu& Machine::gpu(const std::string& name) {
   const int position = position_of(name);
   std::unique_ptr<SimulatedGpu>& gpu = gpus_[position];
   if (gpu == nullptr) {
@@ -45,7 +45,7 @@ SimulatedGpu& Twin::gpu(const std::string& name) {
   return *gpu;
 }
 
-PlacedDevice Twin::at(const std::string& name) {
+PlacedDevice Machine::at(const std::string& name) {
   SimulatedGpu& gpu = this->gpu(name);
   std::unique_ptr<Allocator>& allocator = allocators_[name];
   if (allocator == nullptr) {

@@ -12,13 +12,13 @@
 
 namespace headroom {
 
-class Twin {
+class Machine {
  public:
   // All GPUs have the setup's total; the map says what other processes hold of each. Throws InvalidArgument
   // when the limits of virtual devices together exceed a GPU's total.
-  explicit Twin(const RunSetup& setup);
-  Twin(const Twin&) = delete;
-  Twin& operator=(const Twin&) = delete;
+  explicit Machine(const RunSetup& setup);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
 
   // The device of that name with its strategy, made at the first call; virtual devices of one GPU share its
   // memory. Throws as Runtime::allocator does.

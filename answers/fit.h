@@ -1,0 +1,74 @@
+// Finds the largest batch, or the smallest device, with which a workload fits. Knows no command line, runs
+// nothing and traces nothing itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "answers/predict.h"
+#include "answers/workload.h"
+#include "runtime/app/setup.h"
+
+namespace headroom {
+
+// "batch 309 would leave less than 64.00 MiB free".
+std::string lacks_margin_text(std::string_view what, int64_t margin_bytes);
+
+// A batch that was tried.
+struct TriedBatch {
+  int64_t batch = 0;
+  Prediction prediction = {};  // on the device less the margin
+  bool lacks_margin = false;   // it fits on the device, but leaves less than the margin
+  std::string reason = {};     // why it does not fit, without the margin unless that is the reason
+  int64_t growing_bytes = 0;   // the most of activations and inputs that is live
+};
+
+struct BatchFit {
+  int64_t batch = 0;               // 0: none fits
+  std::string stopped_by = {};     // why no larger batch, one line
+  int64_t next_batch = 0;          // the smallest that does not fit; 0: none was tried
+  std::optional<Traced> next = {};  // it, unless it lacks the margin alone
+};
+
+// A search for the largest batch, by few trials: where memory grows evenly, about five.
+class BatchSearch {
+ public:
+  // `margin_bytes` of each GPU stay free. Batches are multiples of `unit`. All must outlive this.
+  BatchSearch(Workload& workload, const RunSetup& setup, int64_t margin_bytes, int64_t unit = 1);
+
+  // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Throws as the
+  // workload does for the smallest batch; a larger one that it refuses does not fit.
+  BatchFit largest(int64_t max_batch);
+  // The setup with the margin held by others.
+  const RunSetup& setup() const { return setup_; }
+  // In the order in which they were tried.
+  const std::vector<TriedBatch>& trials() const { return trials_; }
+  // The trial of the batch; of the smallest one where there is none.
+  const TriedBatch& trial(int64_t batch) const;
+
+ private:
+  const TriedBatch* find(int64_t batch) const;
+  const TriedBatch& attempt(int64_t batch);
+  TriedBatch judge(int64_t batch, Traced program);
+
+  Workload& workload_;
+  const RunSetup whole_, setup_;  // without and with the margin held by others
+  const int64_t margin_bytes_, unit_;
+  std::vector<TriedBatch> trials_;
+  std::optional<Traced> failing_;  // the last one
+  int64_t failing_batch_ = 0;
+};
+
+struct MemoryFit {
+  int64_t total_bytes = 0;      // of the device, with the margin; 0: it fits on none
+  Prediction prediction = {};   // there, or on the present device
+  std::string stopped_by = {};  // why no smaller device, one line
+};
+
+// Finds the least total memory of the GPUs, see least_total_bytes().
+MemoryFit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes);
+
+}  // namespace headroom

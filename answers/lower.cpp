@@ -1,0 +1,236 @@
+#include "answers/lower.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "allocators/observer.h"
+#include "allocators/strategies/direct_allocator.h"
+#include "allocators/trace_recorder.h"
+#include "answers/memory_solution.h"
+#include "device/host/simulated_gpu.h"
+#include "runtime/graph/categories.h"
+#include "runtime/graph/placement.h"
+#include "runtime/session/start_op.h"
+#include "runtime/session/walk.h"
+#include "trace/trace_builder.h"
+
+namespace headroom {
+namespace {
+
+// A device without bytes and without end, and the trace of what it is asked for.
+struct Recorded {
+  explicit Recorded(std::string used) : name(std::move(used)) {}
+
+  std::string name;  // in the graph
+  SimulatedGpu device{cpu_profile(), 0, Backing::kNone};
+  DirectAllocator allocator{device, "direct", std::nullopt};
+  TraceBuilder trace{"", "plan of a graph"};
+  std::function<void(const AllocatorEvent&)> record = trace_recorder(trace);
+  int64_t events = 0;
+  std::vector<Start> starts;
+  std::array<std::array<bool, std::variant_size_v<Op>>, 3> started = {};  // by Library and op
+};
+
+// The walks of one replica.
+class Lowering final : PlanWork {
+ public:
+  explicit Lowering(const Replica& replica)
+      : shared_(replica.graph), graph_(*replica.graph), categories_(categorise(graph_)) {
+    std::vector<std::string> names = devices_of(graph_);
+    std::erase(names, kHostPlace);  // the set has it
+    for (std::string& name : names) watch(devices_.emplace_back(std::move(name)));
+    // A graph of one of several replicas counts devices from the replica's first.
+    const DeviceName first = replica.devices.count ? DeviceName{DeviceType::kGpu, 0} : replica.devices.first;
+    Variables variables(graph_, placed(first.text()), Variables::Contents::kNone);
+    for (const int id : graph_.variables()) {
+      if (graph_.value(id).device == kHostPlace) continue;
+      variable_bytes_[position_of(graph_.value(id).device)] += Variables::block_bytes(graph_.value(id));
+    }
+    const SharedArenas arenas(replica.plans, variables);
+    std::deque<PlanMemory> memory;
+    for (const Plan* plan : replica.plans) memory.emplace_back(*plan, variables, &arenas);
+    setup_turns_ = turns_.size();
+    is_repeated_ = true;
+    for (PlanMemory& of_plan : memory) {
+      Walk walk(of_plan);
+      walk_ = &walk;
+      for (int64_t i = 0; i < kStepsOfPlan; ++i) {
+        ++step_;
+        mark(StepPhase::kForward);
+        walk.run(1, true, {}, *this);
+      }
+    }
+    for (Recorded& device : devices_) device.allocator.set_observer({});
+  }
+
+  // Adds the traces and their turns.
+  void add_to(const ReplicaDevices& on, const std::vector<std::shared_ptr<const Trace>>& traces,
+              Traced& program, std::vector<Turn>& repeated) const {
+    const size_t first = program.devices.size();
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      const std::string& name = devices_[i].name;
+      program.devices.push_back(
+          {on.find(name).text(), traces[i], devices_[i].starts, libraries_of(graph_, name), variable_bytes_[i]});
+    }
+    for (size_t i = 0; i < turns_.size(); ++i) {
+      Turn turn = turns_[i];
+      turn.device += first;
+      (i < setup_turns_ ? program.turns : repeated).push_back(turn);
+    }
+  }
+  std::vector<std::shared_ptr<const Trace>> take_traces() {
+    std::vector<std::shared_ptr<const Trace>> traces;
+    for (Recorded& device : devices_) {
+      traces.push_back(std::make_shared<const Trace>(device.trace.take()));
+    }
+    return traces;
+  }
+
+ private:
+  static constexpr int64_t kStepsOfPlan = 2;
+
+  void watch(Recorded& device) {
+    using Kind = AllocatorEvent::Kind;
+    variable_bytes_.push_back(0);
+    device.allocator.set_observer([this, &device, at = devices_.size() - 1](const AllocatorEvent& event) {
+      const bool is_request = event.kind == Kind::kAllocate || event.kind == Kind::kDeallocate;
+      if (!is_request && event.kind != Kind::kPart) return;
+      device.record(event);
+      if (!is_request) return;
+      ++device.events;
+      note_turn(at);
+    });
+  }
+  DeviceSet placed(const std::string& first) {
+    std::vector<PlacedDevice> all;
+    for (Recorded& device : devices_) {
+      all.push_back({device.name.empty() ? first : device.name, &device.device, &device.allocator, device.name});
+    }
+    return DeviceSet(std::move(all));
+  }
+  size_t position_of(std::string_view name) const {
+    const auto found = std::find_if(devices_.begin(), devices_.end(),
+                                    [&](const Recorded& device) { return device.name == name; });
+    return static_cast<size_t>(found - devices_.begin());
+  }
+
+  // A walk starts the libraries of a group right before it runs, and those of all updates before the first of
+  // them. Only what a device has not started before takes memory.
+  void start(std::span<const int> nodes) {
+    for (const int id : nodes) {
+      const Node& node = graph_.node(id);
+      if (std::holds_alternative<CopyToDevice>(node.op)) continue;
+      const size_t at = position_of(node.device);
+      Recorded& device = devices_[at];
+      bool& is_started = device.started[static_cast<size_t>(library_of(node.op))][node.op.index()];
+      if (std::exchange(is_started, true)) continue;
+      device.starts.push_back({device.events, [graph = shared_, id](Device& on, Allocator& allocator) {
+                                 start_node(*graph, id, on, allocator);
+                               }});
+      note_turn(at);
+    }
+  }
+  void run_group(int group) override {
+    const Walk::Group& nodes = walk_->groups()[static_cast<size_t>(group)];
+    if (nodes.is_update) {
+      for (const Walk::Group& update : walk_->groups()) {
+        if (update.is_update) start(update.nodes);
+      }
+    } else {
+      start(nodes.nodes);
+    }
+    const Node& node = graph_.node(nodes.nodes.front());
+    const bool is_backward = !node.outputs.empty() && categories_[static_cast<size_t>(node.outputs.front())] ==
+                                                          MemoryCategory::kGradients;
+    const StepPhase phase = nodes.is_update ? StepPhase::kOptimizer
+                            : is_backward   ? StepPhase::kBackward
+                                            : StepPhase::kForward;
+    if (phase != phase_) mark(phase);
+  }
+  void mark(StepPhase phase) {
+    phase_ = phase;
+    for (Recorded& device : devices_) device.trace.mark(step_, phase, 0);
+  }
+
+  void note_turn(size_t device) {
+    const bool is_first = turns_.empty() || (is_repeated_ && turns_.size() == setup_turns_);
+    if (is_first || turns_.back().device != device) turns_.push_back({device});
+    turns_.back().events = devices_[device].events;
+    turns_.back().starts = std::ssize(devices_[device].starts);
+  }
+
+  const std::shared_ptr<const Graph> shared_;
+  const Graph& graph_;
+  const std::vector<MemoryCategory> categories_;  // by value id
+  std::deque<Recorded> devices_;
+  std::vector<int64_t> variable_bytes_;  // by device
+  std::vector<Turn> turns_;
+  size_t setup_turns_ = 0;
+  bool is_repeated_ = false;
+  const Walk* walk_ = nullptr;
+  int64_t step_ = 0;
+  StepPhase phase_ = StepPhase::kSetup;
+};
+
+// The copies between devices in a step of the first session.
+void count_copies(const Replica& replica, Traced& program) {
+  const Graph& graph = *replica.graph;
+  for (const Step& step : replica.plans.front()->steps) {
+    if (step.kind != StepKind::kRun || !std::holds_alternative<CopyToDevice>(graph.node(step.id).op) ||
+        is_host_copy(graph, graph.node(step.id)))
+      continue;
+    ++program.copies;
+    program.copied_bytes += graph.value(graph.node(step.id).outputs[0]).spec.bytes();
+  }
+}
+
+}  // namespace
+
+Traced lower(std::span<const Replica> replicas) {
+  Traced program;
+  program.starts_libraries = true;
+  std::vector<Turn> repeated;
+  std::optional<Lowering> lowered;
+  std::vector<std::shared_ptr<const Trace>> traces;
+  const Graph* graph = nullptr;
+  for (const Replica& replica : replicas) {
+    if (replica.graph.get() != graph) {
+      graph = replica.graph.get();
+      lowered.emplace(replica);
+      traces = lowered->take_traces();
+    }
+    lowered->add_to(replica.devices, traces, program, repeated);
+    count_copies(replica, program);
+  }
+  program.repeats_from = program.turns.size();
+  program.turns.insert(program.turns.end(), repeated.begin(), repeated.end());
+  return program;
+}
+
+Traced lower(std::span<const std::shared_ptr<const PlannedProgram>> ranks, const RuntimeOptions& options) {
+  std::vector<Replica> replicas;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    Replica& replica = replicas.emplace_back(Replica{
+        ranks[rank]->program.graph,
+        {},
+        devices_of_replica(options, static_cast<int>(ranks.size()), static_cast<int>(rank))});
+    for (const Plan& plan : ranks[rank]->plans) replica.plans.push_back(&plan);
+  }
+  Traced program = lower(replicas);
+  for (const auto& planned : ranks) {
+    const MemorySolution* const memory = planned->program.memory.get();
+    if (memory == nullptr || memory->keeps || program.refusal) continue;
+    program.refusal.emplace(memory->memory_bytes, memory->least_memory_bytes);
+  }
+  return program;
+}
+
+}  // namespace headroom

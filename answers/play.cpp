@@ -1,0 +1,327 @@
+#include "answers/play.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "answers/machine.h"
+#include "answers/player.h"
+#include "base/errors.h"
+#include "device/host/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+int64_t end_of_last_allocation(const Trace& trace) {
+  const auto last = std::find_if(trace.events.rbegin(), trace.events.rend(),
+                                 [](const TraceEvent& event) { return event.allocates; });
+  return trace.events.rend() - last;
+}
+
+void note_failure(const OutOfMemory& error, int64_t event, Played& played) {
+  played.failed_event = event;
+  played.facts = error.facts();
+  played.error = error.what();
+}
+
+bool needs_limit(const StrategySettings& settings) {
+  const std::span<const Strategy> known = strategies();
+  return std::any_of(known.begin(), known.end(), [&](const Strategy& strategy) {
+    return strategy.name == settings.name && strategy.needs_limit;
+  });
+}
+
+DeviceProfile bare_profile(DeviceProfile profile, int64_t capacity_bytes) {
+  // Whole pages: the driver cannot give a part of one.
+  profile.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
+  profile.others_bytes = profile.context_bytes = profile.stack_bytes = profile.own_module_bytes = 0;
+  profile.blas = profile.dnn = {};
+  return profile;
+}
+
+Played play_beside_process(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
+  const int64_t capacity = capacity_bytes(setup), overhead = setup.device.overhead_bytes();
+  if (capacity <= 0) {
+    return {.error = "context, libraries and other processes leave no memory",
+            .failed_event = 0,
+            .devices = {{}},
+            .lacking_bytes = 1};
+  }
+  SimulatedGpu gpu(bare_profile(setup.device, capacity), 0, Backing::kNone);
+  const StrategySettings settings = strategy_beside_process(setup);
+  Played played = play(program.front(), settings, gpu, options);
+  // As the device of the setup has it.
+  const int64_t taken = others_bytes(setup) + overhead;
+  PlayedDevice& device = played.devices.front();
+  device.process_bytes = overhead + device.statistics.reserved.peak;
+  device.context_bytes = setup.device.context_bytes + setup.device.own_module_bytes;
+  device.library_bytes = overhead - device.context_bytes;
+  played.used_bytes += taken;
+  const int64_t page = setup.device.granularity_bytes, enough = played.enough_total;
+  played.enough_total =
+      played.fits && enough > 0 && !depends_on_total(settings) ? taken + (enough + page - 1) / page * page : 0;
+  if (played.facts) {
+    played.facts->device_total = setup.device.total_bytes;
+    played.facts->others = others_bytes(setup);
+  }
+  return played;
+}
+
+// Whether a strategy took less than the cap that it derived from what was free, if it did.
+bool is_below_limit(const PlayedDevice& device, Machine& machine) {
+  const std::optional<int64_t> limit = machine.at(device.name).allocator->limit_bytes();
+  return !limit || device.statistics.reserved.peak < *limit;
+}
+
+bool is_cpu(const PlayedDevice& device) {
+  return parse_device_name(device.name).type == DeviceType::kCpu;
+}
+
+int64_t enough_total(const Played& played, const RunSetup& setup, Machine& machine) {
+  if (setup.gpus.has_virtual() || depends_on_total(strategy_of(setup))) return 0;
+  int64_t enough = 1;
+  for (const PlayedDevice& device : played.devices) {
+    if (is_cpu(device)) continue;  // its total is its own
+    const int64_t total = machine.gpu(device.name).memory().info().enough_total;
+    if (total == 0 || !is_below_limit(device, machine)) return 0;
+    enough = std::max(enough, total);
+  }
+  return enough;
+}
+
+// The players of a program on the twin of its machine.
+class Round {
+ public:
+  Round(const Traced& program, Machine& machine, std::deque<FailureObserver>* observers) : program_(program) {
+    for (const TracedDevice& device : program.devices) {
+      machine.gpu(device.name).libraries().expect(device.libraries);
+    }
+    for (const TracedDevice& device : program.devices) {
+      const PlacedDevice here = machine.at(device.name);
+      if (observers != nullptr) observers->emplace_back().watch(*here.allocator);
+      devices_.push_back(here);
+    }
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      const TracedDevice& traced = program.devices[i];
+      streams_.emplace_back(*traced.trace, *devices_[i].device);
+      players_.emplace_back(traced, streams_.back(), *devices_[i].device, *devices_[i].allocator);
+    }
+  }
+
+  // Plays until a round of what repeats raises no peak. Returns the device that found no room.
+  std::optional<size_t> play() {
+    const size_t middle = std::min(program_.repeats_from, program_.turns.size());
+    if (auto failed = play_turns(0, middle)) return failed;
+    std::vector<std::pair<int64_t, int64_t>> begin;
+    for (const Player& player : players_) begin.emplace_back(player.event(), player.start());
+    std::vector<int64_t> peaks(3 * players_.size());
+    for (bool rises = true; rises;) {
+      for (size_t i = 0; i < players_.size(); ++i) players_[i].go_to(begin[i].first, begin[i].second);
+      if (auto failed = play_turns(middle, program_.turns.size())) return failed;
+      rises = false;
+      for (size_t i = 0; i < players_.size(); ++i) {
+        const Statistics statistics = players_[i].allocator().statistics();
+        const int64_t now[] = {statistics.allocated.peak, statistics.reserved.peak,
+                               devices_[i].device->memory().info().peak_process};
+        for (size_t at = 0; at < 3; ++at) {
+          rises = rises || now[at] > peaks[3 * i + at];
+          peaks[3 * i + at] = now[at];
+        }
+      }
+    }
+    return std::nullopt;
+  }
+  const Player& player(size_t device) const { return players_[device]; }
+
+ private:
+  std::optional<size_t> play_turns(size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) {
+      const Turn& turn = program_.turns[i];
+      if (!players_[turn.device].play(turn.events, turn.starts)) return turn.device;
+    }
+    return std::nullopt;
+  }
+
+  const Traced& program_;
+  std::vector<PlacedDevice> devices_;
+  std::deque<TraceStreams> streams_;
+  std::deque<Player> players_;
+};
+
+Played play_on_machine(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
+  Played played;
+  played.lacking_bytes = 1;
+  for (const TracedDevice& device : program.devices) {
+    const PhysicalGpu* const gpu = gpu_of(setup, device.name);
+    const int64_t total = setup.device.total_bytes;
+    if (gpu == nullptr || (total >= gpu->used_bytes && total > 0)) continue;
+    played.error = "other processes hold more than the device has";
+    played.lacking_bytes = gpu->used_bytes - total + setup.device.context_bytes;
+    return played;
+  }
+  std::deque<FailureObserver> observers;  // outlive the allocators that they watch
+  Machine machine(setup);
+  std::optional<Round> round;
+  const auto lacks = [&](std::optional<int64_t> requested) {
+    for (const TracedDevice& device : program.devices) {
+      SimulatedGpu& gpu = machine.gpu(device.name);
+      const int64_t bytes = requested.value_or(gpu.libraries().pending_bytes());
+      played.lacking_bytes = std::max(played.lacking_bytes, bytes - gpu.memory().info().free);
+    }
+  };
+  const auto note_devices = [&] {
+    for (size_t i = 0; i < program.devices.size(); ++i) {
+      SimulatedGpu& gpu = machine.gpu(program.devices[i].name);
+      played.devices.push_back({program.devices[i].name, round->player(i).allocator().statistics(),
+                                round->player(i).fragmentation(), gpu.memory().info().peak_process,
+                                gpu.profile().kept_context_bytes(), gpu.libraries().held_bytes()});
+      played.used_bytes = std::max(played.used_bytes, gpu.memory().info().peak_used);
+      played.work += static_cast<int64_t>(program.devices[i].trace->events.size());
+    }
+  };
+  try {
+    round.emplace(program, machine, options.explains ? &observers : nullptr);
+    if (const std::optional<size_t> failed = round->play()) {
+      const Player& player = round->player(*failed);
+      note_failure(*player.failure(), player.event() + 1, played);
+      lacks(played.facts->requested);
+    }
+    note_devices();
+    played.fits = !played.failed_event;
+    if (played.fits) played.enough_total = enough_total(played, setup, machine);
+  } catch (const OutOfMemory& error) {  // of a pool
+    note_failure(error, 0, played);
+    lacks(error.facts().requested);
+  } catch (const LibraryError& error) {
+    played.error = error.what();
+    lacks(std::nullopt);
+  } catch (const DeviceError& error) {
+    played.error = error.what();
+    lacks(std::nullopt);
+  }
+  for (const FailureObserver& observer : observers) {
+    if (observer.failure()) played.failure = observer.failure();
+  }
+  return played;
+}
+
+}  // namespace
+
+Played play(const Trace& trace, const StrategySettings& strategy, Device& device,
+            const PlayOptions& options) {
+  Played played;
+  played.devices.emplace_back().name = device.name();
+  device.initialise();  // its cost does not count
+  const double driver_time_before_us = device.memory().driver_time_us();
+  const TraceStreams streams(trace, device);  // outlive the allocator, which may wait for them
+  FailureObserver observer;
+  std::unique_ptr<Allocator> allocator;
+  try {
+    allocator = make_allocator(strategy, device);
+  } catch (const OutOfMemory& error) {
+    note_failure(error, 0, played);
+    return played;
+  }
+  if (options.explains) observer.watch(*allocator);
+  PlayedDevice& here = played.devices.front();
+  const auto events = std::ssize(trace.events);
+  double fastest_ns = std::numeric_limits<double>::infinity();
+  {
+    const TracedDevice traced = traced_here(trace).devices.front();
+    Player player(traced, streams, device, *allocator,
+                  !strategy.record_path.empty() || !strategy.plugin_path.empty());
+    played.fits = true;
+    for (int64_t pass = 0; pass < options.passes && played.fits; ++pass) {
+      if (pass > 0) player.free_rest();
+      player.go_to(0, 0);
+      const bool is_last = pass + 1 == options.passes;
+      const int64_t end = is_last && !options.to_last_event ? end_of_last_allocation(trace) : events;
+      played.fits = player.play(end, 0);
+      if (played.fits) {
+        fastest_ns = std::min(fastest_ns, player.ns());
+        played.ns_per_call = fastest_ns / static_cast<double>(end);
+      } else {
+        note_failure(*player.failure(), pass * events + player.event() + 1, played);
+      }
+      played.work += player.event();
+      here.fragmentation = player.fragmentation();
+    }
+    here.statistics = allocator->statistics();
+    const MemoryInfo memory = device.memory().info();
+    here.process_bytes = memory.peak_process;
+    played.used_bytes = memory.peak_used;
+    played.enough_total = memory.enough_total;
+    played.driver_time_us = device.memory().driver_time_us() - driver_time_before_us;
+  }
+  played.failure = observer.failure();
+  return played;
+}
+
+Played play(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
+  if (program.refusal) {
+    const int64_t budget = program.refusal->facts().limit.value_or(0);
+    return {.error = program.refusal->what(),
+            .lacking_bytes = std::max<int64_t>(1, program.refusal->least_bytes() - budget)};
+  }
+  return program.starts_libraries ? play_on_machine(program, setup, options)
+                                  : play_beside_process(program, setup, options);
+}
+
+bool would_play_alike(const Traced& program, const Played& fitted, const RunSetup& smaller) {
+  if (fitted.enough_total == 0 || fitted.enough_total > smaller.device.total_bytes) return false;
+  if (!program.starts_libraries) return true;
+  Machine machine(smaller);
+  return std::all_of(fitted.devices.begin(), fitted.devices.end(),
+                     [&](const PlayedDevice& device) { return is_below_limit(device, machine); });
+}
+
+StrategySettings strategy_beside_process(const RunSetup& setup) {
+  StrategySettings settings = strategy_of(setup);
+  const int64_t total = setup.device.total_bytes;
+  if (settings.memory_fraction) {
+    settings.limit_bytes = static_cast<int64_t>(*settings.memory_fraction * static_cast<double>(total));
+    settings.memory_fraction.reset();
+  }
+  if (settings.limit_bytes && settings.limit_scope == LimitScope::kProcess) {
+    settings.limit_bytes =
+        std::max<int64_t>(*settings.limit_bytes - setup.device.overhead_bytes(), Allocator::kAlignment);
+    settings.limit_scope = LimitScope::kPool;
+  }
+  if (!settings.reserve_bytes) settings.reserve_bytes = 0;
+  if (needs_limit(settings) && !settings.limit_bytes) settings.limit_bytes = capacity_bytes(setup);
+  return settings;
+}
+
+int64_t capacity_bytes(const RunSetup& setup) {
+  const int64_t page = setup.device.granularity_bytes;
+  const int64_t left = setup.device.total_bytes - others_bytes(setup) - setup.device.overhead_bytes();
+  return left <= 0 ? 0 : left / page * page;
+}
+
+RunSetup setup_of_capacity(const DeviceProfile& profile, StrategySettings strategy, int64_t capacity_bytes) {
+  return {.device = bare_profile(profile, capacity_bytes), .options = {}, .strategy = std::move(strategy)};
+}
+
+PlayedSnapshot snapshot_after(const Trace& trace, const RunSetup& setup, int64_t event) {
+  SimulatedGpu device(bare_profile(setup.device, capacity_bytes(setup)), 0, Backing::kNone);
+  device.initialise();
+  const TraceStreams streams(trace, device);
+  PlayedSnapshot result;
+  try {
+    const auto allocator = make_allocator(strategy_beside_process(setup), device);
+    const TracedDevice traced = traced_here(trace).devices.front();
+    Player player(traced, streams, device, *allocator);
+    result.out_of_memory = !player.play(event, 0);
+    result.snapshot = allocator->snapshot();
+    player.describe(result.snapshot);
+    result.event = result.out_of_memory ? player.event() + 1 : event;
+  } catch (const OutOfMemory&) {  // of the pool itself
+    result.out_of_memory = true;
+  }
+  return result;
+}
+
+}  // namespace headroom

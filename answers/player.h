@@ -1,0 +1,97 @@
+// Plays the events of one trace to one allocator, piece by piece. Knows no machine.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "allocators/allocator.h"
+#include "allocators/observer.h"
+#include "answers/workload.h"
+#include "base/errors.h"
+#include "device/device.h"
+#include "trace/trace.h"
+
+namespace headroom {
+
+// The streams of a trace, by position there; the first is the default stream.
+class TraceStreams {
+ public:
+  TraceStreams(const Trace& trace, Device& device) : trace_(trace), device_(device), streams_(1) {
+    while (streams_.size() < trace.streams.size()) streams_.push_back(device.streams().new_stream());
+  }
+  ~TraceStreams() {
+    for (size_t i = 1; i < streams_.size(); ++i) device_.streams().delete_stream(streams_[i]);
+  }
+  TraceStreams(const TraceStreams&) = delete;
+  TraceStreams& operator=(const TraceStreams&) = delete;
+
+  Stream operator[](int32_t position) const { return streams_[static_cast<size_t>(position)]; }
+  // The trace's handle of a stream.
+  uint64_t in_trace(Stream stream) const {
+    const auto found = std::find(streams_.begin(), streams_.end(), stream);
+    return found == streams_.end() ? 0 : trace_.streams[static_cast<size_t>(found - streams_.begin())];
+  }
+
+ private:
+  const Trace& trace_;
+  Device& device_;
+  std::vector<Stream> streams_;
+};
+
+// One allocator with the live blocks of a trace. Between events it starts what the program starts there, and
+// gives idle memory back where the program empties its cache.
+class Player {
+ public:
+  // `frees_all`: also the blocks that are live at the end; without it the allocator ends with them, which
+  // takes less time. All must outlive this.
+  Player(const TracedDevice& traced, const TraceStreams& streams, Device& device, Allocator& allocator,
+         bool frees_all = false);
+  ~Player() {
+    if (frees_all_) free_rest();
+  }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+
+  // Goes on up to these positions among events and starts. Returns false when an event found no room. Throws
+  // LibraryError and DeviceError.
+  bool play(int64_t events, int64_t starts);
+  void go_to(int64_t event, int64_t start);
+  // Frees what is live.
+  void free_rest() noexcept;
+
+  const Allocator& allocator() const { return allocator_; }
+  // The next ones; after a failure the event without room.
+  int64_t event() const { return event_; }
+  int64_t start() const { return start_; }
+  double ns() const { return ns_; }  // of the events since go_to
+  // Of Statistics, when most was live, or at the failure.
+  double fragmentation() const { return fragmentation_; }
+  const std::optional<OutOfMemory>& failure() const { return failure_; }
+
+  // Adds what the trace knows about the blocks that are live now.
+  void describe(Snapshot& snapshot) const;
+
+ private:
+  void play_events(int64_t end);
+  MemoryUser user_of(const TraceEvent& event) const;
+  std::string_view name(int32_t position) const { return trace_.names[static_cast<size_t>(position)]; }
+
+  const Trace& trace_;
+  const std::vector<Start>& starts_;
+  const TraceStreams& streams_;
+  Device& device_;
+  Allocator& allocator_;
+  const bool is_named_;  // the names of the trace go to the allocator, for its observer
+  const bool frees_all_;
+  std::optional<OutOfMemory> failure_;
+  std::vector<void*> pointers_;           // by block; null: not live
+  std::vector<int64_t> emptied_;          // positions at which idle memory is given back, rising
+  int64_t event_ = 0, start_ = 0;
+  double ns_ = 0, fragmentation_ = 0;
+};
+
+}  // namespace headroom

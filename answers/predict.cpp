@@ -1,0 +1,323 @@
+#include "answers/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/edge.h"
+#include "base/errors.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kMostTimes = 64;  // of the memory that there is, or that is needed at least
+
+RunSetup with_total(RunSetup setup, int64_t total_bytes) {
+  setup.device.total_bytes = total_bytes;
+  return setup;
+}
+
+RunSetup with_less(RunSetup setup, int64_t bytes) {
+  for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes += bytes;
+  if (setup.gpus.physical.empty()) setup.device.others_bytes += bytes;
+  return setup;
+}
+
+// The least total with which variables and live results have room on every GPU, and what is beside them.
+int64_t least_total_of_live(const Traced& program, const RunSetup& setup) {
+  if (!program.starts_libraries) {
+    return others_bytes(setup) + setup.device.overhead_bytes() + program.front().peak_bytes;
+  }
+  int64_t least = 0;
+  for (const TracedDevice& device : program.devices) {
+    const PhysicalGpu* const gpu = gpu_of(setup, device.name);
+    if (gpu == nullptr) continue;
+    const int64_t bytes = device.trace->peak_bytes + setup.device.kept_context_bytes();
+    least = std::max(least, gpu->used_bytes + std::max(bytes, setup.device.context_bytes));
+  }
+  return least;
+}
+
+// The largest device to try.
+int64_t largest_total_bytes(const RunSetup& setup, int64_t least) {
+  return kMostTimes * std::max(setup.device.total_bytes, least);
+}
+
+SearchWork work_of(const Traced& program, const PlayOptions& options) {
+  int64_t events = 0;
+  for (const TracedDevice& device : program.devices) events += std::ssize(device.trace->events);
+  return {.each = std::max<int64_t>(1, options.passes * events)};
+}
+
+// Finds the least total of the GPUs next to the setup's.
+class TotalSearch {
+ public:
+  // All must outlive this.
+  TotalSearch(const Traced& program, const RunSetup& setup, const PlayOptions& options = {})
+      : program_(program), setup_(setup), options_(options), work_(work_of(program, options)) {}
+
+  // What was played with the setup's total.
+  void add(const Played& played) { note(played, setup_.device.total_bytes); }
+  std::optional<int64_t> find() {
+    const int64_t total = setup_.device.total_bytes, least = least_total_of_live(program_, setup_);
+    EdgeSearch search(
+        work_, [&](int64_t total_bytes) { return attempt(total_bytes); }, setup_.device.granularity_bytes);
+    const std::optional<Edge> edge = search.next_to(total, least, largest_total_bytes(setup_, least));
+    return edge ? std::optional(edge->fitting) : std::nullopt;
+  }
+  int64_t plays() const { return plays_; }
+
+ private:
+  EdgeTrial attempt(int64_t total_bytes) {
+    const RunSetup setup = with_total(setup_, total_bytes);
+    if (total_bytes <= known_total_ && would_play_alike(program_, known_, setup)) {
+      return {.fits = true, .guess = known_.used_bytes};
+    }
+    if (is_too_large(program_, setup)) return {.work = 1};
+    try {
+      Played played = play(program_, setup, options_);
+      ++plays_;
+      EdgeTrial trial{.fits = played.fits};
+      if (played.fits) trial.guess = played.used_bytes;
+      note(std::move(played), total_bytes);
+      return trial;
+    } catch (const InvalidArgument&) {
+      return {};  // a limit above the device's total, or on a process that needs more for its libraries
+    }
+  }
+  void note(Played played, int64_t total_bytes) {
+    if (!played.fits || played.enough_total == 0) return;
+    known_ = std::move(played);
+    known_total_ = total_bytes;
+  }
+
+  const Traced& program_;
+  const RunSetup& setup_;
+  const PlayOptions options_;
+  SearchWork work_;
+  Played known_;  // the last one that says how others go
+  int64_t known_total_ = 0, plays_ = 0;
+};
+
+// The lowest limit of a pool on any device, if there is one.
+std::optional<int64_t> lowest_limit(const RunSetup& setup) {
+  std::optional<int64_t> lowest = setup.options.strategy_settings().limit_bytes;
+  for (const LogicalGpu& gpu : setup.gpus.logical) {
+    if (gpu.limit_bytes) lowest = std::min(*gpu.limit_bytes, lowest.value_or(*gpu.limit_bytes));
+  }
+  return lowest;
+}
+
+// The setup with all limits `bytes` higher.
+RunSetup with_higher_limits(RunSetup setup, int64_t bytes) {
+  for (LogicalGpu& gpu : setup.gpus.logical) {
+    if (gpu.limit_bytes) *gpu.limit_bytes += bytes;
+  }
+  if (const std::optional<int64_t> limit = setup.options.strategy_settings().limit_bytes) {
+    setup.options = with_limit(setup.options, *limit + bytes).value_or(setup.options);
+  }
+  return setup;
+}
+
+// How much higher all limits must be on devices that are large enough; negative: lower.
+std::optional<int64_t> least_raise(const Traced& program, const RunSetup& setup, int64_t& plays) {
+  const std::optional<int64_t> lowest = lowest_limit(setup);
+  if (!lowest) return std::nullopt;
+  const int64_t page = setup.device.granularity_bytes;
+  const RunSetup roomy = with_total(setup, largest_total_bytes(setup, least_total_of_live(program, setup)));
+  const auto attempt = [&](int64_t limit) -> EdgeTrial {
+    if (limit <= 0) return {};
+    try {
+      ++plays;
+      return {play(program, with_higher_limits(roomy, limit - *lowest)).fits};
+    } catch (const InvalidArgument&) {
+      return {};
+    }
+  };
+  SearchWork work = work_of(program, {});
+  const std::optional<Edge> edge =
+      EdgeSearch(work, attempt, page).next_to(*lowest, *lowest % page, roomy.device.total_bytes);
+  return edge ? std::optional(edge->fitting - *lowest) : std::nullopt;
+}
+
+void note_peaks(const Played& played, const RunSetup& setup, Prediction& prediction) {
+  prediction.devices = played.devices;
+  const auto fullest = std::max_element(
+      played.devices.begin(), played.devices.end(), [](const PlayedDevice& a, const PlayedDevice& b) {
+        return std::pair(a.process_bytes, a.statistics.reserved.peak) <
+               std::pair(b.process_bytes, b.statistics.reserved.peak);
+      });
+  prediction.fullest = static_cast<size_t>(fullest - played.devices.begin());
+  prediction.total_bytes = fullest->process_bytes;
+  prediction.context_bytes = fullest->context_bytes;
+  prediction.library_bytes = fullest->library_bytes;
+  prediction.reserved_bytes = fullest->statistics.reserved.peak;
+  prediction.allocated_bytes = fullest->statistics.allocated.peak;
+  prediction.requested_bytes = fullest->statistics.requested.peak;
+  // The peak of a process may be its new context.
+  if (prediction.total_bytes == setup.device.context_bytes) {
+    prediction.context_bytes =
+        prediction.total_bytes - prediction.library_bytes - prediction.reserved_bytes;
+  }
+}
+
+void note_verdict(const Traced& program, const Played& played, Prediction& prediction) {
+  prediction.fits = played.fits;
+  prediction.facts = played.facts;
+  prediction.failed_event = played.failed_event;
+  const bool is_request = !program.starts_libraries && played.facts;
+  prediction.reason = is_request ? out_of_memory_message(*played.facts) : played.error;
+}
+
+// The devices on the GPU of the fullest one, itself included.
+std::vector<size_t> sharing_gpu(const Traced& program, const RunSetup& setup, const Prediction& prediction) {
+  if (program.devices.size() == 1) return {0};
+  const PhysicalGpu* const gpu = gpu_of(setup, program.devices[prediction.fullest].name);
+  std::vector<size_t> sharing;
+  for (size_t i = 0; i < program.devices.size(); ++i) {
+    if (gpu_of(setup, program.devices[i].name) == gpu) sharing.push_back(i);
+  }
+  return sharing;
+}
+
+bool has_limit_of_its_own(const StrategySettings& settings) {
+  return settings.limit_bytes || settings.memory_fraction;
+}
+
+// A limit that binds on a program that starts no library is as good as a smaller device.
+RunSetup without_limit(RunSetup setup) {
+  const int64_t capacity = capacity_bytes(setup);
+  const int64_t withheld = capacity - std::min(capacity, setup.strategy->limit_bytes.value_or(capacity));
+  setup.strategy->limit_bytes.reset();
+  return with_less(std::move(setup), withheld);
+}
+
+}  // namespace
+
+RunSetup setup_to_fit(const RuntimeOptions& options) {
+  RunSetup setup = setup_of(options);
+  if (setup.gpus.physical.empty()) {
+    throw InvalidArgument(fmt::format(
+        "device '{}' has no memory of its own to fit into: name a GPU, such as sim:h200", options.device));
+  }
+  return setup;
+}
+
+RunSetup prepared(const Traced& program, RunSetup setup) {
+  if (program.starts_libraries) return setup;
+  StrategySettings strategy = strategy_beside_process(setup);
+  // An option of more than there is does not bind, and a strategy that needs a limit gets all there is.
+  const bool is_option = !setup.strategy, has_limit = has_limit_of_its_own(strategy_of(setup));
+  const bool binds = !is_option || strategy.limit_bytes.value_or(0) < capacity_bytes(setup);
+  if (!has_limit || !binds) strategy.limit_bytes.reset();
+  strategy.record_path.clear();
+  setup.strategy = prepared_for(program.front(), std::move(strategy));
+  return setup;
+}
+
+bool is_too_large(const Traced& program, const RunSetup& setup, int64_t margin_bytes) {
+  return least_total_of_live(program, setup) > setup.device.total_bytes - margin_bytes;
+}
+
+Prediction outcome(const Traced& program, const RunSetup& asked) {
+  const RunSetup setup = prepared(program, asked);
+  const Played played = play(program, setup);
+  Prediction prediction{.plays = 1};
+  note_verdict(program, played, prediction);
+  if (played.fits) note_peaks(played, setup, prediction);
+  return prediction;
+}
+
+Prediction predict(const Traced& program, const RunSetup& asked) {
+  RunSetup setup = prepared(program, asked);
+  const Played played = play(program, setup);
+  Prediction prediction{.plays = 1};
+  note_verdict(program, played, prediction);
+  if (played.fits) note_peaks(played, setup, prediction);
+  if (program.refusal) {
+    prediction.margin_bytes = -played.lacking_bytes;
+    return prediction;
+  }
+  std::optional<int64_t> raise;
+  if (program.starts_libraries) {
+    raise = least_raise(program, setup, prediction.plays);
+  } else {
+    setup = without_limit(std::move(setup));
+  }
+  TotalSearch totals(program, setup);
+  totals.add(played);
+  const std::optional<int64_t> least = totals.find();
+  prediction.plays += totals.plays();
+  if (least) prediction.margin_bytes = setup.device.total_bytes - *least;
+  if (raise && (played.fits || !least)) {
+    const bool binds = !least || -*raise < *prediction.margin_bytes;
+    if (binds) prediction.margin_bytes = -*raise;
+  }
+  if (played.fits) return prediction;
+  if (!least && !raise) {
+    if (program.starts_libraries) prediction.margin_bytes = -played.lacking_bytes;
+    return prediction;
+  }
+  const RunSetup raised = least ? setup : with_higher_limits(setup, *raise);
+  const int64_t total = least.value_or(largest_total_bytes(setup, least_total_of_live(program, setup)));
+  ++prediction.plays;
+  note_peaks(play(program, with_total(raised, total)), setup, prediction);
+  return prediction;
+}
+
+bool fits(const Traced& program, const RunSetup& asked, int64_t margin_bytes) {
+  const RunSetup setup = prepared(program, with_less(asked, margin_bytes));
+  return !is_too_large(program, setup) && play(program, setup).fits;
+}
+
+std::optional<int64_t> least_total_bytes(const Traced& program, const RunSetup& asked,
+                                         const PlayOptions& options) {
+  const RunSetup setup = prepared(program, asked);
+  if (program.refusal) return std::nullopt;
+  return TotalSearch(program, setup, options).find();
+}
+
+LiveSet live_at_peak(const Traced& program, const RunSetup& setup, const Prediction& prediction) {
+  LiveSet live = largest_live_set(*program.devices[prediction.fullest].trace);
+  for (const size_t other : sharing_gpu(program, setup, prediction)) {
+    if (other == prediction.fullest) continue;
+    const LiveSet beside = largest_live_set(*program.devices[other].trace);
+    for (size_t i = 0; i < beside.by_category.size(); ++i) live.by_category[i] += beside.by_category[i];
+  }
+  return live;
+}
+
+std::vector<MemoryShare> parts_of(const Traced& program, const RunSetup& setup, const Prediction& prediction,
+                                  const LiveSet& live) {
+  std::vector<MemoryShare> parts;
+  int64_t rest = prediction.total_bytes;
+  const auto add = [&](std::string_view name, int64_t bytes) {
+    parts.push_back({std::string(name), bytes});
+    rest -= bytes;
+  };
+  int64_t requested = 0, allocated = 0, named = 0;
+  for (const size_t device : sharing_gpu(program, setup, prediction)) {
+    if (device >= prediction.devices.size()) continue;
+    requested += prediction.devices[device].statistics.requested.peak;
+    allocated += prediction.devices[device].statistics.allocated.peak;
+  }
+  for (size_t i = 1; i <= live.by_category.size(); ++i) {
+    const size_t category = i % live.by_category.size();  // "other" comes last
+    if (live.by_category[category] == 0) continue;
+    add(kMemoryCategoryNames[category], live.by_category[category]);
+    named += live.by_category[category];
+  }
+  if (requested > named) add("idle in arenas", requested - named);
+  add("rounding", allocated - requested);
+  const auto cached = static_cast<std::ptrdiff_t>(parts.size());
+  add("context", prediction.context_bytes);
+  add("libraries", prediction.library_bytes);
+  parts.insert(parts.begin() + cached, {"cached", rest});
+  return parts;
+}
+
+}  // namespace headroom

@@ -1,0 +1,81 @@
+// What every question is asked of: a workload gives the traces of its devices for a batch. A graph of ours is
+// lowered to them (lower.h), a program of PyTorch is traced, a recording has one. Knows no device and no
+// command line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "answers/memory_solution.h"
+#include "device/device.h"
+#include "trace/trace.h"
+
+namespace headroom {
+
+class Allocator;
+
+// Libraries that a program starts on a device, or code of its own that it loads there, after so many events.
+struct Start {
+  int64_t position = 0;
+  // As a session does. Throws LibraryError and DeviceError.
+  std::function<void(Device&, Allocator&)> start = {};
+};
+
+// The requests to one device of a program.
+struct TracedDevice {
+  std::string name = {};  // "/device:GPU:1"; empty: the device of the options
+  std::shared_ptr<const Trace> trace = {};
+  std::vector<Start> starts = {};       // in order
+  std::vector<Library> libraries = {};  // that the program uses there, if it starts them
+  int64_t variable_bytes = 0;           // of a graph, in blocks
+
+  // The most that a step of any session has beside them.
+  int64_t step_bytes() const { return trace->peak_bytes - variable_bytes; }
+};
+
+// The next events of a device, up to these positions in Trace::events and TracedDevice::starts.
+struct Turn {
+  size_t device = 0;  // position in Traced::devices
+  int64_t events = 0, starts = 0;
+};
+
+// A program as it asks the devices of its machine for memory.
+struct Traced {
+  std::vector<TracedDevice> devices = {};
+  // The order across devices; empty for a single trace.
+  std::vector<Turn> turns = {};
+  // The turns from this one on are a step of each session, which repeats.
+  size_t repeats_from = std::numeric_limits<size_t>::max();
+  // Whether the program starts context and libraries. Otherwise they have their memory before.
+  bool starts_libraries = false;
+  // Why a program was not planned for its budget: then it is not run.
+  std::optional<MemoryTooSmall> refusal = {};
+  int64_t copies = 0, copied_bytes = 0;  // between devices, in a step of the first session of all replicas
+
+  const Trace& front() const { return *devices.front().trace; }
+};
+
+// A single trace that starts no library. The second one must outlive the result.
+inline Traced traced(Trace trace) {
+  return {{{.trace = std::make_shared<const Trace>(std::move(trace))}}};
+}
+inline Traced traced_here(const Trace& trace) {
+  return {{{.trace = std::shared_ptr<const Trace>(std::shared_ptr<const Trace>(), &trace)}}};
+}
+
+// What gives a program's traces for a batch: a graph, a program of PyTorch, or a recording.
+class Workload {
+ public:
+  virtual ~Workload() = default;
+  // Returns what it asks for with that batch. Throws InvalidArgument for a batch that it cannot have.
+  virtual Traced trace(int64_t batch) = 0;
+};
+
+}  // namespace headroom
