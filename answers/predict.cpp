@@ -66,7 +66,9 @@ class TotalSearch {
     const int64_t total = setup_.device.total_bytes, least = least_total_of_live(program_, setup_);
     EdgeSearch search(
         work_, [&](int64_t total_bytes) { return attempt(total_bytes); }, setup_.device.granularity_bytes);
-    const std::optional<Edge> edge = search.next_to(total, least, largest_total_bytes(setup_, least));
+    // The samples of a program of ours reach down to nothing, as its regions grow with what there is.
+    const int64_t lowest = program_.starts_libraries ? total % setup_.device.granularity_bytes : least;
+    const std::optional<Edge> edge = search.next_to(total, lowest, largest_total_bytes(setup_, least));
     return edge ? std::optional(edge->fitting) : std::nullopt;
   }
   int64_t plays() const { return plays_; }
