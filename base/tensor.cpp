@@ -10,6 +10,14 @@
 
 namespace headroom {
 
+size_t checked_axes(size_t count) {
+  if (count > Shape::kMaxRank) {
+    throw InvalidArgument(
+        fmt::format("rank {} is above the largest supported, {}", count, Shape::kMaxRank));
+  }
+  return count;
+}
+
 Shape::Shape(std::initializer_list<int64_t> extents)
     : Shape(std::span<const int64_t>(extents.begin(), extents.size())) {}
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace headroom {
 
@@ -66,6 +67,9 @@ inline constexpr DType dtype_of<int32_t> = DType::kI32;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::kU8;
 
+// The number of axes. Throws InvalidArgument above Shape::kMaxRank.
+size_t checked_axes(size_t count);
+
 class Shape {
  public:
   static constexpr int kMaxRank = 6;
@@ -91,6 +95,31 @@ class Shape {
  private:
   std::array<int64_t, kMaxRank> extents_{};
   int rank_ = 0;
+};
+
+// Numbers for the axes of a tensor, held by value as a Shape is. Throws InvalidArgument for more than
+// Shape::kMaxRank of them.
+template <typename T>
+class PerAxis {
+ public:
+  PerAxis() = default;
+  PerAxis(std::initializer_list<T> values) : PerAxis(std::span<const T>(values.begin(), values.size())) {}
+  PerAxis(const std::vector<T>& values) : PerAxis(std::span<const T>(values)) {}
+  explicit PerAxis(std::span<const T> values) : size_(checked_axes(values.size())) {
+    for (size_t i = 0; i < size_; ++i) values_[i] = values[i];
+  }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T operator[](size_t axis) const { return values_[axis]; }
+  T& operator[](size_t axis) { return values_[axis]; }
+  const T* begin() const { return values_.data(); }
+  const T* end() const { return values_.data() + size_; }
+  bool operator==(const PerAxis&) const = default;  // values past the last one are 0
+
+ private:
+  std::array<T, Shape::kMaxRank> values_{};
+  size_t size_ = 0;
 };
 
 // "[64,26,26,32]"; "[]" for a scalar.

@@ -11,8 +11,8 @@
 namespace headroom {
 namespace {
 
-void check_slice(const OpCheck& c, const Shape& whole, const std::vector<int64_t>& begin,
-                 const Shape& extents, const std::vector<int64_t>& steps) {
+void check_slice(const OpCheck& c, const Shape& whole, const PerAxis<int64_t>& begin, const Shape& extents,
+                 const PerAxis<int64_t>& steps) {
   c.require(static_cast<int>(begin.size()) == whole.rank() && extents.rank() == whole.rank() &&
                 (steps.empty() || steps.size() == begin.size()),
             fmt::format("begin, extents and steps must have rank {}", whole.rank()));
@@ -51,7 +51,7 @@ Outputs CopyToDevice::infer(const OpCheck& c) const {
   return {c.input(0)};
 }
 
-bool keeps_order(const Shape& x, const std::vector<int>& axes) {
+bool keeps_order(const Shape& x, std::span<const int> axes) {
   int last = -1;
   for (const int axis : axes) {
     if (x[axis] == 1) continue;
@@ -64,7 +64,7 @@ bool keeps_order(const Shape& x, const std::vector<int>& axes) {
 Outputs Transpose::infer(const OpCheck& c) const {
   c.count(1);
   const int rank = c.shape(0).rank();
-  std::vector<int> sorted = axes;
+  std::vector<int> sorted(axes.begin(), axes.end());
   std::sort(sorted.begin(), sorted.end());
   std::vector<int> expected(static_cast<size_t>(rank));
   std::iota(expected.begin(), expected.end(), 0);

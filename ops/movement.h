@@ -20,11 +20,11 @@ struct CopyToDevice {
 };
 struct Transpose {
   static constexpr OpTraits kTraits{.name = "transpose"};
-  std::vector<int> axes;  // output axis i is input axis axes[i]
+  PerAxis<int> axes;  // output axis i is input axis axes[i]
   Outputs infer(const OpCheck& c) const;
 };
 // Whether a transposition leaves the elements of a tensor in their order: it moves axes of extent 1 alone.
-bool keeps_order(const Shape& x, const std::vector<int>& axes);
+bool keeps_order(const Shape& x, std::span<const int> axes);
 // One or more inputs of equal dtype and of equal shape but for `axis`
 struct Concat {
   static constexpr OpTraits kTraits{.name = "concat"};
@@ -34,17 +34,17 @@ struct Concat {
 // x -> x[begin, begin + extents), or every steps[axis]-th element, backwards if that is negative
 struct Slice {
   static constexpr OpTraits kTraits{.name = "slice"};
-  std::vector<int64_t> begin;
+  PerAxis<int64_t> begin;
   Shape extents;
-  std::vector<int64_t> steps = {};  // empty: all 1
+  PerAxis<int64_t> steps = {};  // empty: all 1
   Outputs infer(const OpCheck& c) const;
 };
 // dy -> dx (input_shape), zero outside the slice: also what pads a tensor with zeros
 struct SliceGrad {
   static constexpr OpTraits kTraits{.name = "slice_grad"};
-  std::vector<int64_t> begin;
+  PerAxis<int64_t> begin;
   Shape input_shape;
-  std::vector<int64_t> steps = {};
+  PerAxis<int64_t> steps = {};
   Outputs infer(const OpCheck& c) const;
 };
 // table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.

@@ -39,6 +39,8 @@ using Op = std::variant<
     // update.h
     AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, LossScaleUpdate, CounterUpdate,
     RowUpdate, AllGatherUpdate>;
+// Otherwise each file that copies a node compiles a function for each op, for each way of copying one.
+static_assert(std::is_trivially_copyable_v<Op>);
 
 // For visiting an Op: std::visit(Overloaded{[](const MatMul&) {...}, ...}, op).
 template <typename... F>

@@ -9,7 +9,7 @@
 namespace headroom {
 namespace {
 
-Shape reduced(const OpCheck& check, const Shape& x, const std::vector<int>& axes, bool keep) {
+Shape reduced(const OpCheck& check, const Shape& x, const PerAxis<int>& axes, bool keep) {
   check.require(
       std::is_sorted(axes.begin(), axes.end()) && std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
       "axes must be sorted and distinct");

@@ -11,7 +11,7 @@ inline constexpr std::string_view kReduceNames[] = {"sum", "mean", "max"};
 struct Reduce {
   static constexpr OpTraits kTraits{.kind_names = kReduceNames};
   ReduceKind kind;
-  std::vector<int> axes;
+  PerAxis<int> axes;
   bool keep_axes = false;
   Outputs infer(const OpCheck& c) const;
   bool operator==(const Reduce&) const = default;
@@ -19,7 +19,7 @@ struct Reduce {
 // Gradient of a maximum. x, y, dy (y and dy with the reduced axes kept as 1) -> dx; ties share equally
 struct ReduceMaxGrad {
   static constexpr OpTraits kTraits{.name = "max_grad", .differentiable = false};
-  std::vector<int> axes;
+  PerAxis<int> axes;
   Outputs infer(const OpCheck& c) const;
 };
 // x.. f32 or in 16 bits, any shapes -> u8 []: 1 if no element is infinite or NaN

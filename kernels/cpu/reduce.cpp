@@ -12,7 +12,7 @@ namespace headroom::cpu {
 namespace {
 
 // Returns the strides of the result of reducing x over `axes`, as a shape of equal rank.
-Strides reduced_strides(const Shape& x, const std::vector<int>& axes) {
+Strides reduced_strides(const Shape& x, std::span<const int> axes) {
   Shape kept = x;
   for (int axis : axes) kept = kept.with(axis, 1);
   Strides strides = strides_of(kept);

@@ -48,7 +48,7 @@ struct StridedCopy {
 };
 
 // The strides of every steps[axis]-th element.
-Strides stepped(Strides strides, const std::vector<int64_t>& steps) {
+Strides stepped(Strides strides, std::span<const int64_t> steps) {
   for (size_t axis = 0; axis < steps.size(); ++axis) strides[axis] *= steps[axis];
   return strides;
 }

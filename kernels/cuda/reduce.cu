@@ -54,7 +54,7 @@ __global__ void reduce_terms(F f, ReductionLayout layout, Places<I> places, From
 // terms.
 class SplitAxes {
  public:
-  SplitAxes(const Shape& x, const std::vector<int>& axes)
+  SplitAxes(const Shape& x, std::span<const int> axes)
       : SplitAxes(x, only(x, axes, false), only(x, axes, true)) {}
 
   template <typename I>
@@ -85,7 +85,7 @@ class SplitAxes {
   }
 
   // x with extent 1 along the other axes.
-  static Shape only(const Shape& x, const std::vector<int>& axes, bool listed) {
+  static Shape only(const Shape& x, std::span<const int> axes, bool listed) {
     Shape result = x;
     for (int axis = 0; axis < x.rank(); ++axis) {
       const bool found = std::find(axes.begin(), axes.end(), axis) != axes.end();

@@ -141,7 +141,7 @@ class StridedCopy {
 };
 
 // The strides of every steps[axis]-th element.
-Strides stepped(Strides strides, const std::vector<int64_t>& steps) {
+Strides stepped(Strides strides, std::span<const int64_t> steps) {
   for (size_t axis = 0; axis < steps.size(); ++axis) strides[axis] *= steps[axis];
   return strides;
 }
@@ -227,7 +227,7 @@ struct Window {
 };
 
 template <typename I>
-Window<I> window_of(const std::vector<int64_t>& begin, const Shape& slice, const Shape& whole) {
+Window<I> window_of(std::span<const int64_t> begin, const Shape& slice, const Shape& whole) {
   Window<I> window;
   const Strides strides = strides_of(slice);
   for (int axis = whole.rank() - 1; axis >= 0; --axis) {

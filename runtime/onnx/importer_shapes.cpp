@@ -117,11 +117,12 @@ Item Importer::slice(const Item& x, const Slice& options) {
   if (is_whole) return x;
   if (x.constant) return apply(options, {x}, x.type);
   const Axes order = order_of(x);
-  Slice moved{{}, permuted(options.extents, order), {}};
+  std::vector<int64_t> begin, steps;
   for (int axis : order) {
-    moved.begin.push_back(options.begin[static_cast<size_t>(axis)]);
-    if (!options.steps.empty()) moved.steps.push_back(options.steps[static_cast<size_t>(axis)]);
+    begin.push_back(options.begin[static_cast<size_t>(axis)]);
+    if (!options.steps.empty()) steps.push_back(options.steps[static_cast<size_t>(axis)]);
   }
+  const Slice moved{begin, permuted(options.extents, order), steps};
   return item_of(add_one(moved, {value_in(x, order)}), x.type, order);
 }
 

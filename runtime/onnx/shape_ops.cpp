@@ -382,7 +382,7 @@ void import_slice(NodeImport& n) {
   }
   const bool is_dense =
       std::all_of(slice.steps.begin(), slice.steps.end(), [](int64_t step) { return step == 1; });
-  if (is_dense) slice.steps.clear();
+  if (is_dense) slice.steps = {};
   n.out(n.im.slice(x, slice));
 }
 

@@ -7,7 +7,7 @@
 namespace headroom::test {
 namespace {
 
-Shape kept_shape(Shape x, const std::vector<int>& axes) {
+Shape kept_shape(Shape x, const PerAxis<int>& axes) {
   for (int axis : axes) x = x.with(axis, 1);
   return x;
 }
