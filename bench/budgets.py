@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 
-import causal_constants
 import net_files
 
 # Percents of the process without a budget.
@@ -78,7 +77,7 @@ def main():
             net = ["--model", str(net_files.find_file(options.folder, name, "train", unpacked)), "--batch", str(batch)]
             if name == "gpt2":
                 constants = unpacked / "causal.safetensors"
-                causal_constants.write(constants, net_files.WORDS)
+                net_files.write_causal_constants(constants)
                 net += ["--weights", str(constants)]
             plain = train(options, net + ["--plan", "packed", "--strategy", "direct"])
             if plain["error"]:

@@ -22,8 +22,7 @@ import sys
 import tempfile
 import time
 
-import causal_constants
-from net_files import INFERENCE, TRAINING, WORDS, find_file
+from net_files import INFERENCE, TRAINING, WORDS, find_file, write_causal_constants
 
 MIB = 2**20
 
@@ -176,7 +175,7 @@ def run_in_headroom(options, path, name, work, batch, steps, unpacked):
         command.append("--inference")
     if name == "gpt2":
         constants = unpacked / "causal.safetensors"
-        causal_constants.write(constants, WORDS)
+        write_causal_constants(constants)
         command += ["--weights", constants]
     done = subprocess.run(command + (options.rest or ["--plan", "packed"]), capture_output=True, text=True)
     if done.returncode:

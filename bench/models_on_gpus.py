@@ -23,9 +23,8 @@ import sys
 import tempfile
 import time
 
-import causal_constants
 import models
-from net_files import TRAINING, WORDS, find_file
+from net_files import TRAINING, find_file, write_causal_constants
 
 
 def run_rank(rank, name, how, gpus, batch, steps, device):
@@ -103,7 +102,7 @@ def run_headroom(clock, options, path, name, plan, replicas, batch, unpacked):
         words += ["--replicas", replicas]
     if name == "gpt2":
         constants = unpacked / "causal.safetensors"
-        causal_constants.write(constants, WORDS)
+        write_causal_constants(constants)
         words += ["--weights", constants]
     line, error = clock.run(words)
     result = json.loads(line) if line.startswith("{") else {}

@@ -1,5 +1,5 @@
-// Times a training step of the conv net on the CPU node by node, its share of convolutions, and the
-// processor's multiply-add peak, all in one run. Usage: train_step [batch [steps]]
+// Times a training step of the conv net on the CPU node by node, and its share of convolutions. Usage:
+// train_step [batch [steps]]
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/fma_peak.h"
 #include "examples/models/mnist/conv_net.h"
 #include "examples/models/mnist/digits.h"
 #include "runtime/app/runtime.h"
@@ -139,8 +138,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: train_step [batch [steps]]\n");
     return 2;
   }
-  fmt::print("batch {}, median of {} steps; one core does {:.0f} GFLOP/s of multiply-adds\n", batch, steps,
-             bench::fma_peak_gflops());
+  fmt::print("batch {}, median of {} steps\n", batch, steps);
   measure(batch, steps, PlanMode::kPacked, true, true);
   measure(batch, steps, PlanMode::kDynamic, true, false);
   measure(batch, steps, PlanMode::kParallel, true, false);
