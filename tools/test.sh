@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up, builds and runs all tests through ctest, whose closing lines come last.
+# Sets up, builds with warnings as errors and runs all tests through ctest, whose closing lines come last.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 
@@ -59,7 +59,7 @@ at_once=$(($(nproc 2>/dev/null || echo 2) + 1))
 "$root/tools/setup.sh"
 status=0
 for preset in $presets; do
-  configure "$preset" -DHEADROOM_TEST_CASES=$cases
+  configure "$preset" -DHEADROOM_TEST_CASES=$cases -DHEADROOM_WERROR=ON
   build "$preset"
   (cd "$root" && ctest --preset "$preset" --parallel "$at_once") </dev/null || status=1
 done

@@ -40,7 +40,7 @@ struct ValueInfo {
   std::string name;
   TensorSpec spec;
   ValueKind kind = ValueKind::kResult;
-  Initializer initializer;  // of a variable
+  Initializer initializer = {};  // of a variable
   std::string source = {};  // the line of code that made it: "net.cpp:31"
   bool backward = false;    // made by the backward pass
   std::string device = {};  // where it lives: "/device:GPU:1"; empty: on the default device

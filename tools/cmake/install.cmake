@@ -3,20 +3,15 @@
 # need nothing but a C++20 compiler: the libraries of third parties are inside and hidden.
 add_library(headroom_library INTERFACE)
 add_library(headroom::headroom ALIAS headroom_library)
-target_link_libraries(headroom_library INTERFACE headroom_runtime headroom_onnx)
+target_link_libraries(headroom_library INTERFACE headroom_answers)
 target_compile_features(headroom_library INTERFACE cxx_std_20)
 if(NOT HEADROOM_INSTALL OR HEADROOM_SANITIZE)
   return()
 endif()
 include(CMakePackageConfigHelpers)
 
-set(parts base device ops collective trace graph plan onnx session app answers allocators kernels)
-if(HEADROOM_HAS_CUDA)
-  list(APPEND parts device_cuda collective_cuda kernels_cuda)
-else()
-  list(APPEND parts device_no_cuda collective_no_cuda kernels_no_cuda)
-endif()
-list(TRANSFORM parts PREPEND headroom_)
+set(parts headroom_core headroom_kernels headroom_plan headroom_runtime headroom_answers
+          headroom_$<IF:$<BOOL:${HEADROOM_HAS_CUDA}>,cuda,no_cuda>)
 file(CONFIGURE OUTPUT shared_library.cpp CONTENT "// The library is made of the static ones.\n")
 add_library(headroom_shared SHARED ${PROJECT_BINARY_DIR}/shared_library.cpp)
 set(symbols ${PROJECT_SOURCE_DIR}/tools/cmake/symbols.map)
@@ -29,7 +24,7 @@ target_link_options(headroom_shared PRIVATE LINKER:--version-script=${symbols} L
                                             LINKER:--as-needed)
 # Before 1.0 each minor version may change the interface.
 set_target_properties(headroom_shared PROPERTIES
-  OUTPUT_NAME headroom_runtime EXPORT_NAME headroom VERSION ${PROJECT_VERSION} HEADROOM_LEVEL none
+  OUTPUT_NAME headroom_runtime EXPORT_NAME headroom VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${symbols})
 target_compile_features(headroom_shared INTERFACE cxx_std_20)
 target_include_directories(headroom_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/headroom>)
