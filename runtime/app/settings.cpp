@@ -58,6 +58,7 @@ constexpr std::string_view kSettings[] = {
     "loss",
     "loss-scale",
     "margin",
+    "markdown",
     "math",
     "max-driver-calls",
     "max-fragmentation",

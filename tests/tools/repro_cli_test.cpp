@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,6 +54,17 @@ TEST(HeadroomRepro, SolveFindsARunForEachThatLacksMemoryAndRefusesTheLeak) {
   EXPECT_EQ(rows["B1"]["outcome"], "not about memory");
   EXPECT_EQ(repro("C8 --solve").code, 3);
   EXPECT_EQ(repro("A1 --solve --fix").code, 2);
+}
+
+TEST(HeadroomRepro, TheDocsHaveTheSectionOfEachScenario) {
+  std::ifstream file(HEADROOM_SOURCE_DIR "/docs/scenarios.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  std::string sections = repro("--list --markdown").out;
+  EXPECT_GT(sections.size(), 5000u);
+  for (size_t end = 0; (end = sections.find("\n\n###")) != std::string::npos; sections.erase(0, end + 2)) {
+    EXPECT_NE(page.find(sections.substr(0, end + 1)), std::string::npos) << sections.substr(0, end);
+  }
+  EXPECT_NE(page.find(sections), std::string::npos) << sections;
 }
 
 TEST(HeadroomRepro, TheReportedFiguresComeOutOnSimulatedGpus) {

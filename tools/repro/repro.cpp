@@ -22,7 +22,7 @@ namespace {
 
 struct ReproOptions {
   std::vector<std::string> ids;
-  bool list = false, all = false, json = false, force = false, verbose = false, solve = false;
+  bool list = false, markdown = false, all = false, json = false, force = false, verbose = false, solve = false;
   Stage stage;
 };
 
@@ -112,6 +112,7 @@ int run_repro(int argc, char** argv) {
                 "Needs no GPU.");
   set.add_arguments("ID...", "Scenarios to run: A1, C5, ...", &options.ids, false);
   set.add_switch("list", "List the scenarios without running them", &options.list);
+  set.add_switch("markdown", "With --list: print the sections of docs/scenarios.md", &options.markdown);
   set.add_switch("all", "Run all scenarios", &options.all);
   set.add_switch("fix", "Run the scenarios with their fixes", &stage.fixed);
   set.add_switch(
@@ -135,8 +136,9 @@ int run_repro(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.list) {
-    fmt::print("{}{}", options.json ? scenarios_json() : scenario_list(set.terminal()),
-               options.json ? "\n" : "");
+    fmt::print("{}", options.json       ? scenarios_json() + "\n"
+                     : options.markdown ? scenarios_markdown()
+                                        : scenario_list(set.terminal()));
     return kExitDone;
   }
   const std::vector<const Scenario*> chosen = choose_scenarios(options);

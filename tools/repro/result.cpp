@@ -1,6 +1,7 @@
 #include "tools/repro/result.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -226,6 +227,29 @@ std::string scenario_list(const Terminal& terminal) {
       text += "     " + terminal.wrapped(fmt::format("fix: {}", scenario.fix), 5, 5) + "\n";
   }
   return text + "\nnext: headroom repro A1\n";
+}
+
+std::string scenarios_markdown() {
+  constexpr size_t kWidth = 100;
+  const Terminal page(kWidth, false);
+  std::string text;
+  for (const Scenario& scenario : scenarios()) {
+    text += fmt::format("### {}: {}\n\n{}\n\n", scenario.id, scenario.title, page.wrapped(scenario.story));
+    std::vector<std::string> figures;
+    for (const Expected& figure : scenario.expected) {
+      const Measured::Figure value = figure_of(figure);
+      const auto* number = std::get_if<int64_t>(&value);
+      figures.push_back(fmt::format(
+          "{} {}", name_in_table(std::string(figure.name)),
+          !number                 ? fmt::format("`{}`", std::get<std::string>(value))
+          : is_size(figure.name)  ? format_mib(*number) + " MiB"
+                                  : fmt::format("{}", *number)));
+    }
+    text += page.wrapped(fmt::format("- **Expected**: {}", fmt::join(figures, "; ")), 2) + "\n";
+    if (!scenario.fix.empty()) text += page.wrapped(fmt::format("- **Fix**: {}", scenario.fix), 2) + "\n";
+    text += "\n";
+  }
+  return text;
 }
 
 std::string scenarios_json() {

@@ -47,5 +47,7 @@ std::string result_text(std::span<const ScenarioResult> results, bool verbose, s
 // All scenarios.
 std::string scenario_list(const Terminal& terminal);
 std::string scenarios_json();
+// The sections of docs/scenarios.md.
+std::string scenarios_markdown();
 
 }  // namespace headroom::repro
