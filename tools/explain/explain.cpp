@@ -77,7 +77,7 @@ ReadLog read(const std::string& path, const Rules& rules) {
   return {reader.finish(), has_no_text};
 }
 
-constexpr size_t kLongestMessage = 100;  // of a table in a pipe
+constexpr size_t kEvidenceWidth = 100;  // of a table in a pipe
 
 Colour colour_of(Cause cause) {
   switch (cause) {
@@ -139,7 +139,7 @@ void print_evidence(const Explanation& explanation, const Terminal& terminal) {
         fmt::format("{:<31} {:>10} {:>7}  ", evidence.name, evidence.bytes ? format_mib(*evidence.bytes) : "",
                     evidence.line ? fmt::format("{}", *evidence.line) : "");
     const size_t begin = goes_below ? kIndent : characters(row);
-    const std::string words = terminal.cut(evidence.text, begin, kLongestMessage);
+    const std::string words = terminal.cut(evidence.text, begin, kEvidenceWidth);
     std::string text = goes_below ? row : row + words;
     text.erase(text.find_last_not_of(' ') + 1);
     if (goes_below && !words.empty()) text += "\n" + std::string(kIndent, ' ') + words;

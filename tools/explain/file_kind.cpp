@@ -13,14 +13,14 @@ namespace {
 
 enum class Next { kReport, kRun, kUnpack, kNothing };
 
-struct Kind {
+struct FileKind {
   std::string_view beginning, what;
   Next next = Next::kNothing;
 };
 
 // The first bytes of formats with which no log begins. Those of traces are as in trace/formats.h,
 // which this folder does not know.
-constexpr Kind kKinds[] = {
+constexpr FileKind kKinds[] = {
     {"(dp0\n", "a pickle", Next::kReport},
     {"(lp0\n", "a pickle", Next::kReport},
     {std::string_view("}q\0", 3), "a pickle", Next::kReport},
@@ -94,7 +94,7 @@ std::string why_no_log(std::string_view beginning, std::string_view path) {
   if (is_onnx(beginning)) return is("an ONNX model", Next::kRun);
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of text saved by Excel
   if (beginning.starts_with(kByteOrderMark)) beginning.remove_prefix(kByteOrderMark.size());
-  for (const Kind& kind : kKinds) {
+  for (const FileKind& kind : kKinds) {
     if (beginning.starts_with(kind.beginning)) return is(kind.what, kind.next);
   }
   return "";

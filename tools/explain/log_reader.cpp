@@ -15,7 +15,6 @@ namespace {
 
 // A message that begins in the last part of a piece may end in the next. No message that is read is longer.
 constexpr size_t kLongestMessage = 4096;
-constexpr size_t kLongestText = 400;
 // llama.cpp prints the driver's refusal first and then for what it asked.
 constexpr std::string_view kPhasesThatFollow[] = {"layers", "tensors", "cache", "compute", "first_use"};
 constexpr int64_t kFollowingLines = 6;

@@ -17,6 +17,8 @@ namespace headroom::explain {
 
 class LogReader {
  public:
+  static constexpr size_t kLongestText = 400;  // in bytes, of a figure or a reason that is kept
+
   explicit LogReader(const Rules& rules = Rules::built_in()) { log_.rules = &rules; }
   void feed(std::string_view piece);
   // All of the log has been fed. Call once.

@@ -12,7 +12,6 @@
 namespace headroom::explain {
 namespace {
 
-constexpr size_t kLongestText = 400;
 // More failures than a person reads; the first counts, and its neighbours supply missing figures.
 constexpr size_t kMostFailures = 400;
 constexpr size_t kMostHolders = 64;
@@ -26,7 +25,7 @@ constexpr int64_t kVagueRecoveryLines = 3;  // "retrying" may be said of anythin
 constexpr std::string_view kTraceback = "Traceback ";
 
 void keep_word(Failure& failure, const Capture& capture) {
-  const std::string word = printable(capture.text.substr(0, kLongestText));
+  const std::string word = printable(capture.text.substr(0, LogReader::kLongestText));
   if (capture.field == Field::kStatus && failure.status.empty()) failure.status = word;
   if (capture.field == Field::kStrategy) failure.strategy = word;
   if (capture.field == Field::kDims) failure.dims = word;

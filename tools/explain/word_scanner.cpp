@@ -8,7 +8,7 @@
 namespace headroom::explain {
 namespace {
 
-constexpr uint16_t kNone = 0xffff;
+constexpr uint16_t kNoState = 0xffff;
 constexpr size_t kLeastBytes = 4096;  // of a text that is worth several lanes
 
 }  // namespace
@@ -25,7 +25,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
     }
   }
 
-  next_.assign(most_states * class_count_, kNone);
+  next_.assign(most_states * class_count_, kNoState);
   first_output_.assign(most_states, -1);
   next_output_.assign(words.size(), -1);
   depth_.assign(most_states, 0);
@@ -34,7 +34,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
     size_t state = 0;
     for (const char c : words[word]) {
       uint16_t& next = next_[state * class_count_ + class_of_[static_cast<unsigned char>(c)]];
-      if (next == kNone) {
+      if (next == kNoState) {
         depth_[states] = static_cast<uint16_t>(depth_[state] + 1);
         // In a run of blanks the state stays what the first of them made it.
         if (is_blank(c)) next_[states * class_count_ + blank_] = static_cast<uint16_t>(states);
@@ -49,7 +49,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
   // Breadth first: a state's longest proper suffix that is a state is done before the state itself.
   std::vector<uint16_t> suffix(states, 0), queue;
   for (size_t c = 0; c < class_count_; ++c) {
-    if (next_[c] == kNone) {
+    if (next_[c] == kNoState) {
       next_[c] = 0;
     } else {
       queue.push_back(next_[c]);
@@ -64,7 +64,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
     for (size_t c = 0; c < class_count_; ++c) {
       uint16_t& next = next_[state * class_count_ + c];
       const uint16_t by_suffix = next_[suffix[state] * class_count_ + c];
-      if (next == kNone) {
+      if (next == kNoState) {
         next = by_suffix;
       } else if (next != state) {
         suffix[next] = by_suffix;
