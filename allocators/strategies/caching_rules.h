@@ -63,13 +63,13 @@ struct CachingRules {
 
 inline constexpr StrategyOption kCachingOptions[] = {
     {"max_split", "SIZE", "none",
-     "free blocks of at least this size are not cut and serve no smaller request"},
-    {"max_non_split_rounding", "SIZE", "20MiB", "such a block must exceed the request by less than this"},
+     "free blocks of at least this size are not split and serve no smaller request"},
+    {"max_non_split_rounding", "SIZE", "20MiB", "maximum bytes by which such a block exceeds the request"},
     {"large_segment", "SIZE", "20MiB", "segments for blocks above 1 MiB and below 10 MiB"},
     {"gc", "SHARE", "none", "share of the limit above which idle segments are released, oldest first"},
     {"roundup_power2", "COUNT", "none",
      "sizes round up to this share of a power of two; or by size in MiB: [256:1,512:2,1024:4,>:8]"},
-    {"expandable_segments", "BOOL", "false", "segments that grow page by page, one of each stream and pool"},
+    {"expandable_segments", "BOOL", "false", "one segment per stream and pool, grown page by page"},
 };
 // The rules for these options. Throws InvalidArgument for values out of range.
 CachingRules caching_rules(const StrategyOptions& options);

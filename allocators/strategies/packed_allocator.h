@@ -15,8 +15,8 @@
 namespace headroom {
 
 inline constexpr StrategyOption kPackedOptions[] = {
-    {"trace", "PATH", "none", "the trace of the run that is repeated"},
-    {"work", "COUNT", "256", "how much to search for places, in millions of blocks looked at"},
+    {"trace", "PATH", "none", "trace of the run to repeat"},
+    {"work", "COUNT", "256", "effort of the search for offsets, in millions of blocks visited"},
 };
 
 // The places of a run's requests, in order.

@@ -196,7 +196,7 @@ std::string OptionSet::short_help() const {
   }
   bool has_own = false;
   for (const Option& option : options_) {
-    if (!option.group.empty()) continue;
+    if (!option.group.empty() && !option.explain_in_short) continue;
     if (!std::exchange(has_own, true)) text += "\nOptions:\n";
     text += help_line(with_value(option), with_few_choices(option.help), width);
   }
@@ -205,9 +205,9 @@ std::string OptionSet::short_help() const {
   for (const std::string& title : titles) {
     std::vector<std::string> names;
     for (const Option& option : options_) {
-      if (option.group == title) names.push_back("--" + option.name);
+      if (option.group == title && !option.explain_in_short) names.push_back("--" + option.name);
     }
-    text += help_line(title, fmt::format("{}", fmt::join(names, " ")), width);
+    if (!names.empty()) text += help_line(title, fmt::format("{}", fmt::join(names, " ")), width);
   }
   if (!examples_.empty()) text += "\nExamples:\n" + wrapped_examples(examples_, width);
   return text + fmt::format("\n{} --help explains all options.\n", program_);

@@ -123,6 +123,12 @@ void OptionSet::add_choice(std::string name, std::string help, std::string* targ
        .show = [=] { return toml_quoted(*target); }});
 }
 
+void OptionSet::explain_in_short(std::initializer_list<std::string_view> names) {
+  for (Option& option : options_) {
+    if (std::find(names.begin(), names.end(), option.name) != names.end()) option.explain_in_short = true;
+  }
+}
+
 void OptionSet::add_names(std::string name, std::string help, std::span<const std::string_view> known,
                           std::function<void(size_t)> set, std::function<std::string_view()> get) {
   const auto set_name = [=](Text text, Text origin) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
 #include <optional>
 #include <span>
@@ -28,9 +29,11 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;  // its options refer to it
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // The help shows the options that are added from here on under this title, and the names alone in the short
-  // help; without a title they are the program's own.
+  // Adds the next options to the group of this title. The short help only names them. Without a title they
+  // are the program's own, which the short help explains.
   void begin_group(std::string title = {}) { group_ = std::move(title); }
+  // The short help explains these options of groups as it does the program's own.
+  void explain_in_short(std::initializer_list<std::string_view> names);
 
   // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
   // `name` in a file. The target's present value is the default. Targets must outlive parse().
@@ -107,6 +110,7 @@ class OptionSet {
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
     std::function<void()> clear = {};                  // for a list alone: empties it
     std::string group = {};                            // the title over it in the help
+    bool explain_in_short = false;                     // even if it belongs to a group
     std::string origin = "default";
     std::optional<std::string> default_value = {};  // what `show` gave when the option was added
   };

@@ -18,7 +18,7 @@
 namespace headroom {
 
 inline constexpr const char* kInputHelp =
-    "A trace, a memory snapshot of PyTorch, or a program of PyTorch as FILE.py:FUNCTION";
+    "A trace, a PyTorch memory snapshot, or a PyTorch program as FILE.py:FUNCTION";
 
 // All traces of that file, each with the request that it did not survive, see with_failed_request.
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow = {});

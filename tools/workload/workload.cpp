@@ -77,6 +77,7 @@ void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<st
   add_step_options(set, options.step);
   add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
+  set.explain_in_short({"device", "batch", "memory", "strategy"});
 }
 
 std::vector<std::string> net_names() {

@@ -154,15 +154,17 @@ TEST(OptionSet, ReadsListsFromFilesAndTheEnvironmentAsWords) {
   EXPECT_NE(out.str().find("colour = \"white black\""), std::string::npos) << out.str();
 }
 
-TEST(OptionSet, TheShortHelpExplainsArgumentsAndOwnOptionsAndNamesTheOthers) {
+TEST(OptionSet, TheShortHelpExplainsArgumentsOwnAndChosenOptionsAndNamesTheOthers) {
   OptionSet set("program", "A program.");
-  std::string own = "a", other = "b";
+  std::string own = "a", other = "b", device = "c";
   std::vector<std::string> files;
   set.add_arguments("FILE", "Files to read", &files, false);
   set.begin_group("Machine");
   set.add_text("other", "Of all programs", &other);
+  set.add_text("device", "GPU to use", &device);
   set.begin_group();
   set.add_text("own", "Of this program", &own);
+  set.explain_in_short({"device"});
   set.set_examples("  program a.txt   the first file\n");
   std::ostringstream brief, whole;
   const char* ask_brief[] = {"program", "-h"};
@@ -170,6 +172,7 @@ TEST(OptionSet, TheShortHelpExplainsArgumentsAndOwnOptionsAndNamesTheOthers) {
   EXPECT_FALSE(set.parse(2, ask_brief, brief));
   EXPECT_FALSE(set.parse(2, ask_whole, whole));
   EXPECT_NE(brief.str().find("Of this program"), std::string::npos);
+  EXPECT_NE(brief.str().find("GPU to use"), std::string::npos);
   EXPECT_NE(brief.str().find("Files to read"), std::string::npos);
   EXPECT_NE(brief.str().find("\n  program a.txt   # the first file\n"), std::string::npos) << brief.str();
   EXPECT_EQ(brief.str().find("Of all programs"), std::string::npos);
