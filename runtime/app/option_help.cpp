@@ -112,15 +112,16 @@ std::string wrapped_examples(const std::string& examples, size_t width) {
   for (std::string line; std::getline(lines, line);) {
     const std::string_view text = trimmed(line);
     const size_t gap = text.find("  ");
-    const bool has_remark = gap != std::string_view::npos;
-    const std::string remark = has_remark ? "# " + std::string(trimmed(text.substr(gap))) : "";
-    if (line.size() + (has_remark ? 2 : 0) <= width) {
-      made += line.substr(0, line.size() - (has_remark ? remark.size() - 2 : 0)) + remark + "\n";
+    const std::string_view command = text.substr(0, gap);
+    const std::string remark =
+        gap == std::string_view::npos ? "" : fmt::format("# {}", trimmed(text.substr(gap)));
+    const std::string whole = fmt::format("  {}{}{}", command, remark.empty() ? "" : "   ", remark);
+    if (whole.size() <= width) {
+      made += whole + "\n";
       continue;
     }
-    made += wrapped_command(text.substr(0, gap), width) + "\n";
-    if (!has_remark) continue;
-    made += "      " + Terminal(width, false).wrapped(remark, 8, 6) + "\n";
+    made += wrapped_command(command, width) + "\n";
+    if (!remark.empty()) made += "      " + Terminal(width, false).wrapped(remark, 8, 6) + "\n";
   }
   return made;
 }
