@@ -1,17 +1,18 @@
 #!/bin/sh
-# Sets up, builds with warnings as errors and runs all tests through ctest, whose closing lines come last.
+# Sets up, builds and runs all tests through ctest, whose closing lines come last.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 
 usage() {
   cat <<'HELP'
-usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--cases] [--help]
+usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--cases] [--werror] [--help]
   --sanitize KIND  the tests under a sanitizer instead: address (with undefined behaviour), thread, or one
                    after the other
   --require-cuda   builds for CUDA and sets HEADROOM_REQUIRE_CUDA=1: tests that need a GPU fail without one
                    instead of being skipped
   --cases          each case by its name in its own process; without it each test program runs as a
                    whole, in half the time
+  --werror         warnings are errors, as in .ci/run
 With the CUDA toolkit installed everything compiles and links for CUDA. Without a GPU it does so for one
 generation (CUDAARCHS, 90 unless set) and skips the tests that need a GPU.
 HELP
@@ -19,6 +20,7 @@ HELP
 
 presets=release
 cases=OFF
+werror=OFF
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
@@ -36,6 +38,7 @@ while [ $# -gt 0 ]; do
       export HEADROOM_REQUIRE_CUDA=1
       ;;
     --cases) cases=ON ;;
+    --werror) werror=ON ;;
     -h | --help)
       usage
       exit 0
@@ -59,7 +62,7 @@ at_once=$(($(nproc 2>/dev/null || echo 2) + 1))
 "$root/tools/setup.sh"
 status=0
 for preset in $presets; do
-  configure "$preset" -DHEADROOM_TEST_CASES=$cases -DHEADROOM_WERROR=ON
+  configure "$preset" -DHEADROOM_TEST_CASES=$cases -DHEADROOM_WERROR=$werror
   build "$preset"
   (cd "$root" && ctest --preset "$preset" --parallel "$at_once") </dev/null || status=1
 done
