@@ -25,7 +25,7 @@ struct MemoryUser;
 
 enum class LimitScope : uint8_t {
   kPool,     // memory that this allocator reserves, as in TensorFlow
-  kProcess,  // all device memory of the process: context, libraries and kernels, too
+  kProcess,  // all device memory of the process, including context, libraries and kernels
 };
 
 // A cap on the memory that an allocator may reserve.
@@ -49,18 +49,19 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  // Memory of `bytes` (>= 0) for work on `stream`; a null pointer for zero bytes. Without room it waits for
-  // blocks that other streams still use, trims, and calls the out-of-memory handler, with a retry after each,
-  // before it throws OutOfMemory, which has the names of `user`. Throws InvalidArgument for a negative size.
+  // Returns memory of `bytes` (>= 0) for work on `stream`; a null pointer for zero bytes. If there is no
+  // room, waits for blocks that other streams still use, trims, and calls the out-of-memory handler, retrying
+  // after each, before it throws OutOfMemory with the names of `user`. Throws InvalidArgument for a negative
+  // size.
   void* allocate(int64_t bytes, Stream stream = {}) { return allocate_for(nullptr, bytes, stream); }
   void* allocate(int64_t bytes, Stream stream, const MemoryUser& user) {
     return allocate_for(&user, bytes, stream);
   }
-  // Frees what allocate returned for the same `bytes`; work already queued on `stream` may still use it. A
+  // Frees memory from allocate with the same `bytes`; work already queued on `stream` may still use it. A
   // null pointer does nothing. Any other pointer or size aborts the program: continuing would hand out the
   // same memory twice.
   void deallocate(void* pointer, int64_t bytes, Stream stream = {}) noexcept;
-  // Notes that `stream` uses the block, too: after deallocate it is not reused before the work queued on that
+  // Notes that `stream` also uses the block: after deallocate it is not reused before the work queued on that
   // stream by then is done.
   void record_use(void* pointer, Stream stream);
   // Releases idle reserved memory to the driver; returns the bytes released.
@@ -77,8 +78,8 @@ class Allocator {
   bool has_observer() const { return static_cast<bool>(observer_); }
   // Passes the caller's own event to the observer, if there is one.
   void observe(const AllocatorEvent& event) const;
-  // Tells the observer, if there is one, how much device memory is free. Call it when something else, such as
-  // a library that started, may have taken memory.
+  // Reports the free device memory to the observer, if there is one. Call it after other code, such as a
+  // library that started, may have allocated memory.
   void observe_device() const;
 
   // Lets each stream cache up to `max_bytes` of freed blocks, so that threads on different streams seldom
@@ -90,7 +91,7 @@ class Allocator {
   void keep(std::unique_ptr<Device> device) { own_device_ = std::move(device); }
 
   Statistics statistics() const;
-  // Peaks count from here on: they become what is held now.
+  // Resets the peaks to the present values.
   void reset_peaks() noexcept;
   // Everything that is held now, block by block; without segments for plugins, which do not say.
   Snapshot snapshot() const;
@@ -117,7 +118,7 @@ class Allocator {
   // Counts a driver call that the strategy made itself, within reservable_bytes(): one that reserved `bytes`,
   // released them (negative), or mapped or unmapped a page (zero), at `pointer` if known.
   void count_driver_call(int64_t bytes, void* pointer = nullptr) noexcept;
-  // The same for a strategy over another pool, which holds `reserved_bytes` after the call.
+  // Counts a driver call of a strategy over another pool, which holds `reserved_bytes` after the call.
   enum class DriverCall : uint8_t { kAllocation, kRelease };
   void count_driver_call(DriverCall call, int64_t reserved_bytes);
   // Sends calls on the lane's stream, which has no lane yet, to the lane first. Call it from do_allocate.
@@ -130,16 +131,16 @@ class Allocator {
  private:
   // A block of at least `bytes` (> 0, a multiple of kAlignment); a null one when there is no room.
   virtual Block do_allocate(int64_t bytes, Stream stream) = 0;
-  // Frees the block with that pointer and rounded size and returns its full size; 0 when there is none.
+  // Frees the block with that pointer and rounded size and returns its full size; 0 if there is none.
   virtual int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept = 0;
   // Releases idle reserved memory to the driver; returns the bytes released.
   virtual int64_t do_trim() noexcept = 0;
-  // Whether releasing idle memory may make room for a request that found none.
+  // Returns true if releasing idle memory may make room for a request that failed.
   virtual bool trimming_makes_room() const { return true; }
   virtual int64_t largest_free_block() const = 0;
   // Appends all segments, in any order; blocks that wait for other streams count as active.
   virtual void do_snapshot(std::vector<SnapshotSegment>&) const {}
-  // Bytes held from the driver now; overridden where that changes between calls.
+  // Returns the bytes reserved from the driver now; overridden if that changes between calls.
   virtual int64_t reserved_now() const { return statistics_.reserved.current; }
 
   // Locks the allocator, lanes included.
@@ -181,7 +182,7 @@ class Allocator {
   int64_t give_back(void* pointer, int64_t bytes, Stream stream) noexcept;
   // Frees pending blocks: those whose work is done, or all after a wait. True if there were any.
   bool finish_pending(bool wait);
-  // Only where there is an observer.
+  // These require an observer.
   void notify(const AllocatorEvent& event) const;
   void notify_reserved(void* pointer, int64_t bytes) const;
   void notify_device() const;

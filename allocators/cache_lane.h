@@ -18,7 +18,7 @@ class CacheLane final : public StreamLane {
   // Adds a block that the strategy handed out for `bytes`. Strong guarantee: on std::bad_alloc nothing
   // changes.
   void adopt(const MemoryBlock& block, int64_t bytes);
-  // Removes a block that goes back to the strategy; false when there is none.
+  // Removes a block that returns to the strategy; false if there is none.
   bool forget(const void* pointer, int64_t bytes) noexcept;
   // Calls visit(pointer, requested bytes) for each kept block.
   template <typename Visit>

@@ -1,5 +1,5 @@
-// The state of an allocator when it first found no room: who asked, what was live, and which block splits the
-// free memory. Knows no strategy and no graph.
+// The state of an allocator at its first failure: the requester, the live blocks, and the block that splits
+// the free memory. Knows no strategy and no graph.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LiveBlock {
 // The blocks that split free memory.
 struct PinningBlock {
   LiveBlock block;          // the largest
-  int64_t others = 0;       // how many more
+  int64_t others = 0;       // number of further ones
   int64_t opens_bytes = 0;  // contiguous without them
 };
 
@@ -45,12 +45,12 @@ class FailureObserver {
 
   std::unordered_map<const void*, LiveBlock> live_;
   std::optional<FailedRequest> failure_;
-  bool names_missing_ = false;  // of the request: they come with the event after the handler's call
+  bool names_missing_ = false;  // for the request: names come with the event after the handler's call
 };
 
-// The fewest bytes of blocks without which `bytes` would be contiguous: neighbours, or all blocks of a
-// segment whose release would leave the driver with that much beside `room_bytes`. `live` has the blocks'
-// users. Nothing if no such blocks open that much.
+// Returns the smallest set of blocks, by bytes, without which `bytes` would be contiguous: neighbors, or all
+// blocks of a segment whose release would leave the driver with that much beside `room_bytes`. `live` has the
+// blocks' users. Returns nullopt if no such blocks open that much.
 std::optional<PinningBlock> find_pin(const Snapshot& snapshot, int64_t bytes, int64_t room_bytes,
                                      const std::unordered_map<const void*, LiveBlock>& live);
 

@@ -28,7 +28,7 @@ class PendingBlocks {
 
   // No uses recorded and no block waiting.
   bool empty() const { return other_uses_.empty() && pending_.empty(); }
-  // Notes that `stream` uses the block, too.
+  // Notes that `stream` also uses the block.
   void record_use(void* pointer, Stream stream);
   // Takes a block that its owner frees on `stream`. False when no other stream uses it, or when the device
   // has failed.

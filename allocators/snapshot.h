@@ -1,4 +1,5 @@
-// What an allocator holds at one moment: segments from the driver and the blocks in them. Knows no strategy.
+// The memory of an allocator at one moment: segments from the driver and the blocks in them. Knows no
+// strategy.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct SnapshotBlock {
   State state = State::kFree;
   // The stream of an active block, or the one that freed it; nothing: none, or several.
   std::optional<Stream> stream = {};
-  std::string op = {}, tensor = {};  // of an active block, if known
+  std::string op = {}, tensor = {};  // names of an active block, if known
 };
 
 // Blocks are in address order and fill it.

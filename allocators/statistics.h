@@ -22,7 +22,7 @@ struct Gauge {
 struct Statistics {
   Gauge requested;  // as callers asked
   Gauge allocated;  // blocks in use, with rounding and unsplit remainders
-  Gauge active;     // the same plus freed blocks that other streams still use
+  Gauge active;     // allocated blocks, and freed blocks that other streams still use
   Gauge reserved;   // held from the driver
   int64_t allocations = 0;
   int64_t deallocations = 0;

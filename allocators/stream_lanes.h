@@ -47,8 +47,8 @@ class alignas(kApart) StreamLane {
   // Called while the lane is stopped, after such calls.
   virtual void note_calls() noexcept {}
 
-  // Called instead of these two when a block is freed right after it was taken and taken again, for clocks
-  // that count calls.
+  // Called instead of these two if a block is freed right after it was allocated and allocated again, for
+  // clocks that count calls.
   virtual void note_repeat(int64_t /*bytes*/) {}
 
   // Freeing a block and asking for the same size at once returns the same block, so a free is deferred until
@@ -92,7 +92,7 @@ class alignas(kApart) StreamLane {
   void hold() noexcept;
   void close() noexcept { state_.store(State::kClosed, std::memory_order_release); }
 
-  // How many more bytes may be live here before all lanes together could exceed a peak.
+  // Bytes that may still be allocated here before all lanes together could exceed a peak.
   struct Room {
     int64_t share = 0;  // given to the lane in all
     int64_t left = 0;
@@ -127,10 +127,10 @@ class alignas(kApart) StreamLane {
 };
 
 // The lanes of one allocator and the lock on all of it. Counts and peaks are exact although fast calls share
-// no counter: half of the distance to each peak is divided among the lanes, a lane that needs more takes it
-// from the other half, and when that is used up the slow path counts all lanes that are open. The lock closes
-// lanes that see no calls and opens them again with their next call, so that it costs what the calls since
-// the lock before cost, however many streams there are.
+// no counter: half of the distance to each peak is divided among the lanes, a lane that needs more uses the
+// other half, and once that is used up the slow path counts all open lanes. The lock closes lanes that see no
+// calls and opens them again with their next call, so that its cost is that of the calls since the previous
+// lock, regardless of the number of streams.
 class StreamLanes {
  public:
   // `statistics` must outlive this; they are exact while locked.
@@ -166,12 +166,12 @@ class StreamLanes {
   void lock();
   // Sends the next calls on `stream` to its lane again, if it has one. Locked.
   void open(Stream stream);
-  // `usable`: whether calls may use lanes from now on.
+  // `usable`: true if calls may use lanes from now on.
   void unlock(bool usable) noexcept;
   bool has_lane(Stream stream) const noexcept { return find(stream) != nullptr; }
   // Adds a lane for a stream that has none. Locked.
   void add(std::unique_ptr<StreamLane> lane);
-  // How many lanes all locks together have stopped, for tests of what a lock costs.
+  // Returns the number of lanes that all locks together have stopped, for tests of the cost of a lock.
   int64_t lanes_stopped() const noexcept { return lanes_stopped_; }
 
  private:

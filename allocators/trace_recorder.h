@@ -16,13 +16,13 @@ class TraceBuilder;
 using TraceSettings = std::vector<std::pair<std::string, std::string>>;
 
 // Pass it to Allocator::set_observer. The file is complete when the allocator is destroyed. If a write fails,
-// the trace ends there, a line on stderr says so, and the program continues. Throws InvalidArgument when the
+// the trace ends there, a line on stderr reports it, and the program continues. Throws InvalidArgument if the
 // file cannot be created.
 std::function<void(const AllocatorEvent&)> trace_recorder(const std::string& path,
                                                           const TraceSettings& settings = {});
 
-// The same into a trace in memory, without times and without what lies inside blocks. `builder` must outlive
-// the allocator.
+// Records into a trace in memory, without times and without parts of blocks. `builder` must outlive the
+// allocator.
 std::function<void(const AllocatorEvent&)> trace_recorder(TraceBuilder& builder);
 
 }  // namespace headroom

@@ -120,7 +120,7 @@ LiveSet largest_live_set(const Trace& trace) {
   LiveSet result;
   const Owners owners(trace);
   Shares by_module, by_line;
-  std::vector<std::pair<size_t, size_t>> shares(trace.block_facts.size());  // of each block
+  std::vector<std::pair<size_t, size_t>> shares(trace.block_facts.size());  // shares of each block
   const auto end = std::min<size_t>(static_cast<size_t>(trace.peak_event) + 1, trace.events.size());
   for (size_t i = 0; i < end; ++i) {
     const TraceEvent& event = trace.events[i];

@@ -1,4 +1,4 @@
-// What a program has in memory when most is live, by category, module and line. Knows no device and no file.
+// Lists the memory of a program at its peak by category, module and line. Knows no device and no file.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace headroom {
 
-// What is live of one module, or was asked for by one line.
+// Live bytes that one module owns or one line requested.
 struct MemoryShare {
   std::string name;
   int64_t bytes = 0;
@@ -23,19 +23,19 @@ inline constexpr std::string_view kNoModule = "no module", kNoLine = "no line";
 // The live set of a trace when it is largest.
 struct LiveSet {
   std::array<int64_t, kMemoryCategoryNames.size()> by_category{};
-  // The largest first. What the trace names no module, or no line, for comes last, as kNoModule or kNoLine:
-  // the shares add up to all that is live. Empty where it names none at all. Weights, gradients and optimizer
-  // state count for the module that has their parameter, as "layers.0.linear" of "layers.0.linear.weight".
+  // The largest first. Memory without a module, or without a line, comes last, as kNoModule or kNoLine: the
+  // shares add up to the live memory. Empty if the trace names none at all. Weights, gradients and optimizer
+  // state count for the module of their parameter, as "layers.0.linear" of "layers.0.linear.weight".
   std::vector<MemoryShare> by_module, by_line;
   std::string where;  // the allocation that made it the largest: what, its module and line
 };
-// Of blocks that hold parts, such as the arena of a plan, counts what is live in them at once.
+// For blocks that hold parts, such as the arena of a plan, counts the parts that are live at once.
 LiveSet largest_live_set(const Trace& trace);
 
 // The parts of an allocation of a trace that are known: "aten::convolution in layer1.conv2 at train.py:31".
 std::string event_text(const Trace& trace, const TraceEvent& event);
-// The same of the event at that position; where the trace does not know its line, also the step, its phase
-// and the last line before: "step 26, backward, after train.py:31".
+// Returns the place of the event at that position; if the trace does not know its line, also the step, its
+// phase and the last line before: "step 26, backward, after train.py:31".
 std::string place_text(const Trace& trace, int64_t position);
 
 }  // namespace headroom

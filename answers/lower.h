@@ -15,15 +15,15 @@ namespace headroom {
 // The sessions of a replica, or of a program alone, over one graph, and where they run.
 struct Replica {
   std::shared_ptr<const Graph> graph;
-  std::vector<const Plan*> plans;  // of each session
+  std::vector<const Plan*> plans;  // plans of each session
   ReplicaDevices devices;
 };
 
 // Walks each plan for two steps, as a session does: the second one meets the state that the first one left.
 // Replicas of one graph must have the same plans; they share its traces.
 Traced lower(std::span<const Replica> replicas);
-// The same for planned programs by rank. The replicas are on the first GPUs, as many each as the options place
-// them on; a program alone is on the device that the options name.
+// Lowers planned programs, ordered by rank. The options say how many replicas each GPU holds, from the first
+// GPU on; a single program is on the device that the options name.
 Traced lower(std::span<const std::shared_ptr<const PlannedProgram>> ranks, const RuntimeOptions& options);
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// Twins of a program's devices: simulated devices without bytes that answer alike, each with its strategy.
+// Twins of a program's devices: simulated devices without bytes that behave the same, each with its strategy.
 // Knows no graph.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Why a program found no room, what lived there, and the smallest change with which it fits, proven by
-// playing it on a simulated twin of the device. Knows no command line and no net.
+// The reason that a program ran out of memory, the live memory, and the smallest change with which it fits,
+// tested by replaying it on a simulated twin of the device. Knows no command line and no net.
 #pragma once
 
 #include <array>
@@ -20,11 +20,12 @@
 
 namespace headroom {
 
-// Plays the program in a setup. With `explains`, a failure says what lived there, which takes memory and time.
+// Plays the program in a setup. With `explains`, a failure says what lived there, which takes memory and
+// time.
 using Play = std::function<Played(const RunSetup&, bool explains)>;
 
-// What may be changed, in the order in which it is tried: the first that fits is the smallest. What costs a
-// user least comes first: up to the memory, results do not change.
+// The possible changes, in the order in which they are tried: the first that fits is the smallest. The
+// cheapest for a user come first: up to the memory, results do not change.
 enum class ChangeKind : uint8_t {
   kLimit,  // higher, or lower for a library's sake
   kMemoryFraction,
@@ -46,16 +47,16 @@ struct TriedChange {
   std::string what;  // "--limit 76546048 (+38.00 MiB)"
   bool fits = false;
   RunSetup setup;
-  bool is_least = true;  // false: less may fit, too, but the search of a long trace had to end
+  bool is_least = true;  // false: less may also fit, but the search of a long trace had to end
 };
 
 struct OutOfMemoryReport {
-  std::string message;  // of the error, without the cause
+  std::string message;  // error without the cause
   MemoryFacts facts;
   Judgement judgement;              // why
-  bool reproduced = false;          // whether the twin fails, too; nothing below is known otherwise
+  bool reproduced = false;          // true if the twin also fails; otherwise nothing below is known
   std::vector<LiveBlock> live;      // when it failed, the largest first
-  std::optional<PinningBlock> pin;  // of fragmentation
+  std::optional<PinningBlock> pin;  // for fragmentation
   std::vector<TriedChange> changes;
 
   // The first that fits; null where none does.
@@ -65,12 +66,12 @@ struct OutOfMemoryReport {
 // Makes the programs of all replicas for a setup's batch.
 using MakePrograms = std::function<std::vector<Program>(const RunSetup&)>;
 
-// Why a run was out of memory, and the smallest change with which the same programs fit, played on a twin;
-// nothing when the run ended otherwise, or was refused before it asked a device (MemoryTooSmall). A setup
-// that refuses the programs counts as a failure.
+// Returns the reason that a run was out of memory, and the smallest change with which the same programs fit,
+// replayed on a twin; nullopt if the run ended otherwise, or was refused before it used a device
+// (MemoryTooSmall). A setup that refuses the programs counts as a failure.
 std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
                                              const MakePrograms& make);
-// The same for your own graph, when its session threw: `present` is Runtime::setup().
+// Explains the failure of your own graph's session: `present` is Runtime::setup().
 OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
                                         std::span<const Targets> targets, RunSetup present);
 // Plays the present setup, and where it fails every change to it. `facts` are the error's; of a library's
@@ -80,7 +81,8 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
 
 // Seven lines at most, the verdict first; the next command is the caller's, who knows the program.
 std::string to_text(const OutOfMemoryReport& report);
-// The same facts as one line of JSON: cause, reason, facts in exact bytes, live, pin, changes, smallest.
+// Returns the same facts as one line of JSON: cause, reason, facts in exact bytes, live, pin, changes,
+// smallest.
 std::string to_json(const OutOfMemoryReport& report);
 
 }  // namespace headroom

@@ -53,7 +53,7 @@ Played play_beside_process(const Traced& program, const RunSetup& setup, const P
   SimulatedGpu gpu(bare_profile(setup.device, capacity), 0, Backing::kNone);
   const StrategySettings settings = strategy_beside_process(setup);
   Played played = play(program.front(), settings, gpu, options);
-  // As the device of the setup has it.
+  // Memory of other processes counts as taken, as on the device of the setup.
   const int64_t taken = others_bytes(setup) + overhead;
   PlayedDevice& device = played.devices.front();
   device.process_bytes = overhead + device.statistics.reserved.peak;
@@ -61,8 +61,9 @@ Played play_beside_process(const Traced& program, const RunSetup& setup, const P
   device.library_bytes = overhead - device.context_bytes;
   played.used_bytes += taken;
   const int64_t page = setup.device.granularity_bytes, enough = played.enough_total;
-  played.enough_total =
-      played.fits && enough > 0 && !depends_on_total(settings) ? taken + (enough + page - 1) / page * page : 0;
+  played.enough_total = played.fits && enough > 0 && !depends_on_total(settings)
+                            ? taken + (enough + page - 1) / page * page
+                            : 0;
   if (played.facts) {
     played.facts->device_total = setup.device.total_bytes;
     played.facts->others = others_bytes(setup);
@@ -70,7 +71,7 @@ Played play_beside_process(const Traced& program, const RunSetup& setup, const P
   return played;
 }
 
-// Whether a strategy took less than the cap that it derived from what was free, if it did.
+// Returns true if a strategy reserved less than the cap that it derived from the free memory, if it did.
 bool is_below_limit(const PlayedDevice& device, Machine& machine) {
   const std::optional<int64_t> limit = machine.at(device.name).allocator->limit_bytes();
   return !limit || device.statistics.reserved.peak < *limit;
@@ -192,7 +193,7 @@ Played play_on_machine(const Traced& program, const RunSetup& setup, const PlayO
     note_devices();
     played.fits = !played.failed_event;
     if (played.fits) played.enough_total = enough_total(played, setup, machine);
-  } catch (const OutOfMemory& error) {  // of a pool
+  } catch (const OutOfMemory& error) {  // thrown by a pool
     note_failure(error, 0, played);
     lacks(error.facts().requested);
   } catch (const LibraryError& error) {
@@ -318,7 +319,7 @@ PlayedSnapshot snapshot_after(const Trace& trace, const RunSetup& setup, int64_t
     result.snapshot = allocator->snapshot();
     player.describe(result.snapshot);
     result.event = result.out_of_memory ? player.event() + 1 : event;
-  } catch (const OutOfMemory&) {  // of the pool itself
+  } catch (const OutOfMemory&) {  // the pool itself did not fit
     result.out_of_memory = true;
   }
   return result;

@@ -15,30 +15,30 @@
 
 namespace headroom {
 
-// What a program took of one device.
+// Memory that a program took on one device.
 struct PlayedDevice {
-  std::string name = {};        // "/device:GPU:1"
-  Statistics statistics = {};   // at the end or the failure, with blocks that the trace never frees still live
-  double fragmentation = 0;    // of Statistics, when most was live in the last pass, or at the failure
-  // The driver's peak of the process on the GPU, which virtual devices share: context and libraries, too.
+  std::string name = {};       // "/device:GPU:1"
+  Statistics statistics = {};  // at the end or the failure, with blocks that the trace never frees still live
+  double fragmentation = 0;  // from Statistics, at the peak of live bytes in the last pass, or at the failure
+  // The driver's peak of the process on the GPU, which virtual devices share; includes context and libraries.
   int64_t process_bytes = 0;
-  int64_t context_bytes = 0, library_bytes = 0;  // of it; handles and kernels
+  int64_t context_bytes = 0, library_bytes = 0;  // parts of process_bytes; libraries: handles and kernels
 };
 
 struct Played {
   bool fits = false;
-  std::string error = {};                     // one line
-  std::optional<int64_t> failed_event = {};   // without room, from 1 on through all passes; 0: the pool itself
-  std::optional<MemoryFacts> facts = {};      // of that request
+  std::string error = {};                    // one line
+  std::optional<int64_t> failed_event = {};  // without room, from 1 on through all passes; 0: the pool itself
+  std::optional<MemoryFacts> facts = {};     // about that request
   std::optional<FailedRequest> failure = {};  // with what lived there, if it was asked for
   std::vector<PlayedDevice> devices = {};     // as traced
-  int64_t used_bytes = 0;                     // of the GPU at its peak, by anybody
+  int64_t used_bytes = 0;                     // peak of the GPU, including other processes
   // The least total of the device with which every request would have found room, where it fits and the
   // strategy does not depend on the total; 0: unknown.
   int64_t enough_total = 0;
   int64_t lacking_bytes = 0;  // for the call that failed, at least 1
   int64_t work = 0;           // events that were played
-  double driver_time_us = 0;  // of driver calls, on the device's clock
+  double driver_time_us = 0;  // time of driver calls, on the device's clock
   double ns_per_call = 0;     // host time in the fastest complete pass; 0 if none
 
   const PlayedDevice& front() const { return devices.front(); }
@@ -46,39 +46,40 @@ struct Played {
 
 struct PlayOptions {
   bool explains = false;  // also what lived at a failure, which takes memory and time
-  int64_t passes = 1;     // over a trace that does not repeat by itself; what it never frees is freed between
-  // The last pass goes to the last event. What follows the last allocation finds no lack of room and raises
-  // no peak.
+  int64_t passes = 1;  // passes over a trace that does not repeat by itself; blocks it never frees are freed
+  // between passes
+  // The last pass goes to the last event. By default it stops after the last allocation, because later events
+  // can neither fail nor raise the peak.
   bool to_last_event = false;
 };
 
-// Plays a program on a twin of its machine. What repeats is played until a round raises no peak. Of a trace
-// that starts no library, context and libraries of the setup have their memory from the start. A setup that
-// refuses the program, a failing library and lack of memory are results. Throws InvalidArgument for a setup
-// that contradicts itself.
+// Plays a program on a simulated copy of its machine. A part that repeats is played until a round raises no
+// peak. If a trace starts no library, context and libraries of the setup take their memory before it starts.
+// A setup that refuses the program, a failing library and lack of memory are results. Throws InvalidArgument
+// for a setup that contradicts itself.
 Played play(const Traced& program, const RunSetup& setup, const PlayOptions& options = {});
 // Plays a trace on a device that is there. Throws what Device::initialise and make_allocator throw, except
 // OutOfMemory.
 Played play(const Trace& trace, const StrategySettings& strategy, Device& device,
             const PlayOptions& options = {});
 
-// Whether a program that fitted takes the same memory in `smaller`, the same setup with no larger total of
-// the GPUs, so that it need not be played there: the devices grant all that was asked for, and no strategy
-// keeps to the total. False where that is unknown.
+// Returns true if a program that fitted uses the same memory in `smaller`, the same setup with no larger
+// total of the GPUs, so that it need not be replayed there: the devices grant all requests, and no strategy
+// depends on the total. Returns false if that is unknown.
 bool would_play_alike(const Traced& program, const Played& fitted, const RunSetup& smaller);
 
 // The strategy of a setup as it acts where context and libraries have their memory already: with a limit on
 // its pool alone, and without a reserve.
 StrategySettings strategy_beside_process(const RunSetup& setup);
-// What the strategy of a program that starts no library may take of its device: whole pages of what others,
-// context and libraries leave.
+// Returns the bytes of its device that the strategy of a program that starts no library may take: whole pages
+// of the memory that others, context and libraries leave.
 int64_t capacity_bytes(const RunSetup& setup);
 // A device with that capacity for a strategy alone: no context, no library, no other process.
 RunSetup setup_of_capacity(const DeviceProfile& profile, StrategySettings strategy, int64_t capacity_bytes);
 
-// What a strategy holds after that event (counted from 1) of a trace that starts no library, or at an earlier
-// event that found no room. Blocks have the sizes, names and streams of the trace. Event 0 and no segments if
-// the strategy could not start.
+// The blocks and segments that a strategy holds after that event (counted from 1) of a trace that starts no
+// library, or at an earlier event that found no room. Blocks have the sizes, names and streams of the trace.
+// Event is 0 and there are no segments if the strategy could not start.
 struct PlayedSnapshot {
   Snapshot snapshot;
   int64_t event = 0;

@@ -67,8 +67,8 @@ class Player {
   // The next ones; after a failure the event without room.
   int64_t event() const { return event_; }
   int64_t start() const { return start_; }
-  double ns() const { return ns_; }  // of the events since go_to
-  // Of Statistics, when most was live, or at the failure.
+  double ns() const { return ns_; }  // time of the events since go_to
+  // Returns the fragmentation (see Statistics) at the peak of live bytes, or at the failure.
   double fragmentation() const { return fragmentation_; }
   const std::optional<OutOfMemory>& failure() const { return failure_; }
 
@@ -88,8 +88,8 @@ class Player {
   const bool is_named_;  // the names of the trace go to the allocator, for its observer
   const bool frees_all_;
   std::optional<OutOfMemory> failure_;
-  std::vector<void*> pointers_;           // by block; null: not live
-  std::vector<int64_t> emptied_;          // positions at which idle memory is given back, rising
+  std::vector<void*> pointers_;   // by block; null: not live
+  std::vector<int64_t> emptied_;  // positions at which idle memory is given back, rising
   int64_t event_ = 0, start_ = 0;
   double ns_ = 0, fragmentation_ = 0;
 };

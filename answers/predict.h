@@ -1,5 +1,5 @@
-// Whether a program fits on its machine under a strategy, by how much, and what takes the memory, without
-// computing anything. Knows no command line and no file.
+// Predicts if a program fits on its machine under a strategy, by how much, and what takes the memory.
+// Computes no values. Knows no command line and no file.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace headroom {
 
 struct Prediction {
   bool fits = false;
-  // How much less memory each device (or the limit, where that binds first) could have; negative: how much it
-  // lacks. Nothing where it was not searched for, or where the program fits on no device.
+  // By how much the memory of each device (or the limit, if that binds first) could shrink; if negative, it
+  // lacks that much. Empty if it was not searched for, or if the program fits on no device.
   std::optional<int64_t> margin_bytes = {};
   // The process on the fullest device at its peak, as the driver sees it, and its parts; where it does not
   // fit, on the smallest device on which it does, or 0 where that was not searched for.
   int64_t total_bytes = 0, context_bytes = 0, library_bytes = 0;
   int64_t reserved_bytes = 0, allocated_bytes = 0, requested_bytes = 0;
-  size_t fullest = 0;                         // position of that device
-  std::string reason = {};                    // why it does not fit, one line
-  std::optional<MemoryFacts> facts = {};      // of the request without room
-  std::optional<int64_t> failed_event = {};   // its number, from 1 on; 0: the pool itself
-  std::vector<PlayedDevice> devices = {};     // as traced; without peaks where it fits on no device
-  int64_t plays = 0;                          // that it took
+  size_t fullest = 0;                        // position of that device
+  std::string reason = {};                   // why it does not fit, one line
+  std::optional<MemoryFacts> facts = {};     // about the request without room
+  std::optional<int64_t> failed_event = {};  // its number, from 1 on; 0: the pool itself
+  std::vector<PlayedDevice> devices = {};    // as traced; without peaks where it fits on no device
+  int64_t plays = 0;                         // that it took
 };
 
 // The setup of options for a prediction. Throws InvalidArgument for the CPU, and as setup_of does.
@@ -41,20 +41,21 @@ RunSetup prepared(const Traced& program, RunSetup setup);
 // Predicts with the margin. Searches for it with samples between the whole memory and none, see
 // docs/predict.md. Throws InvalidArgument for a setup that contradicts itself.
 Prediction predict(const Traced& program, const RunSetup& setup);
-// The same without the margin, in a single play.
+// Predicts without the margin, in a single play.
 Prediction outcome(const Traced& program, const RunSetup& setup);
-// Whether it fits when every GPU has `margin_bytes` less free memory.
+// Returns true if the program fits with `margin_bytes` less free memory on every GPU.
 bool fits(const Traced& program, const RunSetup& setup, int64_t margin_bytes = 0);
-// Whether variables and live results alone exceed a device, so that no strategy can fit.
+// Returns true if variables and live results alone exceed a device, so that no strategy can fit.
 bool is_too_large(const Traced& program, const RunSetup& setup, int64_t margin_bytes = 0);
 
-// The least total memory of the GPUs with which it fits, so that no sample between it and the present total
-// (or the first total above it that fits) fails. Nothing when it fits on no device. On a long trace less may
-// do: the search ends after some millions of events.
+// Returns the least total memory of the GPUs with which the program fits, so that no sample between it and
+// the present total (or the first total above it that fits) fails. Returns nothing if it fits on no device.
+// On a long trace less memory may suffice, because the search ends after some millions of events.
 std::optional<int64_t> least_total_bytes(const Traced& program, const RunSetup& setup,
                                          const PlayOptions& options = {});
 
-// What lives on the fullest device when most does; categories also of devices that share its GPU.
+// Returns the live memory of the fullest device at its peak; its categories include devices that share the
+// same GPU.
 LiveSet live_at_peak(const Traced& program, const RunSetup& setup, const Prediction& prediction);
 // The parts of the total: categories, what arenas, rounding and the strategy leave unused, context and
 // libraries.

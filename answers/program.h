@@ -1,4 +1,4 @@
-// What a session or several run over one graph, and its plans. Knows no device.
+// The program that one or several sessions run over one graph, and its plans. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace headroom {
 
 struct MemorySolution;  // memory_solution.h
 
-// What a replica, or a program alone, runs: a session for each of the targets, in that order, over the same
-// variables.
+// The work of a replica, or of a single program: a session for each of the targets, in that order, over the
+// same variables.
 struct Program {
   std::shared_ptr<const Graph> graph;  // placed
   std::vector<Targets> targets;
-  std::shared_ptr<const MemorySolution> memory = {};  // how it keeps to a budget; null without one
+  std::shared_ptr<const MemorySolution> memory = {};  // how it fits a budget; null without one
   // The graph of the same program for 1 / parts of its batch; null where there is none. Empty for a program
   // whose batch must stay whole.
   std::function<std::shared_ptr<const Graph>(int64_t parts)> part = {};

@@ -1,5 +1,5 @@
-// Why work on a GPU failed: the one list of causes. Errors, reports and logs of other frameworks use its
-// names; judge.h decides between those of memory. Knows no strategy, no graph and no log.
+// The causes of failed work on a GPU. Errors, reports and logs of other frameworks use these names; judge.h
+// chooses among the causes related to memory. Knows no strategy, graph or log.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ enum class Cause : uint8_t {
   kVersionMismatch,
   kPermission,
   kNotMemory,
-  // Of snapshots and recordings, which show what a program allocates in each step.
+  // Causes found in snapshots and recordings, which show the allocations of each step.
   kGraphsKept,
   kLossesKept,
   kGrowingBatch,
   kGradientsKept,
   kOptimizerState,
-  // Of logs only: other programs fail in these ways, Headroom does not, or cannot know. Recordings show
-  // leaks, too.
+  // Causes found only in logs: other programs fail in these ways, but Headroom does not, or cannot know.
+  // Leaks also appear in recordings.
   kHostMemory,
   kSharedMemory,
   kHardware,

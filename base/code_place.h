@@ -1,4 +1,4 @@
-// A place in the code of those who call us. Knows no graph.
+// A place in the callers' code. Knows no graph.
 #pragma once
 
 #include <string>
@@ -7,15 +7,14 @@ namespace headroom {
 
 class CodePlace {
  public:
-  // The line that calls the function of which this is a default argument; std::source_location is missing
-  // from clang 14.
+  // Returns the line of the call for which this is a default argument; clang 14 lacks std::source_location.
   static constexpr CodePlace here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
   // A place that a file names: "net.py" and 31, or "encoder.layer.0" and no line. `file` must outlive this.
   static constexpr CodePlace named(const char* file, int line = 0) { return {file, line}; }
-  // "examples/nets.cpp:31": from the root of these sources on; "net.cpp:31" elsewhere, with the path as the
-  // compiler was given it.
+  // Formats as "examples/nets.cpp:31", relative to the root of these sources; elsewhere "net.cpp:31", with
+  // the path that the compiler was given.
   std::string text() const;
 
  private:

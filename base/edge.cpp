@@ -46,7 +46,7 @@ bool EdgeSearch::is_closed(int64_t fitting, int64_t failing) const {
 }
 
 Edge EdgeSearch::narrow(int64_t fitting, int64_t failing, int tries) {
-  int64_t width = INT64_MAX;  // of the gap two tries ago
+  int64_t width = INT64_MAX;  // width of the gap two tries ago
   for (int made = 0; !is_closed(fitting, failing) && (made < 1 || !work_.is_spent()); ++made, ++tries) {
     const int64_t gap = std::abs(failing - fitting), units = (failing - fitting) / unit_;
     int64_t middle = fitting + units / 2 * unit_;

@@ -1,5 +1,5 @@
 // Searches for the edge between numbers that fit and numbers that do not, within a bound of work. Does not
-// know what the numbers count, nor what a trial does.
+// know the meaning of the numbers or of a trial.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr int64_t kMaxSearchedEvents = 4'000'000;
 struct SearchWork {
   static constexpr int64_t kTrials = 64;  // a search that is not bounded needs about as many
 
-  int64_t each = 1;  // of a trial that states none
+  int64_t each = 1;  // work of a trial that states none
   int64_t left = kMaxSearchedEvents;
   // Too much for as many trials: then guesses come first, steps are larger, and nothing is sampled.
   bool is_long = left / kTrials < each;
@@ -37,7 +37,7 @@ struct Edge {
   bool is_closed = false;
 };
 
-// Each search makes at least one trial beside those that bracket the edge, and ends when the work is spent.
+// Each search makes at least one trial besides those that bracket the edge, and ends when the work is spent.
 class EdgeSearch {
  public:
   using Attempt = std::function<EdgeTrial(int64_t number)>;
@@ -46,27 +46,27 @@ class EdgeSearch {
   EdgeSearch(SearchWork& work, Attempt attempt, int64_t unit = 1)
       : work_(work), attempt_(std::move(attempt)), unit_(unit) {}
 
-  // Tries the number, unless what is known says how it goes.
+  // Tries the number, unless earlier trials decide it.
   bool fits(int64_t number);
   // Adds a trial that was made elsewhere.
   void add(int64_t number, const EdgeTrial& trial);
 
   // Between a number that fits and one that does not, in either order.
   Edge between(int64_t fitting, int64_t failing) { return narrow(fitting, failing, 0); }
-  // The edge above `failing`, found by growing steps; nothing when no step up to `most` fits. Goes to `most`
-  // at once where the work is spent. `step`: the first one; 0: a unit.
+  // Returns the edge above `failing`, found by growing steps; nullopt if no step up to `most` fits. Tries
+  // `most` at once if the work is spent. `step`: the first one; 0: a unit.
   std::optional<Edge> above(int64_t failing, int64_t most, int64_t step = 0);
-  // The edge next to `from`: below it where `from` fits, with no failing sample between them, and not below
-  // `lowest`; else above it.
+  // Returns the edge next to `from`: below it if `from` fits, with no failing sample between them, and not
+  // below `lowest`; otherwise above it.
   std::optional<Edge> next_to(int64_t from, int64_t lowest, int64_t most);
-  // The lowest edge that is found above `failing`: goes on below samples that fit.
+  // Returns the lowest edge found above `failing`: continues below samples that fit.
   std::optional<Edge> lowest(int64_t failing, int64_t most);
-  // The edge above `fitting`, by guesses; doubles where there is none. Failing is above `most` when that
+  // Returns the edge above `fitting`, by guesses; doubles if there are none. Failing is above `most` if that
   // fits.
   Edge highest(int64_t fitting, int64_t most);
-  // The edge above the largest number in [1, end] found to fit, or above 0. Fitting need not be monotonic:
-  // tries all powers of two, and goes on from samples above the largest that fits. Long work stops at the
-  // first power that fails.
+  // Returns the edge above the largest number in [1, end] found to fit, or above 0. Fitting need not be
+  // monotonic: tries all powers of two, and continues from samples above the largest that fits. Long work
+  // stops at the first power that fails.
   Edge largest(int64_t end);
 
  private:

@@ -1,4 +1,4 @@
-// What a process says when SIGINT or SIGTERM ends it: one line on stderr, and the exit code 128 + signal.
+// Makes a process that SIGINT or SIGTERM ends print one line to stderr and exit with code 128 + signal.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace headroom {
 // "NAME: ended by SIGTERM WHY".
 void say_which_signal_ends(std::string_view name, std::string_view why = {});
 
-// The same without a line, for a process that is one of several, of which another says it.
+// Like the function above, without the line. For a process of a group in which another one prints it.
 void end_silently_by_signals();
 
 // Removes the file when such a signal ends the process, in place of the one named before; empty: none. For a

@@ -39,7 +39,7 @@ constexpr std::string_view to_string(E value) {
   return EnumNames<E>::kNames[static_cast<size_t>(value)];
 }
 
-// Throws InvalidArgument, naming `what` and the nearest name, for a text that is no name.
+// Throws InvalidArgument, naming `what` and the nearest name, for any other text.
 template <NamedEnum E>
 E parse_enum(std::string_view text, std::string_view what) {
   for (const E value : enum_values<E>()) {

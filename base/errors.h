@@ -16,26 +16,27 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The caller's mistake: a bad shape, setting, file or size. The message is one line that says what and where.
+// The caller's mistake: a bad shape, setting, file or size. The message is one line that names the mistake
+// and its place.
 class InvalidArgument : public Error {
  public:
   using Error::Error;
 };
 
-// What was known when memory ran out. All in bytes; absent where nobody knows.
+// Numbers known when memory ran out, in bytes. Unknown numbers are absent.
 struct MemoryFacts {
   int64_t requested = 0;           // 0: a library does not say what it asks for
   int64_t allocated = 0;           // live blocks of this allocator
-  int64_t asked = 0;               // what was asked for those, before rounding
-  int64_t reserved = 0;            // what this allocator holds from the driver, live or cached
+  int64_t asked = 0;               // bytes that the blocks were requested with, before rounding
+  int64_t reserved = 0;            // bytes that this allocator has from the driver, live or cached
   int64_t largest_free_block = 0;  // inside what is reserved
-  int64_t device_free = 0;         // what the driver could still give
+  int64_t device_free = 0;         // bytes that the driver could still give
   int64_t device_total = 0;
-  int64_t others = 0;             // held on the device by other processes
-  std::optional<int64_t> limit;   // the cap on this allocator, if any
-  bool limit_is_reserve = false;  // that nobody set: what was free at its start, less a reserve for libraries
-  bool limit_is_on_process = false;   // and counts context and libraries, too
-  std::optional<int64_t> limit_room;  // what the cap lets it still reserve, whatever the device has
+  int64_t others = 0;                 // held on the device by other processes
+  std::optional<int64_t> limit;       // the cap on this allocator, if any
+  bool limit_is_reserve = false;      // derived: free memory at the start minus the reserve for libraries
+  bool limit_is_on_process = false;   // also counts context and libraries
+  std::optional<int64_t> limit_room;  // bytes that the cap still lets it reserve, regardless of the device
   std::string strategy;
   std::string device;  // "/device:GPU:1"; empty where there is no other
   std::string op;      // name of the node that needed the bytes
@@ -43,9 +44,9 @@ struct MemoryFacts {
   std::string source;  // the line of code that made the value: "net.cpp:31"
 };
 
-// "strategy caching: 4.47 GiB allocated, ...; device: 6.00 GiB total, ...": who holds what.
+// Formats the users of the memory: "strategy caching: 4.47 GiB allocated, ...; device: 6.00 GiB total, ...".
 std::string memory_breakdown(const MemoryFacts& facts);
-// "916.00 MiB for x of conv1 at net.cpp:31": what was requested, as far as is known.
+// Formats the request, as far as known: "916.00 MiB for x of conv1 at net.cpp:31".
 std::string request_text(const MemoryFacts& facts);
 // "out of memory: tried to allocate ... (strategy ...; device: ...)": all of it, without the cause.
 std::string out_of_memory_message(const MemoryFacts& facts);
@@ -57,7 +58,7 @@ class OutOfMemory : public Error {
   explicit OutOfMemory(MemoryFacts facts);
   const MemoryFacts& facts() const { return facts_; }
   const char* what() const noexcept override { return message_.c_str(); }
-  // Adds who needed the bytes, which the allocator below could not know.
+  // Adds the user of the bytes, which the allocator below could not know.
   void set_user(std::string op, std::string tensor, std::string source = {});
 
  private:
@@ -87,10 +88,10 @@ class LibraryError : public Error {
   const std::string& status() const { return status_; }  // "CUBLAS_STATUS_NOT_INITIALIZED"
   const std::vector<std::string>& log() const { return log_; }
 
-  // Whether lack of memory may be the reason: a handle that was not made, or a status that says so. Neither
-  // proves it.
+  // Returns true if too little memory may be the reason: a handle was not created, or a status says so.
+  // Neither proves it.
   bool may_lack_memory() const;
-  // What was known of memory; absent where nobody added it. `message` is what() without it.
+  // Memory numbers; absent if no code added them. `message` is what() without them.
   const std::optional<MemoryFacts>& memory() const { return memory_; }
   const std::string& message() const { return message_; }
   void set_memory(MemoryFacts facts);
@@ -102,8 +103,8 @@ class LibraryError : public Error {
   std::optional<MemoryFacts> memory_;
 };
 
-// A call that not all ranks of a group made alike and in time. `rank` is the one that says so, `cause` names
-// those it is due to.
+// A collective call that the ranks of a group did not make identically and in time. `rank` reports it;
+// `cause` names the ranks responsible.
 class CollectiveError : public Error {
  public:
   CollectiveError(int rank, std::string call, std::string cause);
@@ -116,33 +117,33 @@ class CollectiveError : public Error {
   std::string call_, cause_;
 };
 
-// Work of one stream that uses memory which work of another still may write or read: a wait is missing. Found
-// where the device checks its streams, before the later of the two is queued.
+// Work of one stream uses memory that work of another stream may still write or read: a wait is missing.
+// Found if the device checks its streams, before the later work is queued.
 class StreamHazard : public Error {
  public:
   struct Access {
     void* stream = nullptr;  // as in Stream; null is the default one
     bool writes = false;
     std::string work;   // "dense/matmul"
-    std::string place;  // the line of code that asked for it; empty where nobody knows
+    std::string place;  // line of code that requested it; empty if unknown
   };
   StreamHazard(Access before, Access now, std::string value);
   const Access& before() const { return before_; }
   const Access& now() const { return now_; }
-  const std::string& value() const { return value_; }  // what both use
+  const std::string& value() const { return value_; }  // the value that both use
 
  private:
   Access before_, now_;
   std::string value_;
 };
 
-// What every program of the project returns to the shell.
+// Exit codes of all programs of the project.
 enum ExitCode : int {
   kExitDone = 0,
   kExitOther = 1,           // output that cannot be written, and errors without a code of their own
-  kExitBadInput = 2,        // of the caller: arguments, settings, files
-  kExitOutOfMemory = 3,     // of a strategy
-  kExitLibraryFailure = 4,  // of a library, the driver or a device
+  kExitBadInput = 2,        // bad arguments, settings or files
+  kExitOutOfMemory = 3,     // out of memory in a strategy
+  kExitLibraryFailure = 4,  // a library, the driver or a device failed
   kExitCheckFailed = 5,     // finished, but a requested check failed
 };
 

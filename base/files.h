@@ -13,23 +13,23 @@ namespace headroom {
 
 class Gunzip;
 
-// The content of a file. Throws InvalidArgument naming the file when it cannot be read or has more than
-// `max_bytes`. `check_start`, which may throw, sees the first KiBs (or all) before the rest is read: a device
-// without an end, or a large file of something else, is then refused at once.
+// Returns the content of a file. Throws InvalidArgument naming the file if it cannot be read or has more than
+// `max_bytes`. `check_start`, which may throw, sees the first KiBs (or all) before the rest is read, so that
+// an endless device or a large file of another kind is refused at once.
 std::string read_file(const std::string& path, int64_t max_bytes,
                       const std::function<void(std::string_view)>& check_start = {});
 
-// Writes the parts one after the other to a file beside `path`, which has no name until it is whole where the
-// file system can do that, and then takes the place of `path`: that holds the old content or the new, never a
-// half. What is no regular file (a pipe, /dev/stdout) is written directly. Throws InvalidArgument naming the
-// file when it cannot be opened, and Error when it cannot be written to its end.
+// Writes the parts in order to a temporary file next to `path`, then renames it, so that `path` holds either
+// the old or the new content. The temporary file has no name until it is complete, if the file system
+// supports that. Writes directly to files that are not regular (a pipe, /dev/stdout). Throws InvalidArgument
+// naming the file if it cannot be opened, and Error if it cannot be written completely.
 void write_file(const std::string& path, std::span<const std::string_view> parts);
 
-// Throws InvalidArgument naming the file when write_file would not be able to write it: to be known before
-// hours of work, not after. Leaves `path` as it is and nothing beside it.
+// Throws InvalidArgument naming the file if write_file could not write it, so that this is known before hours
+// of work. Leaves `path` unchanged and no other file.
 void require_writable(const std::string& path);
 
-// Whether both paths lead to one file, through links or not, also when it is not there yet.
+// Returns true if both paths lead to the same file, through links or not, even if it does not exist yet.
 bool is_same_file(const std::string& a, const std::string& b);
 
 // A file read from beginning to end, gunzipped on the way where its content says gzip.
@@ -45,10 +45,10 @@ class InputFile {
   // when it cannot be read, or when its gzip data is truncated or corrupt.
   int64_t read(void* destination, int64_t bytes);
 
-  // How much of the file is read, 0 to 1; nothing of a pipe.
+  // Returns the share of the file that has been read, 0 to 1; nullopt for a pipe.
   std::optional<double> share_read() const;
 
-  // Bytes of the file, as it is stored, that the content so far took.
+  // Returns the bytes of the stored file that the content so far used.
   int64_t stored_bytes() const;
 
   const std::string& path() const { return path_; }

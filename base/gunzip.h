@@ -1,4 +1,4 @@
-// The content of a file, gunzipped on the way where it begins as gzip does. Knows no path and no message.
+// The content of a file, decompressed if it begins like a gzip file. Knows no path and no message.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ class Gunzip {
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
 
-  // Reads up to `bytes` of content: fewer at the end, and before a fault. Members of gzip follow each other;
-  // what follows the last member and is none is left out, as gzip does.
+  // Reads up to `bytes` of content: fewer at the end, and before a fault. Reads all members of a gzip file;
+  // ignores data after the last member, as gzip does.
   int64_t read(void* destination, int64_t bytes);
 
   Fault fault() const { return fault_; }
-  std::string_view reason() const { return reason_; }  // of a fault, in a few words
+  std::string_view reason() const { return reason_; }  // reason for a fault, in a few words
   // Bytes of the file that were taken from it and used.
   int64_t stored_bytes() const { return stored_bytes_ - (end_ - next_); }
 
  private:
-  struct Inflater;  // of the library that the build found
+  struct Inflater;  // state of the library that the build found
   enum class State : uint8_t { kBegin, kPlain, kBetween, kMember, kEnd };
 
   int64_t take(uint8_t* to, int64_t bytes);
@@ -40,7 +40,7 @@ class Gunzip {
   const int descriptor_;
   State state_ = State::kBegin;
   std::vector<uint8_t> buffer_;
-  uint8_t *next_ = nullptr, *end_ = nullptr;  // what of the buffer is not used yet
+  uint8_t *next_ = nullptr, *end_ = nullptr;  // unused part of the buffer
   int64_t stored_bytes_ = 0;
   std::unique_ptr<Inflater> inflater_;
   Fault fault_ = Fault::kNone;

@@ -1,5 +1,5 @@
-// Remembers that output of this process was lost where no exception may leave, as in an observer that writes
-// a trace: the exit code says it at the end.
+// Remembers lost output of this process at places that no exception may leave, such as an observer that
+// writes a trace: the exit code reports it at the end.
 #pragma once
 
 namespace headroom {

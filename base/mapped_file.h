@@ -1,4 +1,4 @@
-// A file whose bytes are read where the system keeps them, without a copy. Knows no format.
+// A memory-mapped file, read without a copy. Knows no format.
 #pragma once
 
 #include <cstddef>

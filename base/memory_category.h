@@ -1,4 +1,4 @@
-// What a block of memory is for, as recordings and their views tell blocks apart. Knows no tensors.
+// Categories of memory blocks in recordings and their views. Knows no tensors.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// A line on stderr with a bar, the rate and the time that is left, for what takes more than a second. Shown
-// on a terminal only. Knows nothing of the work.
+// A line on stderr with a bar, the rate and the remaining time, for work of more than a second. Shown on a
+// terminal only. Knows nothing about the work.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace headroom {
 
-// How far some work is. `total` 0: nobody knows how much there is.
+// Progress of some work. `total` is 0 if unknown.
 struct ProgressState {
   double done = 0, total = 0;
   double seconds = 0;  // since it began
-  std::string unit;    // of the amounts: "events"; empty: no rate is shown; "%": of 100
-  std::string doing;   // what is being done now
+  std::string unit;    // unit of the amounts, such as "events"; empty: no rate is shown; "%": of 100
+  std::string doing;   // current activity
 };
 
 // "[#####.....] 5/10 runs, 2.5 runs/s, 2 s left: unet under caching", at most `width` characters (0: any).
@@ -30,9 +30,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // What is being done from now on.
+  // Sets the current activity.
   void start(std::string doing);
-  // That much more is done.
+  // Adds to the amount done.
   void advance(double amount);
   // Another part of the work, with amounts and a clock of its own.
   void begin(double total, std::string unit, std::string doing);

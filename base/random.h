@@ -1,5 +1,5 @@
-// Counter-based random numbers: a number follows from (seed, stream, element) alone, so any element can be
-// drawn again, in any order and on any device. And the one number that is not: a process's own.
+// Counter-based random numbers: a number depends only on (seed, stream, element), so any element can be drawn
+// again, in any order and on any device. Also a number that is unique to the process.
 //
 // Philox4x32-10 of Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
@@ -57,7 +57,8 @@ constexpr float random_unit_float(uint64_t seed, uint64_t stream, uint64_t eleme
   return unit_float(random_words(seed, stream, element / 4)[element % 4]);
 }
 
-// The same at each call, and of this process alone: on any host and in any container, where pids repeat.
+// Returns the same number at each call, unique to this process on any host and in any container, where pids
+// repeat.
 uint64_t process_nonce();
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// Named tensors in a file: the safetensors format (Hugging Face), as far as DType goes. Knows no graph.
+// Named tensors in a file: the safetensors format (Hugging Face), for the types of DType. Knows no graph.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct NamedTensor {
   std::vector<std::byte> data;  // spec.bytes() of them, row-major, little-endian
 };
 
-// Texts that a file may have beside its tensors.
+// Texts that a file may hold besides its tensors.
 using TensorMetadata = std::map<std::string, std::string>;
 
 struct TensorFile {
@@ -32,19 +32,19 @@ struct TensorFile {
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       const TensorMetadata& metadata = {});
 
-// Throws InvalidArgument naming the file and the tensor when the header is not what the format asks for, a
-// dtype is not one of DType, or the data has gaps, overlaps, too few bytes or too many.
+// Throws InvalidArgument naming the file and the tensor if the header does not follow the format, a dtype is
+// not one of DType, or the data has gaps, overlaps, too few bytes or too many.
 TensorFile load_safetensors(const std::string& path);
 
-// A tensor where a mapped file has it, of any of the format's types ("F32", "I64", "BF16", ...).
+// A tensor in a mapped file, of any of the format's types ("F32", "I64", "BF16", ...).
 struct StoredTensor {
   std::string name, type;
   std::vector<int64_t> extents;
-  std::span<const std::byte> data;  // of no alignment
+  std::span<const std::byte> data;  // not aligned
 };
 
-// All tensors of a file, in the order of their data, without a copy. Throws as load_safetensors does, but for
-// the types.
+// Returns views of all tensors of a file, in the order of their data. Throws as load_safetensors does, except
+// for types.
 std::vector<StoredTensor> view_safetensors(const MappedFile& file);
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// How the elements of a tensor are shared out among replicas. Knows no replica.
+// The split of a tensor's elements among replicas. Knows no replica.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace headroom {
 
-// Elements of f32 in 256 bytes, to which every tensor is aligned: a shard then is, too.
+// Elements of f32 in 256 bytes. Tensors are aligned to that, so shards are aligned as well.
 inline constexpr int64_t kShardAlignment = 64;
 
 // One of `of` shards of a tensor's elements, about equal and in order; the whole by default.

@@ -6,9 +6,9 @@
 
 namespace headroom {
 
-// Calls work(i) for each i in [0, count), on at most `most_threads` threads, the caller among them, and no
-// more than there are cores. Pieces begin in order. Throws what the first piece that failed has thrown, after
-// all.
+// Calls work(i) for each i in [0, count), on at most `most_threads` threads including the caller, and at most
+// one per core. Pieces begin in order. If pieces fail, throws the exception of the first one after all have
+// ended.
 void side_by_side(size_t count, size_t most_threads, const std::function<void(size_t i)>& work);
 
 }  // namespace headroom

@@ -1,5 +1,5 @@
-// A table that fits the terminal: where that is too narrow, long texts are wrapped and the least important
-// columns are left out, which a line below says. In a pipe all is shown. Knows nothing of what it shows.
+// A table that fits the terminal: if that is too narrow, it wraps long texts and omits the least important
+// columns, which a line below names. In a pipe it shows everything. Knows nothing about its content.
 #pragma once
 
 #include <cstddef>

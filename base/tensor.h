@@ -1,5 +1,5 @@
-// What a tensor is, whoever owns its bytes: its element type, its shape and, in a view, an address. Shapes
-// are held by value and never touch the heap.
+// The description of a tensor, independent of who owns its bytes: its element type, shape and, in a view,
+// address. Shapes are values and never allocate.
 #pragma once
 
 #include <array>
@@ -29,7 +29,8 @@ constexpr int64_t element_bytes(DType dtype) {
   return 0;
 }
 
-// Of a float stored in 16 bits. Kernels compute with such values as f32 and round what they store.
+// Returns true for floats stored in 16 bits. Kernels compute with such values as f32 and round what they
+// store.
 constexpr bool is_half(DType dtype) {
   return dtype == DType::kBf16 || dtype == DType::kF16;
 }
@@ -87,7 +88,7 @@ class Shape {
   const int64_t* begin() const { return extents_.data(); }
   const int64_t* end() const { return extents_.data() + rank_; }
 
-  // The same shape with one axis set to another extent.
+  // Returns this shape with another extent for one axis.
   Shape with(int axis, int64_t extent) const;
 
   bool operator==(const Shape& other) const;
@@ -128,8 +129,8 @@ std::string to_string(const Shape& shape);
 // Row-major strides in elements, one per axis.
 std::array<int64_t, Shape::kMaxRank> strides_of(const Shape& shape);
 
-// The shape that both broadcast to by NumPy's rule (aligned at the last axis, extents equal or 1).
-// Returns false when there is none.
+// Computes the shape that both broadcast to by NumPy's rule (aligned at the last axis, extents equal or 1).
+// Returns false if there is none.
 bool broadcast(const Shape& a, const Shape& b, Shape* result);
 
 struct TensorSpec {
@@ -144,7 +145,7 @@ struct TensorSpec {
 std::string to_string(const TensorSpec& spec);
 
 // A dense row-major tensor in some device's memory; owns nothing. `data` is null for an optional output that
-// nobody reads.
+// is not read.
 struct TensorView {
   void* data = nullptr;
   TensorSpec spec;

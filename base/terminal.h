@@ -1,5 +1,5 @@
-// What a program's output is read on: a terminal has a width and may show colours, a pipe has neither. Wraps
-// and cuts text for it. Knows no program.
+// The width and colors of a program's output: a terminal has a width and may show colors, a pipe has neither.
+// Wraps and shortens text. Knows no program.
 #pragma once
 
 #include <array>
@@ -24,23 +24,23 @@ struct EnumNames<ColourWhen> {
 
 class Terminal {
  public:
-  // Of a stream: its width, or COLUMNS where that is set and the stream is no terminal.
+  // Uses the width of the stream, or COLUMNS if that is set and the stream is not a terminal.
   explicit Terminal(FILE* stream, ColourWhen colours = ColourWhen::kAuto);
   Terminal(size_t width, bool colours) : width_(width), colours_(colours) {}
 
   // Characters in a line; 0: as many as there are.
   size_t width() const { return width_; }
   bool colours() const { return colours_; }
-  // Whether somebody watches: what is written may be written over.
+  // Returns true on a terminal, where output may be overwritten.
   bool is_live() const { return is_live_; }
 
-  // The text in that colour where there are colours.
+  // Returns the text in that color, if colors are on.
   std::string painted(std::string_view text, Colour colour) const;
-  // Lines no longer than the terminal, broken at blanks; each but the first begins with `indent` blanks. The
-  // first is taken to stand behind `used` characters. A word that is longer stays whole.
+  // Breaks text at blanks into lines that fit the terminal. All lines but the first begin with `indent`
+  // blanks; the first starts after `used` characters. A longer word stays whole.
   std::string wrapped(std::string_view text, size_t indent = 0, size_t used = 0) const;
-  // Its begin with "..." where it is longer than `most` characters, or than what is left behind `used` of the
-  // terminal's.
+  // Returns the text, or its beginning and "..." if it is longer than `most` characters or than the
+  // terminal's width after `used` characters.
   std::string cut(std::string_view text, size_t used, size_t most) const;
 
  private:
@@ -48,7 +48,7 @@ class Terminal {
   bool colours_ = false, is_live_ = false;
 };
 
-// Characters, not bytes: what a line of UTF-8 takes on a terminal.
+// Returns the number of characters, not bytes, of UTF-8 text on a terminal.
 size_t characters(std::string_view text);
 // The first `count` characters, or all if there are fewer.
 std::string_view first_characters(std::string_view text, size_t count);

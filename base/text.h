@@ -1,5 +1,5 @@
-// Text for people and shells: what is fit for a terminal, commands to paste, "did you mean ...?". Knows
-// nothing of what the text says.
+// Text for people and shells: text safe for a terminal, commands to paste, "did you mean ...?". Knows nothing
+// about its content.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,19 @@
 
 namespace headroom {
 
-// One line of valid UTF-8 for a terminal, a log or JSON, out of any bytes: tabs, line ends and NUL become
-// blanks, other control characters and bytes that are not UTF-8 become "\x1b". What has more than `max_bytes`
-// ends in
+// Converts any bytes to one line of valid UTF-8 for a terminal, a log or JSON: tabs, line ends and NUL become
+// blanks, other control characters and invalid bytes become "\x1b". Text longer than `max_bytes` ends in
 // "...".
 std::string printable(std::string_view text, size_t max_bytes = std::string_view::npos);
 
-// Without blanks, tabs and line ends on either side.
+// Returns the text without blanks, tabs and line ends on either side.
 std::string_view trimmed(std::string_view text);
 
 // With small letters in place of A to Z.
 std::string lowered(std::string_view text);
 
-// The word, in quotes where a shell would read it otherwise; control characters as \x1b, so that a terminal
-// gets no commands.
+// Returns the word, quoted if a shell would interpret it; control characters as \x1b, so that a terminal gets
+// no commands.
 std::string shell_word(std::string_view word);
 
 // `command`, which is not quoted, and the words after it.
@@ -33,9 +32,9 @@ std::string command_line(std::string_view command, std::span<const std::string> 
 // string alignment distance).
 int64_t edit_distance(std::string_view a, std::string_view b);
 
-// The word of `known` nearest to `text`, ignoring case and the difference between '_' and '-'; else one that
-// contains it (three letters at least); empty when there is neither: if more than a third of the word is
-// wrong, it is no typing error.
+// Returns the word of `known` nearest to `text`, ignoring case and the difference between '_' and '-';
+// otherwise one that contains it (three letters at least). Empty if there is neither: if more than a third of
+// a word is wrong, it is not a typing error.
 std::string_view suggest_nearest(std::string_view text, std::span<const std::string_view> known);
 
 // "a, b, c; did you mean 'b'?", or without the question when nothing is near: the end of a message about an

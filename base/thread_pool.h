@@ -10,7 +10,7 @@
 
 namespace headroom {
 
-// Thread-safe: a loop that finds the threads at another one runs on its caller alone.
+// Thread-safe: if the threads are busy with another loop, a loop runs on its caller only.
 class ThreadPool {
  public:
   // At least 1 thread; the caller of a loop is one of them, and the others start at the first loop.
@@ -58,7 +58,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// The threads where there are any, else the caller.
+// Runs on the threads if there are any, otherwise on the caller.
 template <typename Body>
 void for_each_piece(ThreadPool* threads, int64_t count, int64_t grain, const Body& body) {
   if (threads != nullptr) return threads->for_each(count, grain, body);

@@ -1,5 +1,5 @@
-// The part of TOML that settings need: lines of `key = value`, where a value is a string, a number or a
-// boolean. Knows no setting.
+// The part of TOML that settings need: lines of `key = value` with a string, a number or a boolean as value.
+// Knows no setting.
 #pragma once
 
 #include <string>
@@ -14,12 +14,11 @@ struct TomlEntry {
   int line = 0;       // from 1
 };
 
-// The entries of `text` in order. Throws InvalidArgument naming `file` and the line for anything that is not
-// TOML, for what this part of it lacks (tables, arrays, dates, multi-line strings) and for a key that stands
-// twice.
+// Returns the entries of `text` in order. Throws InvalidArgument naming `file` and the line for anything that
+// is not TOML, for unsupported parts (tables, arrays, dates, multi-line strings) and for a duplicate key.
 std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view file);
 
-// The value as a TOML string: quoted, with what needs it escaped.
+// Returns the value as a TOML string: quoted and escaped.
 std::string toml_quoted(std::string_view value);
 
 }  // namespace headroom

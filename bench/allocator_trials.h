@@ -1,5 +1,5 @@
-// What is timed of an allocator: a trace, one size in a loop, threads on streams of their own. Works with
-// whatever has allocate(bytes, stream), deallocate(pointer, bytes, stream), reserved_peak_bytes() and
+// Timed workloads of an allocator: a trace, one size in a loop, threads on streams of their own. Works with
+// any type that has allocate(bytes, stream), deallocate(pointer, bytes, stream), reserved_peak_bytes() and
 // driver_calls(). Knows no particular allocator.
 #pragma once
 
@@ -44,7 +44,7 @@ class Player {
   Player(const Trace& trace, A& allocator, Stream stream)
       : trace_(trace), allocator_(allocator), stream_(stream), pointers_(static_cast<size_t>(trace.blocks)) {}
 
-  // Events [begin, end). Throws what `allocate` throws.
+  // Replays the events [begin, end). Throws the exceptions of `allocate`.
   void play(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const TraceEvent& event = trace_.events[i];
@@ -55,7 +55,7 @@ class Player {
       }
     }
   }
-  // Frees what is live.
+  // Frees all live blocks.
   void free_rest() {
     for (const TraceEvent& event : trace_.events) {
       if (pointer_of(event) != nullptr) free(event);
@@ -83,8 +83,8 @@ class Player {
   std::vector<void*> pointers_;
 };
 
-// The trace over and over, on the default stream; what it never frees is freed between passes. Throws what
-// `allocate` throws, with nothing left allocated.
+// Replays the trace repeatedly, on the default stream; frees the blocks that it never frees between passes.
+// Throws the exceptions of `allocate`, with nothing left allocated.
 template <typename A>
 TraceTimes time_trace(const Trace& trace, int passes, Device& device, A& allocator) {
   constexpr size_t kPiece = 64;
@@ -144,8 +144,8 @@ double ns_of_a_pair(int64_t bytes, A& allocator) {
   return median(ns);
 }
 
-// The same while the GPU works: a copy into each block is queued between its allocation and its deallocation.
-// Without the copies and what it takes to look at the clock.
+// Measures pairs while the GPU works: a copy into each block is queued between its allocation and its
+// deallocation. Excludes the copies and the time to read the clock.
 template <typename A>
 double ns_of_a_pair_at_work(int64_t bytes, Device& device, A& allocator) {
   constexpr int kPairs = 2'000, kTimes = 5;
@@ -169,8 +169,8 @@ double ns_of_a_pair_at_work(int64_t bytes, Device& device, A& allocator) {
   return median(ns);
 }
 
-// The same with other calls in between: 1000 blocks of 512 B to 2 MiB are live, and each pair replaces a
-// random one by one of a random size. Every time is the same.
+// Measures pairs among other calls: 1000 blocks of 512 B to 2 MiB are live, and each pair replaces a random
+// one by one of a random size. Every run is the same.
 template <typename A>
 double ns_of_a_pair_among_others(A& allocator) {
   constexpr int kPairs = 20'000, kTimes = 5;
@@ -211,8 +211,8 @@ double ns_of_a_pair_among_others(A& allocator) {
   return median(ns);
 }
 
-// Replaces one of 64 live blocks of 512 B to 2 MiB after the other. The same sizes in the same order at every
-// turn, so that the second turn is warm.
+// Replaces 64 live blocks of 512 B to 2 MiB one by one. The sizes and their order are the same in every turn,
+// so that the second turn is warm.
 template <typename A>
 class Worker {
  public:
@@ -246,8 +246,8 @@ class Worker {
   Block blocks_[64];
 };
 
-// Calls a second of all threads together, each with worker_of(thread): the median of five turns behind a warm
-// one. run() of a worker returns its calls, the same in every turn and thread.
+// Returns the calls per second of all threads together, each with worker_of(thread): the median of five turns
+// after a warm one. run() of a worker returns its calls, the same number in every turn and thread.
 template <typename WorkerOf>
 double calls_a_second(size_t threads, const WorkerOf& worker_of) {
   constexpr int kTurns = 6;

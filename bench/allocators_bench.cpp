@@ -80,16 +80,16 @@ std::string name_of(const Trace& trace) {
   return std::filesystem::path(trace.name).stem().stem().string();
 }
 
-// Fields: "trace", who, which trace, ns per call of the first pass, of the later ones, and of their calls
+// Fields: "trace", allocator, trace, ns per call of the first pass, of the later ones, and of their calls
 // without the driver, reserved over requested peak after the first pass and at the end, driver calls of the
-// first pass and of the last (-1: not known).
+// first pass and of the last (-1: unknown).
 void print_trace(const std::string& who, const Trace& trace, const TraceTimes& times) {
   fmt::print("trace\t{}\t{}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.4f}\t{:.4f}\t{}\t{}\n", who, name_of(trace),
              times.first_ns, times.warm_ns, times.own_ns, times.first_ratio, times.last_ratio,
              times.first_calls, times.last_calls);
 }
 
-// Fields: "threads", who, million calls a second of one thread and of all.
+// Fields: "threads", allocator, million calls per second of one thread and of all.
 template <typename A>
 void print_threads(const std::string& who, const std::vector<Stream>& streams, A& allocator) {
   const auto worker_of = [&](size_t thread) {
@@ -99,7 +99,7 @@ void print_threads(const std::string& who, const std::vector<Stream>& streams, A
              calls_a_second(streams.size(), worker_of) / 1e6);
 }
 
-// Fields: "trace in threads", who, which trace, threads, million calls a second of all.
+// Fields: "trace in threads", allocator, trace, threads, million calls per second of all.
 template <typename A>
 void print_trace_in_threads(const std::string& who, const Trace& trace, const std::vector<Stream>& streams,
                             size_t threads, A& allocator) {

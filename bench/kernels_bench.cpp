@@ -55,10 +55,10 @@ struct Row {
   Op op;
   std::vector<TensorSpec> inputs;
   int64_t index_end = 10;
-  std::optional<DType> restored = {};  // what codes of normalised values become
+  std::optional<DType> restored = {};  // type of normalized values restored from codes
 };
 
-// As a graph is stored in 16 bits: results of the first operand's shape are of its type.
+// Output types of a graph stored in 16 bits: results of the first operand's shape have its type.
 std::vector<TensorSpec> outputs_of(const Row& row) {
   std::vector<TensorSpec> wide = row.inputs;
   for (TensorSpec& spec : wide) {
@@ -162,7 +162,7 @@ std::vector<Row> norms_in_half(DType half) {
                              {BatchNormGrad{1e-3f, true}, with(gradient, {of_channel})},
                              {BatchNormGrad{1e-3f, true, false, true}, with(gradient, {of_channel})},
                              {BatchNormGrad{1e-3f, true, true}, with(gradient, {x, x})}});
-    // The same with normalised values in 8 bits.
+    // Adds the rows with normalized values in 8 bits.
     const TensorSpec codes = u8(x.shape);
     const std::vector<TensorSpec> of_codes = {x, codes, of_channel, of_channel, of_channel, of_channel};
     rows.insert(rows.end(), {{BatchNormApply{.relu = true, .compresses = true}, apply},
@@ -176,8 +176,8 @@ std::vector<Row> norms_in_half(DType half) {
   return rows;
 }
 
-// Where a bottleneck of a residual net ends, stored in 16 bits as `half`: the gradients of the norm and of
-// the convolution of single pixels before it, as one and apart.
+// The end of a bottleneck of a residual net, stored in 16 bits as `half`: the gradients of the norm and of
+// the convolution of single pixels before it, fused and separate.
 std::vector<Row> ends_of_bottlenecks(DType half) {
   std::vector<Row> rows;
   for (const auto& [side, k] : {std::pair{56, 64}, {28, 128}, {14, 256}}) {
@@ -198,8 +198,8 @@ std::vector<Row> ends_of_bottlenecks(DType half) {
   return rows;
 }
 
-// Whatever the batch: copies in a cache and in memory, tables, long rows, and the parameters of the net
-// beside those of a model that fits in no cache.
+// Rows independent of the batch: copies in a cache and in memory, tables, long rows, and the parameters of
+// the net and those of a model that fits in no cache.
 std::vector<Row> rows_without_batch() {
   const TensorSpec table = f32({30000, 256}), words = f32({8192, 256}), indices = i32({8192});
   std::vector<Row> rows = {{Gather{}, {table, indices}, 30000},

@@ -29,9 +29,9 @@ def find_file(folder, name, work, unpacked):
 
 
 def write_causal_constants(path, count=WORDS):
-    """Writes the positions and the causal mask that PyTorch's export of GPT-2 names but, without its data, does not have.
-    `headroom run --model gpt2.onnx --weights FILE` takes them. Without them every score is hidden, and attention has all
-    of them to do."""
+    """Writes the positions and the causal mask that PyTorch's export of GPT-2 names but does not
+    contain without its data. `headroom run --model gpt2.onnx --weights FILE` takes them. Without
+    them every score is hidden, and attention has to compute all of them."""
     tensors = {
         "unsqueeze": ("I64", [1, count], struct.pack(f"<{count}q", *range(count))),
         "unsqueeze_9": ("I64", [1, 1, count, 1], struct.pack(f"<{count}q", *range(count))),

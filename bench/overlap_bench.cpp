@@ -1,4 +1,4 @@
-// Measures how much of the time of copies from the host to a GPU is hidden behind training steps: the conv
+// Measures the share of the time of copies from the host to a GPU that overlaps with training steps: the conv
 // net's step without copies, copies alone, both with a Loader, and both in sequence. Usage: overlap_bench
 // --device cuda --batch 4096 --plan packed --require 90
 

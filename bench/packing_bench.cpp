@@ -1,4 +1,4 @@
-// How close the packing of planned blocks comes to its lower bound, and how long it takes.
+// Measures the distance of packed blocks from their lower bound, and the time of packing.
 //
 //   packing_bench [--work N] FILE...     instances of minimalloc or idealloc: CSV with lower, upper, size
 //   packing_bench [--work N] --random N  N blocks of random sizes and lifetimes

@@ -1,6 +1,6 @@
-// Many sessions, and many steps, in one process: soak DEVICE STRATEGY SESSIONS STEPS. Prints what the process
-// holds on the host and on the device as it goes, and exits with 5 when any of it has grown: when the most of
-// the second half is more than the most of the first, of which a fifth is left out as warm-up.
+// Many sessions, and many steps, in one process: soak DEVICE STRATEGY SESSIONS STEPS. Prints the process's
+// memory on the host and on the device as it runs, and exits with 5 if any of it has grown: if the maximum of
+// the second half exceeds that of the first, of which a fifth is skipped as warm-up.
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -82,7 +82,7 @@ void run_session(Runtime& runtime, PlanMode mode, int64_t steps) {
   }
 }
 
-// Prints the most of both halves; returns whether the second is more than the first plus the allowance.
+// Prints the maximum of both halves; returns true if the second exceeds the first plus the allowance.
 bool grew(const char* what, int64_t first, int64_t second, int64_t allowed) {
   const bool is_more = second > first + allowed;
   fmt::print("{:>9}: {:12} bytes, then {:12}: {:+} ({} allowed){}\n", what, first, second, second - first,

@@ -1,5 +1,5 @@
-// What the ranks of a group call together, to be compared before any byte moves. Knows no rank and no way
-// between ranks.
+// Descriptions of collective calls, which the ranks of a group compare before any byte moves. Knows no rank
+// and no transport.
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,12 @@
 
 namespace headroom {
 
-// What the calls of all ranks have to agree on.
+// The parts of a call that all ranks must agree on.
 struct CollectiveCall {
   enum class Kind : int64_t { kAllReduceSum, kBroadcast, kBarrier };
   Kind kind = Kind::kBarrier;
   int64_t count = 0;  // floats of a sum, bytes of a broadcast
-  int64_t root = 0;   // of a broadcast
+  int64_t root = 0;   // root of a broadcast
   bool operator==(const CollectiveCall&) const = default;
 
   // "all_reduce_sum", "broadcast", "barrier".

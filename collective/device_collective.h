@@ -36,29 +36,29 @@ class DeviceCollective {
   // In [0, size()).
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // How data travel: "nccl", "gpu" (within the GPU of all ranks) or "host".
+  // Returns the transport: "nccl", "gpu" (within the GPU of all ranks) or "host".
   virtual std::string_view transport() const = 0;
-  // How many ranks run side by side on this rank's device, this one included.
+  // Returns the number of ranks that run concurrently on this rank's device, including this one.
   virtual int ranks_on_device() const { return 1; }
-  // Whether capture() may capture calls. If not, a call waits on the host for the stream and the other ranks,
-  // and is done on return.
+  // Returns true if capture() can capture calls. If not, a call waits on the host for the stream and the
+  // other ranks, and is done on return.
   virtual bool can_be_captured() const = 0;
 
   // Each output becomes the sum of the inputs at its place over all ranks, with the same bits on every rank.
   // The tensors travel as one message. bf16 is added in f32 and rounded once; over NCCL, at each addition.
   virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
-  // In each tensor, Shard{r, size()} becomes what it is on rank r.
+  // Sets Shard{r, size()} of each tensor to its content on rank r.
   virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;
-  // As DeviceCaptures::capture with this rank's device, for tasks that may be calls of this collective.
-  // All ranks capture together, and launch their captures together.
+  // Like DeviceCaptures::capture with this rank's device, for tasks that may be calls of this collective. All
+  // ranks capture together, and launch their captures together.
   virtual std::unique_ptr<Capture> capture(Device& device, std::span<const Task> tasks, int64_t repeats) {
     return device.captures().capture(tasks, repeats);
   }
   // To be called when the stream is synchronized: throws CollectiveError when a queued call has failed, which
   // makes its results useless. Does nothing where calls are done on return.
   virtual void check() {}
-  // Queued calls that are not done by then fail, since GPUs wait forever for a rank that hangs; without a
-  // value there is no deadline. Calls that wait on the host have the timeout of its collective.
+  // Queued calls that are not done by then fail, because GPUs would wait forever for a rank that hangs;
+  // nullopt means no deadline. Calls that wait on the host have the timeout of its collective.
   virtual void set_deadline(std::optional<std::chrono::steady_clock::time_point>) {}
 };
 
@@ -67,12 +67,12 @@ class DeviceCollective {
 // CollectiveError as `host` does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_device_collective(Device& device, Collective& host);
 
-// For ranks with several devices each, equally many: one for each device of a rank, in their order, of which
-// the first sums with the first of all other ranks, and so on. With one device each as above; ranks with more
-// must be threads of one process. They sum over NCCL where every device of every rank is a GPU of its own,
-// else through host memory: ranks that share a GPU have one capture, which holds the work of that GPU alone.
-// Capturing with any of them captures the calls of all. The ranks make the calls of all their devices in one
-// order.
+// Makes collectives for ranks with equally many devices each: one for each device of a rank, in their order,
+// the first of which sums with the first of all other ranks, and so on. With one device each as above; ranks
+// with more must be threads of one process. They sum over NCCL if every device of every rank is a GPU of its
+// own, otherwise through host memory: ranks that share a GPU have one capture, which holds the work of that
+// GPU only. Capturing with any of them captures the calls of all. The ranks make the calls of all their
+// devices in one order.
 std::vector<std::unique_ptr<DeviceCollective>> make_device_collectives(std::span<Device* const> devices,
                                                                        Collective& host);
 

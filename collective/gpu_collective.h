@@ -10,11 +10,11 @@
 
 namespace headroom {
 
-// Over NCCL, for ranks that are processes or threads. All ranks of `host` must make it together, each with
-// its device; both must outlive it. Null, on all ranks, if a device is no NVIDIA GPU, two ranks are on one
-// GPU, or NCCL is missing somewhere. Destroying it means that the rank has died, as in Collective; by then
-// all queued work must be done on all ranks and captures of calls destroyed. Throws CollectiveError as `host`
-// does, LibraryError when NCCL does not start.
+// Makes a collective over NCCL, for ranks that are processes or threads. All ranks of `host` must make it
+// together, each with its device; both must outlive it. Returns null, on all ranks, if a device is not an
+// NVIDIA GPU, two ranks are on one GPU, or NCCL is missing on a rank. Destroying it means that the rank has
+// died, as in Collective; by then all queued work must be done on all ranks and captures of calls destroyed.
+// Throws CollectiveError as `host` does, and LibraryError if NCCL does not start.
 std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective& host);
 
 // In the memory of one GPU, for ranks that are threads of one process with the same `device`. Made and

@@ -31,7 +31,7 @@ class StagedCollective final : public DeviceCollective {
   Device& device_;
   Collective& host_;
   std::optional<HostBuffer> staging_;
-  std::vector<uint16_t> halves_;  // of one tensor
+  std::vector<uint16_t> halves_;  // values of one tensor
 };
 
 }  // namespace headroom

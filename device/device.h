@@ -20,14 +20,14 @@ class CudaGpu;
 struct DeviceInfo {
   std::string name;         // "/device:GPU:0", "/device:CPU:0"
   std::string description;  // "simulated laptop-2gb", "AMD EPYC", "NVIDIA H200"
-  // Of CUDA, major * 10 + minor; 0 where there is none. TensorFlow's reserve depends on it.
+  // CUDA compute capability, major * 10 + minor; 0 if unknown. TensorFlow's reserve depends on it.
   int compute_capability = 0;
 };
 
-// Where the kernels of a device run: on an NVIDIA GPU, or on the host.
+// The target that kernels of a device run on: an NVIDIA GPU, or the host.
 struct KernelTarget {
   cuda::CudaGpu* gpu = nullptr;   // null: on the host
-  ThreadPool* threads = nullptr;  // of the host, to share a loop among; null: the caller's alone
+  ThreadPool* threads = nullptr;  // host threads that share a loop; null: only the caller's thread
 };
 
 class Device {
@@ -42,10 +42,10 @@ class Device {
   virtual DeviceLibraries& libraries() = 0;
   virtual DeviceCaptures& captures() = 0;
   virtual KernelTarget kernel_target() = 0;
-  // Queues a copy of `bytes` of another device's memory to this one's. On the default stream: behind what the
-  // default streams of both hold, and before what they are given from now on. On another stream of this
-  // device, in order with that one alone. False, with nothing queued, where only the host can copy between
-  // the two. Throws DeviceError.
+  // Queues a copy of `bytes` from another device's memory to this device. On the default stream the copy runs
+  // after the present work of both default streams and before their later work; on another stream of this
+  // device it is ordered with that stream only. Returns false and queues nothing if only the host can copy
+  // between the two. Throws DeviceError.
   virtual bool copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream = {}) {
     (void)other, (void)to, (void)from, (void)bytes, (void)stream;
     return false;

@@ -14,32 +14,31 @@ namespace headroom {
 
 class Device;
 
-// A piece of work to capture: queues itself on the stream it is given, the same work at each call, and waits
-// for nothing. It may run beside every task that it is not ordered with.
+// A piece of work to capture: queues itself on the given stream, the same work at each call, and waits for
+// nothing. It may run concurrently with every task that it is not ordered with.
 struct Task {
   std::function<void(Stream)> run;
   std::vector<int> after;           // positions of earlier tasks that must be done first
   std::vector<int> after_previous;  // positions of tasks that must be done first in the repetition before
-  // Whether the task may be started before those are done, once they run themselves: it waits for them on the
-  // device, and until then does only what needs none of their results.
+  // True if the task may start before these tasks are done, once they run: it waits for them on the device,
+  // and until then does only work that needs none of their results.
   bool starts_early = false;
-  // Whether it is a call of a collective, which all ranks make together.
+  // True for a collective call, which all ranks make together.
   bool is_collective = false;
-  // Whose work it is, and whose stream it is given; null: the device's that captures it.
+  // The device that does the work and whose stream the task gets; null: the capturing device.
   Device* device = nullptr;
-  // Tasks of one lane follow each other in the order given; `after` says so, too. A device that orders work
-  // by streams gives each lane above 0 one of its own.
+  // Tasks of one lane run in the given order, and `after` contains that order. A device that orders work by
+  // streams gives each lane above 0 a stream of its own.
   int lane = 0;
 };
 
-// Captured work that can be queued any number of times, with no allocation between its parts. What its tasks
-// refer to must outlive it.
+// Captured work that can be queued many times, with no allocation between its parts. The objects that its
+// tasks refer to must outlive it.
 class Capture {
  public:
   virtual ~Capture() = default;
-  // Queues all of it behind what `stream` holds already, and what the default streams of its tasks' other
-  // devices hold; these go on after it. Throws DeviceError, as the tasks do where they run
-  // at once.
+  // Queues all captured work after the present work of `stream` and of the default streams of the tasks'
+  // other devices, which continue after it. Throws DeviceError, and whatever tasks throw that run at once.
   virtual void launch(Stream stream) = 0;
 };
 
@@ -51,13 +50,13 @@ class DeviceCaptures {
   // InvalidArgument as check_tasks does, and for a task of a device whose work it cannot hold; DeviceError
   // when the driver refuses.
   virtual std::unique_ptr<Capture> capture(std::span<const Task> tasks, int64_t repeats) = 0;
-  // Whether each launch calls the tasks again, on the host: they may then wait, fail, and use any device.
-  // Otherwise a launch repeats the work that they queued while they were captured, on devices of this kind.
+  // Returns true if each launch calls the tasks again on the host, where they may wait, fail, and use any
+  // device. Otherwise a launch repeats the work that they queued during capture, on devices of this kind.
   virtual bool call_tasks() const = 0;
 };
 
-// Throws InvalidArgument for a task that waits for itself, for a later one or for one that is not there, and
-// for fewer than one repetition: what every DeviceCaptures::capture refuses.
+// Throws InvalidArgument if a task waits for itself, for a later one or for a missing one, or if there is
+// less than one repetition. Every DeviceCaptures::capture refuses these.
 void check_tasks(std::span<const Task> tasks, int64_t repeats);
 
 }  // namespace headroom

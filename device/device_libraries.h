@@ -30,18 +30,18 @@ class DeviceLibraries {
   // Before the first one they may use all.
   virtual void expect(std::span<const Library> libraries);
   virtual bool is_expected(Library library) const;
-  // What start and load_module may still take from the device for the expected libraries, in bytes: the room
-  // that a cap on the whole process has to leave. Falls by what each of them takes; 0 where nobody knows.
+  // Returns the bytes that start and load_module may still allocate on the device for the expected libraries:
+  // the room that a cap on the whole process must leave. Decreases as they allocate; 0 if unknown.
   virtual int64_t pending_bytes() const { return 0; }
-  // True where a kernel starts and loads what it needs when it is made; false where its first run does.
+  // Returns true if a kernel starts libraries and loads code when it is made; false if its first run does.
   virtual bool start_with_kernels() const { return false; }
 
  private:
   std::atomic<unsigned> expected_ = 0;  // a bit for each Library
 };
 
-// "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR": what today's libraries answer when memory is
-// short (measured with CUDA 13.0 and cuDNN 9.14 on an H200).
+// Returns the status that current libraries return when memory is short, "CUBLAS_STATUS_ALLOC_FAILED",
+// "CUDNN_STATUS_INTERNAL_ERROR" (measured with CUDA 13.0 and cuDNN 9.14 on an H200).
 std::string usual_start_status(Library library);
 
 // The error of a library whose handle cannot be made, with the lines of TensorFlow's log that lead to it.

@@ -24,8 +24,8 @@ struct DeviceName {
 // The number of a device; nothing for any other text.
 std::optional<int> parse_ordinal(std::string_view digits);
 
-// Any of the three forms, also without the first '/', in any case; without a number it is the first of its
-// kind: "/GPU:1", "gpu", "/device:CPU:0". Throws InvalidArgument saying what is wrong: no such kind of
+// Parses any of the three forms, with or without the first '/', in any case; without a number it is the first
+// of its kind: "/GPU:1", "gpu", "/device:CPU:0". Throws InvalidArgument with the reason: no such kind of
 // device, no number, another job, replica or task.
 DeviceName parse_device_name(std::string_view text);
 

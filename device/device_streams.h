@@ -18,12 +18,13 @@ struct MemoryUse {
   const void* data = nullptr;
   int64_t bytes = 0;
   bool writes = false;
-  std::string name = {};  // of the value that lives there, if known
+  std::string name = {};  // name of the value at that address, if known
 };
 
 struct StreamWork {
-  // Queues itself on the stream that it is given, and must not wait for one. Where work runs on the host it
-  // may be called after the call that queued it has returned: it owns what it needs, but for device memory.
+  // Queues itself on the given stream and must not wait for a stream. If work runs on the host, it may be
+  // called after the call that queued it has returned, so it owns everything that it needs except device
+  // memory.
   std::function<void(Stream)> run;
   std::string name = {};             // "dense/matmul"
   std::string place = {};            // the line of code that asked for it: "net.cpp:31"
@@ -40,7 +41,7 @@ class Event {
   virtual void wait() = 0;
 };
 
-// Streams that others made with the same driver are welcome, too.
+// Streams that other code created with the same driver can be used as well.
 class DeviceStreams {
  public:
   virtual ~DeviceStreams() = default;
@@ -49,16 +50,16 @@ class DeviceStreams {
   // DeviceError.
   virtual Stream new_stream() = 0;
   virtual void delete_stream(Stream stream) noexcept = 0;
-  // Work queued on `stream` from now on begins after all that `other` holds now; the host goes on. Throw
+  // Makes later work on `stream` begin after all present work of `other`; the host continues. Throw
   // DeviceError.
   virtual void wait(Stream stream, Stream other) = 0;
   virtual std::unique_ptr<Event> record_event(Stream stream) = 0;
-  // The same for all that came before `event`, which must be of this device.
+  // Waits for all work before `event`, which must belong to this device.
   virtual void wait(Stream stream, const Event& event) = 0;
-  // Queues work. Throws what the work throws where it runs at once, and StreamHazard, with nothing queued,
-  // where the device checks its streams and a wait is missing.
+  // Queues work. Throws the work's exception if it runs at once, and StreamHazard, with nothing queued, if
+  // the device checks its streams and a wait is missing.
   virtual void queue(Stream stream, StreamWork work) { work.run(stream); }
-  // Whether queue() does more than call the work. Where it does not, callers may skip it.
+  // Returns true if queue() does more than call the work; otherwise callers may skip it.
   virtual bool takes_work(Stream) const { return false; }
   // Waits until everything queued on `stream` is done. Throws DeviceError when that failed, or met data that
   // it could not take (an index out of range); after the latter the device is usable.

@@ -1,4 +1,4 @@
-// NVIDIA GPUs as devices, for code that must not see CUDA's headers. Works in a build without CUDA, too.
+// NVIDIA GPUs as devices, for code that must not include CUDA's headers. Also works in a build without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,13 @@ struct CudaSettings {
   std::optional<int64_t> others_bytes = {};
 };
 
-// GPU `ordinal` among the visible ones, not initialised: no context yet. Throws InvalidArgument when there is
-// none, with the reason (no CUDA in this build, no driver, no such GPU), or when the card is too small.
+// Returns GPU `ordinal` among the visible ones, uninitialized, with no context yet. Throws InvalidArgument
+// with the reason if there is none (no CUDA in this build, no driver, no such GPU), or if the card is too
+// small.
 std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings);
 
-// The PCI bus ids of the GPUs that CUDA shows to this process (CUDA_VISIBLE_DEVICES), by ordinal. Makes no
-// context. Throws InvalidArgument when there is none, with the reason.
+// Returns the PCI bus ids of the GPUs that CUDA shows to this process (CUDA_VISIBLE_DEVICES), by ordinal.
+// Makes no context. Throws InvalidArgument with the reason if there is none.
 std::vector<std::string> visible_gpus();
 
 // A process that holds memory of a GPU. In a container its id may be the host's.
@@ -47,9 +48,9 @@ struct PhysicalGpu {
 struct GpuList {
   std::string driver_version;  // empty without a driver
   std::vector<PhysicalGpu> gpus;
-  std::string problem;  // why CUDA shows none of them; empty when it shows any
+  std::string problem;  // the reason that CUDA shows none of them; empty if it shows any
 
-  // The one with CUDA's number `ordinal`; null if there is none or no management library.
+  // Returns the GPU with CUDA's number `ordinal`; null if there is none or no management library.
   const PhysicalGpu* find(int ordinal) const;
 };
 

@@ -11,8 +11,8 @@ namespace headroom {
 
 class HostBuffer {
  public:
-  // `bytes` (>= 0) of what is fastest to copy for `memory`, which must outlive this. Throws as
-  // DeviceMemory::allocate_host does.
+  // Allocates `bytes` (>= 0) of the memory that copies fastest to `memory`, which must outlive this. Throws
+  // as DeviceMemory::allocate_host does.
   HostBuffer(DeviceMemory& memory, int64_t bytes) : memory_(&memory), bytes_(bytes) {
     if (bytes == 0) return;
     data_ = static_cast<std::byte*>(memory.allocate_host(bytes));

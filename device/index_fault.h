@@ -9,7 +9,7 @@
 
 namespace headroom {
 
-// "gather failed: out of range: index 7 at position 2 is outside [0, 5)". `what` names the index:
+// Formats "gather failed: out of range: index 7 at position 2 is outside [0, 5)". `what` names the index:
 // "label", "index".
 DeviceError index_fault(std::string_view op_name, std::string_view what, int64_t index, int64_t position,
                         int64_t extent);

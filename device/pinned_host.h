@@ -15,7 +15,7 @@ class PinnedHostMemory final : public DeviceMemory {
   // `device` must outlive this.
   explicit PinnedHostMemory(DeviceMemory& device) : device_(device) {}
 
-  // Throws DeviceError where the host has none: nothing on the device would help.
+  // Throws DeviceError if the host has none, because no change on the device would help.
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
   using DeviceMemory::copy_to_device;
@@ -32,7 +32,7 @@ class PinnedHostMemory final : public DeviceMemory {
   int64_t held_ = 0, peak_ = 0;
 };
 
-// A device with its page-locked host memory in place of its own. All else is the device's.
+// A device with its page-locked host memory instead of its own. All other parts are the device's.
 class PinnedHost final : public Device {
  public:
   // `device` must outlive this.

@@ -3,7 +3,7 @@
 
 namespace headroom {
 
-// A null handle is the default stream. The CPU runs at once what is queued, and so do simulated devices where
+// A null handle is the default stream. The CPU runs queued work at once, and so do simulated devices whose
 // work takes no time.
 struct Stream {
   void* handle = nullptr;

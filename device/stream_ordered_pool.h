@@ -18,10 +18,10 @@ class StreamOrderedPool {
  public:
   virtual ~StreamOrderedPool() = default;
 
-  // Memory of at least `bytes` (> 0) for work that is queued on `stream` from now on; null when there is no
-  // room. Memory that another stream gave back is reused after that one's work.
+  // Returns at least `bytes` (> 0) of memory for later work on `stream`; null if there is no room. Memory
+  // that another stream released is reused after that stream's work.
   virtual void* try_allocate(int64_t bytes, Stream stream) = 0;
-  // Gives back what try_allocate returned for the same `bytes`, for when the work on `stream` is done.
+  // Releases memory from try_allocate with the same `bytes` once the work on `stream` is done.
   virtual void release(void* pointer, int64_t bytes, Stream stream) noexcept = 0;
   // Waits for the device, and gives idle memory back to it until no more than `keep_bytes` are held.
   virtual void trim(int64_t keep_bytes) noexcept = 0;

@@ -1,4 +1,4 @@
-// How the kernels of attention cut the scores of a head into tiles, so that those which a mask hides cost
+// The tiles into which attention kernels divide the scores of a head, so that tiles hidden by a mask cost
 // nothing. Knows no device.
 #pragma once
 
@@ -25,7 +25,7 @@ struct AttentionSizes {
 
   AttentionSizes(const Shape& q, const Shape& k)
       : batch(q[0]), queries(q[1]), keys(k[1]), heads(q[2]), extent(q[3]) {}
-  // Of scores (B,H,T,S) alone.
+  // Sizes from the shape of the scores (B,H,T,S) only.
   explicit AttentionSizes(const Shape& scores)
       : batch(scores[0]), queries(scores[2]), keys(scores[3]), heads(scores[1]), extent(0) {}
   constexpr int64_t head_count() const { return batch * heads; }
@@ -35,9 +35,9 @@ struct AttentionSizes {
   constexpr int64_t key_tiles() const { return (keys + kAttentionTile - 1) / kAttentionTile; }
 };
 
-// Where the row of the mask, and the row of its tiles, for a query of a head is: both broadcast.
+// Position of a query's row in the mask, and of its row of tiles: both broadcast.
 struct MaskLayout {
-  int64_t queries = 1;                                        // of a head, as the mask has them
+  int64_t queries = 1;                                        // queries of a head in the mask
   int64_t strips = 0;                                         // rows of tiles of all heads; 0 without a mask
   int64_t batch_stride = 0, head_stride = 0, row_stride = 0;  // in elements
   int64_t batch_strips = 0, head_strips = 0, row_strips = 0;  // in rows of tiles

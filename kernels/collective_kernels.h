@@ -7,8 +7,8 @@
 
 namespace headroom {
 
-// Without a collective in the settings a kernel can only say what it needs: running it throws
-// InvalidArgument. Throws InvalidArgument when the op is for another number of replicas.
+// If the settings have no collective, a kernel can only report its needs: running it throws InvalidArgument.
+// Throws InvalidArgument if the op is for another number of replicas.
 std::unique_ptr<Kernel> make_kernel(const AllReduce& op, const KernelRequest& request);
 std::unique_ptr<Kernel> make_kernel(const AllGatherUpdate& op, const KernelRequest& request);
 

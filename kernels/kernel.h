@@ -36,7 +36,8 @@ class Kernel {
                    Stream stream) = 0;
 };
 
-// How a GPU multiplies f32 values. In every mode sums are f32, and values and weights stay f32 in memory.
+// The precision of f32 products on a GPU. In every mode sums are f32, and values and weights stay f32 in
+// memory.
 enum class Math : uint8_t {
   kF32,   // as exact as f32 multiply-adds
   kTf32,  // operands rounded to 10 bits of mantissa
@@ -48,27 +49,27 @@ struct EnumNames<Math> {
   static constexpr std::array<std::string_view, 4> kNames = {"f32", "tf32", "bf16", "f16"};
 };
 
-// Which of several kernels computes an op, and with what.
+// The choice among several kernels of an op, and their resources.
 struct KernelSettings {
   Math math = Math::kTf32;
   bool library_only = false;      // use cuBLAS or cuDNN instead of our fused kernels
   bool deterministic = true;      // the same bits on every run
   ThreadPool* threads = nullptr;  // for CPU kernels, must outlive them; null: the caller's thread alone
   int64_t workspace_limit_bytes = int64_t{256} << 20;  // no kernel may ask for more
-  // Of the device, for timing algorithms while a kernel is made.
+  // Device memory for timing algorithms while a kernel is made.
   int64_t timing_limit_bytes = std::numeric_limits<int64_t>::max();
-  DeviceCollective* collective = nullptr;              // of the replicas; must outlive the kernels
+  DeviceCollective* collective = nullptr;  // collective of the replicas; must outlive the kernels
 };
 
-// What a kernel is made for: shapes that have passed infer_outputs, and settings. Valid during the call
+// The inputs for making a kernel: shapes that have passed infer_outputs, and settings. Valid during the call
 // that makes the kernel.
 struct KernelRequest {
   std::span<const TensorSpec> inputs, outputs;
   const KernelSettings& settings;
 };
 
-// The kernel of `op` on the CPU, which serves simulated GPUs too. Reads the collective and the threads of the
-// settings alone; the bits are the same on any number of threads.
+// Makes the kernel of `op` on the CPU, which also serves simulated GPUs. Reads only the collective and the
+// threads of the settings; the bits are the same on any number of threads.
 std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                         std::span<const TensorSpec> outputs,
                                         const KernelSettings& settings = {});

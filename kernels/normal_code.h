@@ -1,9 +1,9 @@
-// A normalised value in 8 bits, for the gradient of its norm: a sign, 3 bits of exponent and 4 of mantissa,
+// A normalized value in 8 bits, for the gradient of its norm: a sign, 3 bits of exponent and 4 of mantissa,
 // which are the middle bits of an f16 of the value / 2^11, rounded to nearest. Magnitudes above kMostNormal
-// become that. What comes back is within 1/32 of the magnitude, or 1/256 below 1/8, of what went in: 1.3 % of
-// a standard normal value in the mean square. A NaN becomes kMostNormal; the statistics of the same values
-// show it. That 8 bits are enough for what only gradients read: Jain et al. 2018 (Gist), Chen et al. 2021
-// (ActNN). Knows no op.
+// become that. The decoded value is within 1/32 of the magnitude of the original, or 1/256 below 1/8: 1.3 %
+// of a standard normal value in the mean square. A NaN becomes kMostNormal; the statistics of the same values
+// show it. Jain et al. 2018 (Gist) and Chen et al. 2021 (ActNN) show that 8 bits are enough for values that
+// only gradients read. Knows no op.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace headroom {
 
 inline constexpr float kMostNormal = 15.5f;
-inline constexpr float kNormalScale = 0x1p-11f;  // of the f16
-inline constexpr int kBitsBehindCode = 6;        // of the f16's mantissa
+inline constexpr float kNormalScale = 0x1p-11f;  // scale of the f16
+inline constexpr int kBitsBehindCode = 6;        // bits of the f16's mantissa
 
 inline uint8_t code_of_normal(float normal) {
   const uint32_t bits = f16_of(std::max(-kMostNormal, std::min(kMostNormal, normal)) * kNormalScale);

@@ -1,5 +1,5 @@
-// A kernel that runs the kernels of other ops one after the other: how a fused op is computed where there is
-// no kernel for the whole. Knows no device.
+// A kernel that runs the kernels of other ops in sequence: computes a fused op that has no kernel of its own.
+// Knows no device.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct SequencePart {
 using MakeKernel = std::function<std::unique_ptr<Kernel>(const Op&, std::span<const TensorSpec> inputs,
                                                          std::span<const TensorSpec> outputs)>;
 
-// The kernel of the sequence for fixed shapes. Throws what `make` throws.
+// Makes the kernel of the sequence for fixed shapes. Throws the exceptions of `make`.
 std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts,
                                              std::span<const TensorSpec> inputs,
                                              std::span<const TensorSpec> outputs, const MakeKernel& make);

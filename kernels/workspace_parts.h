@@ -1,4 +1,4 @@
-// Parts of a kernel's workspace, one behind the other. Knows no op and no device.
+// Consecutive parts of a kernel's workspace. Knows no op and no device.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace headroom {
 
-// Hands out parts of a workspace, each aligned to 256 bytes. Of a null workspace it hands out null, and
-// counts what a kernel must ask for.
+// Hands out parts of a workspace, each aligned to 256 bytes. For a null workspace it hands out null, and
+// counts the bytes that a kernel must request.
 class WorkspaceParts {
  public:
   explicit WorkspaceParts(void* workspace) : begin_(static_cast<std::byte*>(workspace)) {}

@@ -12,23 +12,23 @@ inline constexpr int64_t kMaxHeadExtent = 128;
 // Queries, and keys, of a tile of scores.
 inline constexpr int64_t kAttentionTile = 64;
 
-// What a mask does to the scores of a tile of 64 queries and 64 keys, for attention that leaves out what has
-// no share: mask -> u8 (strips of queries, tiles of keys), MaskTile of kernels/attention_tiles.h. One serves
-// all layers that read the mask. `scores` is (B,H,T,S).
+// Classifies the scores of each tile of 64 queries and 64 keys by a mask, so that attention skips hidden
+// tiles: mask -> u8 (strips of queries, tiles of keys), MaskTile of kernels/attention_tiles.h. One result
+// serves all layers that read the mask. `scores` is (B,H,T,S).
 struct MaskTiles {
   static constexpr OpTraits kTraits{.name = "mask_tiles", .differentiable = false};
   Shape scores;
   Outputs infer(const OpCheck& c) const;
 };
 
-// Attention of heads (Vaswani et al. 2017) whose scores are never a tensor (Rabe, Staats 2021; Dao et al.
-// 2022). q (B,T,H,D), k (B,S,H,D), v (B,S,H,D), [mask, its MaskTiles] -> y (B,T,H,D), the softmax of scale q
-// k^T + mask times v, and statistics (B,H,T,2) of each softmax for the gradient: with scores in powers of 2,
-// that is times log2(e), the largest score and the logarithm to base 2 of the sum of 2^(score - largest).
-// They are two, since one number loses the sum where a mask of large numbers hides all scores of a row. The
-// mask broadcasts to (B,H,T,S), but for the last axis. With zero_nan_rows the result is 0 where that softmax
-// is NaN, as where a mask is -inf throughout; the largest score is +inf there. Where q, k and v are `packed`
-// they are one tensor (B,T,3,H,D), as one product gives them, and so are their gradients.
+// Attention of heads (Vaswani et al. 2017) without a tensor of scores (Rabe, Staats 2021; Dao et al. 2022). q
+// (B,T,H,D), k (B,S,H,D), v (B,S,H,D), [mask, its MaskTiles] -> y (B,T,H,D), the softmax of scale q k^T +
+// mask times v, and statistics (B,H,T,2) of each softmax for the gradient: with scores in powers of 2, that
+// is times log2(e), the largest score and the logarithm to base 2 of the sum of 2^(score - largest). There
+// are two statistics because a single number loses the sum if a mask of large numbers hides all scores of a
+// row. The mask broadcasts to (B,H,T,S), except along the last axis. With zero_nan_rows the result is 0 if
+// that softmax is NaN, for example if a mask row is -inf throughout; the largest score is then +inf. If q, k
+// and v are `packed`, they and their gradients are one tensor (B,T,3,H,D), as a single product gives them.
 struct Attention {
   static constexpr OpTraits kTraits{.name = "attention"};
   float scale = 1;
@@ -44,7 +44,7 @@ struct AttentionGrad {
   Outputs infer(const OpCheck& c) const;
 };
 
-// What q, k and v of an attention are among its operands.
+// Positions of q, k and v among the operands of an attention.
 struct HeadOperands {
   size_t first, count;  // one that is packed, or three
   Shape q, k;           // (B,T,H,D), (B,S,H,D)
@@ -52,7 +52,7 @@ struct HeadOperands {
   HeadOperands(const Attention& op, std::span<const TensorSpec> operands);
   HeadOperands(const AttentionGrad& op, std::span<const TensorSpec> operands);
 
-  // Where the mask is, if there is one; its tiles follow.
+  // Returns the position of the mask, if there is one; its tiles follow.
   size_t mask() const { return first + count + (first > 0 ? 2 : 0); }
   bool is_packed() const { return count == 1; }
   // Elements between a query, key or value of a head and the next one.

@@ -82,20 +82,20 @@ struct Binary {
 };
 enum class CompareKind : uint8_t { kEqual, kNotEqual, kLess, kLessEqual };
 inline constexpr std::string_view kCompareNames[] = {"equal", "not_equal", "less", "less_equal"};
-// a, b of one dtype -> u8, 1 where it holds, of the shape that both broadcast to
+// a, b of one dtype -> u8, 1 where the comparison holds, of the shape that both broadcast to
 struct Compare {
   static constexpr OpTraits kTraits{.kind_names = kCompareNames, .differentiable = false};
   CompareKind kind;
   Outputs infer(const OpCheck& c) const;
 };
-// u8 condition, a, b of one dtype -> a where the condition is not 0, else b; all three broadcast
+// u8 condition, a, b of one dtype -> a where the condition is not 0, otherwise b; all three broadcast
 struct Where {
   static constexpr OpTraits kTraits{.name = "where"};
   Outputs infer(const OpCheck& c) const;
 };
-// x.. -> each converted between f32, i32 and u8: towards zero, saturating; NaN gives 0. To bf16 and f16, it
-// rounds to the nearest, ties to even. Of several, all are floats of any types. Passes a gradient between
-// floats.
+// x.. -> each converted between f32, i32 and u8: rounds towards zero and saturates; NaN gives 0. Conversion
+// to bf16 and f16 rounds to nearest, ties to even. Several operands must all be floats, of any types. Passes
+// a gradient between floats.
 struct Cast {
   static constexpr OpTraits kTraits{.name = "cast"};
   DType to;
@@ -107,8 +107,8 @@ struct AddPairs {
   int in_place_input(size_t output) const { return static_cast<int>(output); }
   Outputs infer(const OpCheck& c) const;
 };
-// x, step i32 [] -> x / (1 - rate) where kept, else 0. (seed, step, element) alone decide what is kept, so
-// the same op applied to dy is its gradient.
+// x, step i32 [] -> x / (1 - rate) for kept elements, 0 for others. Only (seed, step, element) decides if an
+// element is kept, so the same op applied to dy is its gradient.
 struct Dropout {
   static constexpr OpTraits kTraits{.name = "dropout", .in_place_inputs = 1};
   float rate = 0.5f;

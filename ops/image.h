@@ -19,7 +19,7 @@ struct Conv2d {
 };
 // The shape (KH,KW,C/groups,K) of a convolution's filter, in whichever order it is stored.
 Shape conv_filter_shape(const Conv2d& op, const Shape& stored);
-// dy (N,OH,OW,K), filter -> dx (input_shape): also what frameworks call a transposed convolution
+// dy (N,OH,OW,K), filter -> dx (input_shape). Frameworks call this a transposed convolution.
 struct Conv2dInputGrad {
   static constexpr OpTraits kTraits{.name = "conv2d_input_grad", .library = Library::kDnn};
   Conv2d conv;
@@ -83,8 +83,8 @@ struct AvgPoolGrad {
 inline constexpr uint8_t kNoGradient = 255;
 
 // A convolution with its neighbours (fuse() makes it): relu(conv(x, filter) + bias), max-pooled if `pool`.
-// x (N,H,W,C), filter, bias (K) -> y, [index u8 as MaxPool's, or kNoGradient]. Only with pool is there an
-// index.
+// x (N,H,W,C), filter, bias (K) -> y, [index u8 as MaxPool's, or kNoGradient]. The index exists only with
+// pool.
 struct ConvBlock {
   static constexpr OpTraits kTraits{
       .name = "conv_block", .library = Library::kDnn, .optional_output = 1, .takes_half = false};

@@ -1,4 +1,4 @@
-// Products of matrices, alone and with what surrounds them in a dense layer.
+// Products of matrices, and dense layers with their bias, residual and relu.
 #pragma once
 
 #include "ops/op.h"

@@ -23,9 +23,9 @@ struct Transpose {
   PerAxis<int> axes;  // output axis i is input axis axes[i]
   Outputs infer(const OpCheck& c) const;
 };
-// Whether a transposition leaves the elements of a tensor in their order: it moves axes of extent 1 alone.
+// Returns true if a transposition keeps the order of a tensor's elements: it moves only axes of extent 1.
 bool keeps_order(const Shape& x, std::span<const int> axes);
-// One or more inputs of equal dtype and of equal shape but for `axis`
+// One or more inputs of equal dtype and of equal shape except along `axis`
 struct Concat {
   static constexpr OpTraits kTraits{.name = "concat"};
   int axis = 0;
@@ -39,7 +39,7 @@ struct Slice {
   PerAxis<int64_t> steps = {};  // empty: all 1
   Outputs infer(const OpCheck& c) const;
 };
-// dy -> dx (input_shape), zero outside the slice: also what pads a tensor with zeros
+// dy -> dx (input_shape), zero outside the slice. Also pads a tensor with zeros.
 struct SliceGrad {
   static constexpr OpTraits kTraits{.name = "slice_grad"};
   PerAxis<int64_t> begin;
@@ -61,10 +61,10 @@ struct GatherGrad {
   Shape table_shape;
   Outputs infer(const OpCheck& c) const;
 };
-// The batch of a step out of a table that stays on the device. table (N, ...), step i32 [], [order i32 (M)]
-// -> (batch, ...): rows [b batch, (b + 1) batch) of the table, or of what `order` names, where b is step mod
-// the number of whole batches; rows left over are never taken. With `scale` u8 becomes f32, times the scale.
-// A row outside [0, N) is a DeviceError at run time.
+// A step's batch from a table that stays on the device. table (N, ...), step i32 [], [order i32 (M)] ->
+// (batch, ...): rows [b batch, (b + 1) batch) of the table, or of those that `order` names, where b is step
+// mod the number of whole batches; the remaining rows are never used. With `scale` u8 becomes f32, times the
+// scale. A row outside [0, N) is a DeviceError at run time.
 struct TakeBatch {
   static constexpr OpTraits kTraits{.name = "take_batch", .differentiable = false};
   int64_t batch = 1;

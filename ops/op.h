@@ -1,12 +1,12 @@
-// What every op states about itself, and the names that its struct uses. Knows no op.
+// The traits that every op declares, and the names that its struct uses. Knows no op.
 //
 // An op is a plain struct with two members beside its parameters:
-//   static constexpr OpTraits kTraits{.name = "softmax", ...};  what is true whatever its operands
+//   static constexpr OpTraits kTraits{.name = "softmax", ...};  true for all operands
 //   Outputs infer(const OpCheck& c) const;                      checks the operands, gives the outputs
 // An update has a third: UpdateOperands operands() const.
 //
-// Layouts: images are (N,H,W,C), filters (KH,KW,C/groups,K), matrices row-major. Comments give
-// inputs -> outputs. An output in [brackets] is optional.
+// Layouts: images are (N,H,W,C), filters (KH,KW,C/groups,K), matrices row-major. Comments give inputs ->
+// outputs. An output in [brackets] is optional.
 #pragma once
 
 #include <array>
@@ -28,9 +28,9 @@ using Pair = std::array<int, 2>;  // {along H, along W}
 // The variables that an op changes. Only updates change some, and they have no outputs.
 enum class Changes : uint8_t {
   kNothing,
-  kWeights,   // by the gradient behind each weight, with the optimizer's states behind that
-  kAverages,  // of the model's values
-  kRecords,   // of a run: counters, what its steps computed
+  kWeights,   // each weight is followed by its gradient, then by the optimizer's states
+  kAverages,  // averages of the model's values
+  kRecords,   // records of a run: counters, results of its steps
   kReplicas,  // this replica's copy of what another one has updated
 };
 
@@ -43,12 +43,12 @@ struct OpTraits {
   Library library = Library::kNone;
   // The first output may take over the bytes of one of that many leading inputs: the first of equal size.
   int in_place_inputs = 0;
-  // The output that may have no memory when nobody reads it; -1 if none.
+  // The output that needs no memory if it is not read; -1 if none.
   int optional_output = -1;
   Changes changes = Changes::kNothing;
   // False: gradients() refuses a path through the op. Otherwise, and for no update, gradients.cpp has a rule.
   bool differentiable = true;
-  // False: its CUDA kernel computes f32 alone, and fuse() makes it for no other precision.
+  // False: its CUDA kernel computes only f32, and fuse() makes it for no other precision.
   bool takes_half = true;
 
   constexpr std::span<const std::string_view> names() const {

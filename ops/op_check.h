@@ -1,4 +1,4 @@
-// Checks of one op's operands, and what the inference of its outputs is written with. Knows no op.
+// Checks of one op's operands, and helpers for the inference of its outputs. Knows no op.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Every op of the runtime, and what can be said of one from its operands' shapes alone. Knows no graph, no
+// Every op of the runtime, and its properties that follow from its operands' shapes. Knows no graph, no
 // gradient and no kernel. CONTRIBUTING.md lists the steps that add an op.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace headroom {
 
-// Everything else that lists ops (names, kernels, gradients, the tests of coverage) follows from this list.
+// All other lists of ops (names, kernels, gradients, the tests of coverage) follow from this one.
 using Op = std::variant<
     // linear.h
     MatMul, Dense, DenseFilterGrad,
@@ -86,7 +86,7 @@ inline Library library_of(const Op& op) {
 inline bool is_update(const Op& op) {
   return traits_of(op).is_update();
 }
-// Whether the result may have no memory when nobody reads it.
+// Returns true if the result needs no memory when it is not read.
 bool is_optional_output(const Op& op, size_t index);
 
 }  // namespace headroom

@@ -39,9 +39,9 @@ struct Accuracy {
   Outputs infer(const OpCheck& c) const;
 };
 
-// x, [mask] -> the softmax of scale x + mask over the last axis. The mask broadcasts to x, but for the last
-// axis. With zero_nan_rows a row that comes out as NaN, such as one that a mask makes -inf throughout, is 0,
-// as attention wants it.
+// x, [mask] -> the softmax of scale x + mask over the last axis. The mask broadcasts to x, except along the
+// last axis. With zero_nan_rows a row that would be NaN, such as one that a mask makes -inf throughout, is 0,
+// as attention requires.
 struct Softmax {
   static constexpr OpTraits kTraits{.name = "softmax", .in_place_inputs = 1};
   bool zero_nan_rows = false;
@@ -88,10 +88,10 @@ struct BatchNorm {
   bool relu = false;
   Outputs infer(const OpCheck& c) const;
 };
-// dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu operand 5, beta, says where it gave more than
-// 0. With a residual that is y, operand 6, if any, is added to dy, and result 3 is the residual's gradient.
-// `again`, with relu and no residual: result 3 is y, with the bits that BatchNormApply gives, for nodes
-// behind this one that read it. `compressed`: x are the codes that BatchNormApply gives.
+// dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu, operand 5, beta, tells where the norm gave
+// more than 0. With a residual operand 5 is y instead; operand 6, if present, is added to dy, and result 3 is
+// the residual's gradient. `again`, with relu and no residual: result 3 is y, bit for bit as BatchNormApply
+// gives it, for later nodes that read it. `compressed`: x are the codes that BatchNormApply gives.
 struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;
@@ -104,23 +104,24 @@ struct BatchNormGrad {
   bool is_optional_output(size_t output) const { return again && output == 3; }
   Outputs infer(const OpCheck& c) const;
 };
-// What arrives at a norm with relu and a residual, for both branches: dy, y, [added like dy] ->
-// g = dy + added where y is more than 0, sums (C) of g over all axes but the last. `marked`: instead of y the
-// marks that BatchNormApply gives.
+// The gradient of a norm with relu and a residual, for both branches: dy, y, [added like dy] -> g = dy +
+// added where y is more than 0, sums (C) of g over all axes but the last. `marked`: instead of y, the marks
+// that BatchNormApply gives.
 struct BranchGrad {
   static constexpr OpTraits kTraits{.name = "branch_grad", .in_place_inputs = 1, .differentiable = false};
   bool marked = false;
   Outputs infer(const OpCheck& c) const;
 };
 // The gradient of z = norm(x filter), a convolution of single pixels from K to C channels, without the
-// convolution's result: g (..,C), which arrives, its sums (C) over all axes but the last, x (..,K), filter
-// (1,1,K,C) or by_result (C,1,1,K), gamma (C), variance (C) -> dx, dfilter, dgamma (C).
+// convolution's result: g (..,C), the incoming gradient, its sums (C) over all axes but the last, x (..,K),
+// filter (1,1,K,C) or by_result (C,1,1,K), gamma (C), variance (C) -> dx, dfilter, dgamma (C).
 //
 // With n pixels, s = sqrt(variance + epsilon), x' = x less its mean over them, and G = x'^T g (K,C),
 // S = x'^T x' (K,K):
 //   dgamma = diag(filter^T G) / s
 //   dfilter = (G - S filter diag(dgamma / (s n))) diag(gamma / s)
-//   dx = g diag(gamma / s) filter^T - x filter diag(gamma dgamma / (s^2 n)) filter^T + what makes its sum 0
+//   dx = g diag(gamma / s) filter^T - x filter diag(gamma dgamma / (s^2 n)) filter^T + a term that makes its
+//   sum 0
 struct ConvNormGrad {
   static constexpr OpTraits kTraits{
       .name = "conv_norm_grad", .library = Library::kBlas, .differentiable = false};
@@ -128,10 +129,10 @@ struct ConvNormGrad {
   bool filter_by_result = false;
   Outputs infer(const OpCheck& c) const;
 };
-// A convolution of single pixels from K to C channels and the norm behind it, whose statistics are known, as
+// A convolution of single pixels from K to C channels and the following norm, whose statistics are known, as
 // one product: x (..,K), filter (1,1,K,C) or by_result (C,1,1,K), gamma, beta, mean, variance (C), [residual
-// (..,C)] -> norm(x filter) [+ residual], or relu of that. The norm's factors go into the filter, so that it
-// rounds otherwise than one after the other.
+// (..,C)] -> norm(x filter) [+ residual], or relu of that. The norm's factors are multiplied into the filter,
+// so rounding differs from the two ops in sequence.
 struct ConvNormApply {
   static constexpr OpTraits kTraits{
       .name = "conv_norm_apply", .library = Library::kBlas, .differentiable = false};
@@ -145,10 +146,10 @@ struct BatchNormStatistics {
   Outputs infer(const OpCheck& c) const;
 };
 // x, gamma, beta, mean, variance, [residual like x] -> norm(x) [+ residual], or relu of that, [codes],
-// [marks]: the second part, and all of it with statistics gathered in training. `compresses`: the codes, u8
-// like x, are (x - mean) / sqrt(variance + epsilon) in 8 bits (kernels/normal_code.h). `compressed`: x are
-// such codes, and there is no residual. `marks`: the marks, u8 (..,C/8), have a bit for each result, the
-// lowest for the first of eight, which is 0 where the result is not more than 0.
+// [marks]: the second part of a norm, and all of it with statistics gathered in training. `compresses`: the
+// codes, u8 like x, are (x - mean) / sqrt(variance + epsilon) in 8 bits (kernels/normal_code.h).
+// `compressed`: x are such codes, and there is no residual. `marks`: the marks, u8 (..,C/8), have a bit for
+// each result, the lowest for the first of eight, which is 1 if the result is more than 0.
 struct BatchNormApply {
   static constexpr OpTraits kTraits{
       .name = "batch_norm_apply", .in_place_inputs = 1, .differentiable = false};

@@ -1,5 +1,5 @@
-// Updates, which change variables in place and have no outputs, and the sum over replicas before them. A
-// prime marks what changes.
+// Updates, which change variables in place and have no outputs, and the preceding sum over replicas. A prime
+// marks changed operands.
 #pragma once
 
 #include "base/shard.h"
@@ -7,8 +7,8 @@
 
 namespace headroom {
 
-// x.. of any shapes, f32 or bf16 -> their sums over all replicas, as they are. With `follows` the first operand
-// is not summed: this op comes after whatever made it, so that all replicas reduce in the same order.
+// x.. of any shapes, f32 or bf16 -> their sums over all replicas. With `follows` the first operand is not
+// summed: this op comes after the op that made it, so that all replicas reduce in the same order.
 struct AllReduce {
   static constexpr OpTraits kTraits{.name = "all_reduce", .differentiable = false};
   int replicas = 1;
@@ -19,9 +19,9 @@ struct AllReduce {
 };
 
 // The optimizers update any number of variables at once. `gradient_scale` multiplies g first: the inverse of
-// the factor by which a loss was scaled. Only `shard` of each variable is updated; where that is not the
-// whole, a state is (elements of the shard). With `scaled` a last shared operand f32 [] multiplies g, too; if
-// it is 0, the op changes nothing. A gradient may be stored in 16 bits.
+// the factor by which a loss was scaled. Only `shard` of each variable is updated; if that is not the whole,
+// a state is (elements of the shard). With `scaled` a last shared operand f32 [] also multiplies g; if it is
+// 0, the op changes nothing. A gradient may be stored in 16 bits.
 
 // lr [], then w', g, velocity' (only if momentum != 0) of each variable:  v = momentum v + g;
 // w -= lr (nesterov ? g + momentum v : v)
@@ -88,14 +88,14 @@ struct CounterUpdate {
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {0, 1, {0}}; }
 };
-// step i32 [], then table' (R, ...), row (...), of any dtype, any number of times:  table[step mod R] = row.
-// One read at the end then shows what each step of a run computed.
+// step i32 [], then table' (R, ...), row (...), of any dtype, any number of times: table[step mod R] = row. A
+// single read at the end then shows the result of each step of a run.
 struct RowUpdate {
   static constexpr OpTraits kTraits{.name = "row_update", .changes = Changes::kRecords};
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {1, 2, {0}}; }
 };
-// w'.. of any f32 shapes:  Shard{r, replicas} of each becomes what it is on replica r, which alone has
+// w'.. of any f32 shapes: sets Shard{r, replicas} of each to its content on replica r, the only one that has
 // updated it.
 struct AllGatherUpdate {
   static constexpr OpTraits kTraits{.name = "all_gather_update", .changes = Changes::kReplicas};

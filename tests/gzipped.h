@@ -1,4 +1,4 @@
-// What gzip would store, for tests of what reads it.
+// Compresses as gzip does, for tests of its readers.
 #pragma once
 
 #include <string>

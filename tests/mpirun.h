@@ -1,4 +1,4 @@
-// Runs programs under OpenMPI's mpirun, version 4 or 5, on this host alone.
+// Runs programs under OpenMPI's mpirun, version 4 or 5, on this host only.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace headroom {
 
-// `program` begins with an absolute path: PATH is empty, so that no test can come to need ssh, which version
-// 4 looks for even where all ranks run on one host. OpenMPI refuses to run as root, or to run more ranks than
-// there are processors, unless told to; version 5 reads some settings from PRTE_MCA_*. Both copy between
-// processes by a system call that containers forbid, so that is off. No test needs a minute; timeout(1) ends
-// one that hangs. MPI itself leaks memory.
+// `program` begins with an absolute path: PATH is empty, so that no test can use ssh, which version 4 looks
+// for even if all ranks run on one host. OpenMPI refuses to run as root, or to run more ranks than there are
+// processors, unless told to; version 5 reads some settings from PRTE_MCA_*. Both copy between processes by a
+// system call that containers forbid, so it is disabled. No test needs a minute; timeout(1) ends one that
+// hangs. MPI itself leaks memory.
 inline std::string mpirun_command(int ranks, const std::string& program) {
   return "timeout -k 5 60 env -i PATH=/nonexistent HOME=/tmp ASAN_OPTIONS=detect_leaks=0 "
          "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=/bin/false "

@@ -1,4 +1,4 @@
-// Where a test needs a GPU: it is skipped without one, and fails without one when HEADROOM_REQUIRE_CUDA=1.
+// Marks tests that need a GPU: they are skipped without one, and fail without one if HEADROOM_REQUIRE_CUDA=1.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace headroom {
 
-// To be called from SetUp(), where a skip or a fatal failure ends the test. Makes no context.
+// Call this from SetUp(), where a skip or a fatal failure ends the test. Makes no context.
 inline void require_cuda() {
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
   const std::string name = std::string(test.test_suite_name()) + "." + test.name();
@@ -30,7 +30,7 @@ inline void require_cuda() {
   }
 }
 
-// The fixture of tests that need a GPU and nothing else: TEST_F(CudaTest, ...).
+// The fixture of tests that only need a GPU: TEST_F(CudaTest, ...).
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override { require_cuda(); }

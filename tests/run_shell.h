@@ -1,4 +1,4 @@
-// A program as a user meets it: run in a shell, its exit code and what it wrote.
+// Runs a program in a shell, as a user does: its exit code and its output.
 #pragma once
 
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ struct Outcome {
   std::string out, errors;
 };
 
-// Runs `command`, which may redirect, with nothing to read; `folder` is a place for what it writes.
+// Runs `command`, which may redirect, with empty standard input; its files go to `folder`.
 inline Outcome run_shell(const ScratchFolder& folder, const std::string& command) {
   const std::string errors = folder / "stderr";
   FILE* pipe = popen(("exec 2>" + errors + " </dev/null; " + command).c_str(), "r");

@@ -1,5 +1,5 @@
-// Data that tests read where it is at hand: outside of the project, in HEADROOM_SHARED or in ../shared beside
-// the checkout. The file that includes this has HEADROOM_SOURCE_DIR.
+// Data that tests read if available: outside the project, in HEADROOM_SHARED or in ../shared next to the
+// checkout. The file that includes this has HEADROOM_SOURCE_DIR.
 #pragma once
 
 #include <cstdlib>

@@ -25,7 +25,7 @@ struct Row {
   std::string next = {};
 };
 
-// The command with the smallest change that is proven to fit, where there is one.
+// Returns the command with the smallest change that was tested to fit, if there is one.
 std::string next_command(const TrainResult& result, const Runtime& runtime) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
   if (change == nullptr || change->kind == ChangeKind::kDevice) return advice(result, runtime);

@@ -1,16 +1,16 @@
-// Says what the blocks of a trace are for, where its file does not: from the phases in which they come and
-// go.
+// Finds the purpose of blocks that a trace's file does not tell, from the phases in which they are allocated
+// and freed.
 #pragma once
 
 #include "trace/trace.h"
 
 namespace headroom {
 
-// Fills in categories and the rules that decided, for blocks of category kOther. Needs marks. Without them
-// only a trace of one moment changes: its stacks tell.
+// Sets the category of blocks of category kOther, and the rule that decided it. Needs marks. If there are
+// none, only a trace of one moment changes, by its stacks.
 void categorize(Trace& trace);
 
-// Whether the trace holds only what was live at one moment, without a history.
+// Returns true if the trace holds only the blocks live at one moment, with no history.
 bool is_moment(const Trace& trace);
 
 // The request that found no room and ended the work; null if there was none, or the program went on: more was

@@ -1,5 +1,5 @@
-// The readers behind read_traces, one per format. Each reads from the start of the input and throws
-// InvalidArgument with the line or byte.
+// The readers that read_traces chooses from, one per format. Each reads from the start of the input and
+// throws InvalidArgument with the line or byte.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ inline constexpr std::string_view kCsvHeader = "op,id,bytes";
 inline constexpr std::string_view kRmmHeader = "Thread,Time,Action,Pointer,Size,Stream";
 inline constexpr std::string_view kPickleStart = "\x80";
 
-// Calls `read(line)` for each remaining line, and adds file and line to what it throws.
+// Calls `read(line)` for each remaining line, and adds file and line to exceptions.
 template <typename Read>
 void for_each_line(TraceInput& input, Read read) {
   std::string_view line;

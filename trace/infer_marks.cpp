@@ -75,7 +75,7 @@ class StackPaths {
   explicit StackPaths(const Trace& trace) : trace_(trace), path_of_stack_(trace.names.size(), -1) {}
 
   const StackTraits& traits(int32_t stack) { return path(stack).traits; }
-  // Also finds the frames, which takes longer: the parts of many stacks have to be compared.
+  // Finds the frames as well, which takes longer: the parts of many stacks have to be compared.
   const Path& of(int32_t stack) {
     Path& found = path(stack);
     if (found.frames.data() == nullptr) found.frames = frames_in(trace_.names[static_cast<size_t>(stack)]);

@@ -9,12 +9,12 @@
 
 namespace headroom {
 
-// `stacks`: by event, positions in Trace::names, 0 where there is none. Optimizers are known by frames of
+// `stacks`: by event, positions in Trace::names, 0 if there is none. Optimizers are recognized by frames of
 // torch/optim, backward passes by the threads of autograd, steps by the lines that the program's outermost
-// loop with work in it repeats. Empty if the stacks tell none of them.
+// loop with work in it repeats. Empty if the stacks show none of them.
 std::vector<TraceMark> infer_marks(const Trace& trace, std::span<const int32_t> stacks);
 
-// What the frames of a stack say about the code that runs.
+// Facts that the frames of a stack show about the running code.
 struct StackTraits {
   bool has_python = false, has_native = false;
   bool is_optimizer = false;    // inside Optimizer.step

@@ -1,5 +1,5 @@
-// Reads Python 3 pickles of plain data: numbers, text, lists, tuples, dictionaries. Objects, and with them
-// all code, are refused. Does not know what the data means.
+// Reads Python 3 pickles of plain data: numbers, text, lists, tuples, dictionaries. Refuses objects, and with
+// them all code. Does not know the meaning of the data.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class Pickle {
   Value root() const { return root_; }
   // The elements; none if the value is no list.
   std::span<const Value> list(Value value) const;
-  // The last value under `key`; kNone if there is none, or the value is no dictionary.
+  // Returns the last value under `key`; kNone if there is none, or the value is not a dictionary.
   Value get(Value dictionary, std::string_view key) const;
   // Empty, or `otherwise`, if the value is no text or integer.
   std::string_view text(Value value) const;
@@ -88,11 +88,11 @@ class Pickle {
   std::vector<size_t> marks_;  // sizes of the stack
   std::vector<Value> memo_;
   std::vector<Container> containers_;
-  std::pmr::monotonic_buffer_resource values_;  // of all containers; a snapshot has millions of small ones
+  std::pmr::monotonic_buffer_resource values_;  // all containers; a snapshot has millions of small ones
   std::vector<Text> texts_;
   std::vector<int64_t> large_integers_;
-  std::string characters_;  // of all texts
-  size_t bytes_ = 0;        // of memory taken by all of these
+  std::string characters_;  // characters of all texts
+  size_t bytes_ = 0;        // memory used by all of these
   Value root_;
 };
 

@@ -14,7 +14,7 @@ namespace headroom {
 // Hears how much of a file is read, 0 to 1.
 using FollowReading = std::function<void(double share)>;
 
-// What becomes of a snapshot that holds only what was live at one moment. Views can show it; nothing can be
+// The handling of a snapshot that holds only the blocks live at one moment. Views can show it; it cannot be
 // replayed.
 enum class Moments : uint8_t { kRefuse, kTake };
 

@@ -20,8 +20,8 @@ struct StackFrame {
   bool is_users() const { return is_python() && !is_library(); }
 };
 
-// The path inside the folder of installed packages: "torch/nn/modules/linear.py"; else the whole path. Takes
-// what follows the path, too.
+// Returns the path inside the folder of installed packages, "torch/nn/modules/linear.py", or the whole path
+// if there is none. Text after the path stays.
 std::string_view path_in_package(std::string_view file);
 
 // "/src/train.py:31 main", as in a stack.
@@ -31,7 +31,7 @@ void add_text(const StackFrame& frame, std::string& text);  // at its end
 // The frames of a stack; views into `stack`.
 std::vector<StackFrame> frames_of(std::string_view stack);
 
-// What a stack says about an allocation.
+// The facts that a stack shows about an allocation.
 struct StackSummary {
   std::string source;  // "/src/train.py:31": the innermost user's frame; else the innermost of a package
   std::string module;  // "torchvision/models/resnet.py:146": the package's line below it that calls PyTorch

@@ -1,5 +1,5 @@
-// Numbers for texts that are kept elsewhere: a hash table with open addressing. Knows not what the texts
-// mean.
+// Numbers for texts that are stored elsewhere: a hash table with open addressing. Does not know the meaning
+// of the texts.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A program's requests to its memory strategy, in order, whatever file they come from. Knows no device and no
+// A program's requests to its memory strategy, in order, from a file of any format. Knows no device and no
 // strategy.
 #pragma once
 
@@ -16,14 +16,14 @@ namespace headroom {
 struct TraceEvent {
   bool allocates = true;  // else it frees
   int32_t block = 0;      // every allocation has a new number, from 0 in order
-  int64_t bytes = 0;      // of the block as requested, at both of its events
+  int64_t bytes = 0;      // size of the block as requested, at both of its events
   int32_t stream = 0;     // position in Trace::streams
   int32_t op = 0;         // position in Trace::names: who asked; 0: unknown
   int32_t tag = 0;        // position in Trace::names: for what
   int64_t time_ns = 0;    // since some start; 0: unknown
 };
 
-// How the category of a block was found.
+// The rule that found the category of a block.
 enum class CategoryRule : uint8_t {
   kNone,  // unknown, or as the file says
   kBeforeHistory,
@@ -84,7 +84,7 @@ struct TraceBlock {
   int32_t stack = 0;   // frames "file:line function", one a line, the innermost first
   MemoryCategory category = MemoryCategory::kOther;
   CategoryRule rule = CategoryRule::kNone;
-  bool is_part = false;  // of another block, so no request to the strategy
+  bool is_part = false;  // part of another block, so not a request to the strategy
 };
 
 // Something inside a block, such as a value in the arena of a packed plan. Not a request to the strategy.
@@ -104,21 +104,21 @@ struct DeviceEvent {
     kUnreserve,    // and gave them back
     kRetry,        // a request found room only after memory had come back
     kOutOfMemory,  // a request found no room
-    kDevice,       // what the driver says of the device
-    kEmptyCache,   // the program had idle memory given back (torch.cuda.empty_cache); a replay does so, too
+    kDevice,       // memory of the device, as the driver reports it
+    kEmptyCache,   // the program released idle memory (torch.cuda.empty_cache); a replay does the same
   };
   Kind kind = Kind::kRetry;
   MemoryCategory category = MemoryCategory::kOther;
   CategoryRule rule = CategoryRule::kNone;
   int32_t stream = 0, op = 0, tag = 0, source = 0, module = 0, stack = 0;
-  int64_t position = 0;  // how many of Trace::events came before
+  int64_t position = 0;  // number of Trace::events before it
   int64_t time_ns = 0;
   uint64_t address = 0;
   int64_t bytes = 0;  // kDevice: in total
   int64_t free_bytes = 0, process_bytes = 0, others_bytes = 0;
 };
 
-// What a training program does in a step.
+// The activity of a training program within a step.
 enum class StepPhase : uint8_t { kSetup, kForward, kBackward, kOptimizer, kOther };
 
 // In the order of the enumeration; a trace file holds the position.
@@ -127,7 +127,7 @@ inline constexpr std::array<std::string_view, 5> kStepPhaseNames = {"setup", "fo
 
 // From here on events belong to this step and phase.
 struct TraceMark {
-  int64_t position = 0;  // how many of Trace::events came before
+  int64_t position = 0;  // number of Trace::events before it
   int32_t step = 0;      // from 1 on; 0: before the first step
   StepPhase phase = StepPhase::kOther;
   int64_t time_ns = 0;
@@ -137,7 +137,7 @@ struct Trace {
   // Larger requests are refused: no device is larger, and sums cannot overflow.
   static constexpr int64_t kLargestBlockBytes = int64_t{1} << 60;
 
-  std::string name;    // of the file, followed by "#device1" where the file holds several devices
+  std::string name;    // name of the file, followed by "#device1" if the file holds several devices
   std::string format;  // "PyTorch memory snapshot"
   // Every free is of a live block, so replaying needs no check.
   std::vector<TraceEvent> events;
@@ -146,8 +146,9 @@ struct Trace {
   std::vector<TraceBlock> block_facts;  // by block
   std::vector<TracePart> parts;         // in the order of their blocks
   std::vector<DeviceEvent> device_events;
-  std::vector<TraceMark> marks;                               // in order; their steps never fall
-  std::vector<std::pair<std::string, std::string>> settings;  // of the traced program: "strategy", ...
+  std::vector<TraceMark> marks;  // in order; their steps never fall
+  std::vector<std::pair<std::string, std::string>>
+      settings;  // settings of the traced program: "strategy", ...
   bool has_addresses = true;
   bool cut_off = false;  // the file ended within a line because the program was killed
   std::vector<std::string> names = {""};

@@ -28,7 +28,7 @@ struct TraceNames {
   int32_t op = 0, tag = 0, source = 0, module = 0, stack = 0;
 };
 
-// What a reader knows about an event besides its block.
+// Facts that a reader knows about an event besides its block.
 struct TraceContext {
   uint64_t stream = 0;
   int64_t time_ns = 0;
@@ -39,14 +39,14 @@ struct TraceContext {
   std::string_view stack = {};  // see TraceBlock
   MemoryCategory category = MemoryCategory::kOther;
   int64_t block_bytes = 0;  // the size of the strategy's block
-  TraceNames known = {};    // of those of the texts above that are empty
+  TraceNames known = {};    // known numbers of those texts above that are empty
 };
 
 // Functions that add throw InvalidArgument without file and line, which the reader adds.
 class TraceBuilder {
  public:
-  // What names may take together, each its text and what a table needs beside it. More is refused, so that a
-  // small file cannot fill the memory.
+  // Maximum bytes of all names, each its text and its entry in a table. Beyond it names are refused, so that
+  // a small file cannot fill the memory.
   static constexpr size_t kMaxNameBytes = size_t{1} << 29, kBytesBesideName = 128;
 
   TraceBuilder(std::string name, std::string format);
@@ -61,14 +61,14 @@ class TraceBuilder {
 
   // Any other event; its position, names and stream are filled in here.
   void add(DeviceEvent event, const TraceContext& context = {});
-  // What follows belongs to `step`, which is at least that of the mark before.
+  // Later events belong to `step`, which is at least that of the previous mark.
   void mark(int64_t step, StepPhase phase, int64_t time_ns);
   void add_setting(std::string_view name, std::string_view value);
   // For a format whose ids are no addresses.
   void has_no_addresses() { trace_.has_addresses = false; }
   void is_cut_off() { trace_.cut_off = true; }
 
-  // What was added until now was live before the file's history.
+  // Marks the events added so far as live before the file's history.
   void begin_history() { trace_.live_before = static_cast<int64_t>(trace_.events.size()); }
 
   bool is_live(uint64_t id) const;
@@ -93,7 +93,7 @@ class TraceBuilder {
   // Freed ones stay, to distinguish a second free from a wrong id.
   std::vector<Block> blocks_;
   OffsetTable number_of_id_{1};  // positions in blocks_
-  TextTable names_;              // of Trace::names without the first
+  TextTable names_;              // Trace::names without the first
   size_t name_bytes_ = 0;
   std::unordered_map<uint64_t, int32_t> streams_;
 };

@@ -23,9 +23,10 @@ enum class TraceLine : char {
   kName = 'n',      // the text of the next name, counted from 1
   kAllocate = 'a',  // address, bytes, block bytes, stream, time, names of op, tensor and source, category,
                     // names of module and stack
-  kPart = 'p',     // of the block above: address, bytes, first, end, names of op, tensor and source, category
-  kFree = 'f',     // address, stream, time
-  kReserve = 'r',  // address, bytes, time: from the driver; address 0: unknown
+  kPart =
+      'p',  // part of the block above: address, bytes, first, end, names of op, tensor and source, category
+  kFree = 'f',         // address, stream, time
+  kReserve = 'r',      // address, bytes, time: from the driver; address 0: unknown
   kUnreserve = 'u',    // the same, back to the driver
   kRetry = 't',        // bytes, stream, time: the next request found room only after memory came back
   kOutOfMemory = 'o',  // bytes, stream, time, names of op, tensor and source, category
@@ -34,7 +35,7 @@ enum class TraceLine : char {
   kEmptyCache = 'c',   // time: the program had idle memory given back
 };
 
-// Whether a byte of a name is written as '%' and two hexadecimal digits.
+// Returns true if a byte of a name is written as '%' and two hexadecimal digits.
 constexpr bool must_escape(char c) {
   const auto code = static_cast<unsigned char>(c);
   return code < 0x20 || code == 0x7f || c == ',' || c == '%';

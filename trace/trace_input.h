@@ -17,9 +17,9 @@ class TraceInput {
  public:
   // Longer lines are refused, so that a file without line ends takes no memory.
   static constexpr int64_t kMaxLineBytes = int64_t{1} << 16;
-  // What a file may have of lines, which take some hundred bytes of memory each: any some, and above that
-  // what its stored bytes justify. A trace of a million events has them anyhow; gzip leaves one with times or
-  // new numbers in its lines a byte and more for each.
+  // Limits on a file's lines, which use some hundred bytes of memory each: a fixed number, and above that a
+  // multiple of its stored bytes. A trace of a million events has that many; gzip needs more than a byte per
+  // line if lines contain times or new numbers.
   static constexpr int64_t kFreeLines = int64_t{1} << 21, kLinesPerStoredByte = 2;
 
   // `follow` hears how much of the file is read.
@@ -32,7 +32,7 @@ class TraceInput {
   // The next line without its line end, valid until the next call; false at the end of the file. Throws
   // InvalidArgument for one that is too long, and where gzip made far more lines small than a trace has.
   bool next_line(std::string_view* line);
-  // Whether that line had a line end; the last one of a file that was cut off has none.
+  // Returns true if that line had a line end; the last line of a file that was cut off has none.
   bool line_ended() const { return line_ended_; }
   // Exactly `bytes` bytes; throws InvalidArgument when the file ends before.
   void read(void* destination, int64_t bytes);
@@ -40,7 +40,7 @@ class TraceInput {
 
   const std::string& path() const { return file_.path(); }
   int64_t at_bytes() const { return at_; }  // bytes read
-  // Bytes of the file behind them: fewer where it is gzipped.
+  // Returns the stored bytes of the file: fewer if it is gzipped.
   int64_t stored_bytes() const { return file_.stored_bytes(); }
   // Throw InvalidArgument with the file, the line or byte, and `why`.
   [[noreturn]] void fail(std::string_view why) const { file_.fail(why); }
@@ -59,7 +59,7 @@ class TraceInput {
   bool line_ended_ = true;
 };
 
-// `text` as a number. Throw InvalidArgument with `what` it is.
+// Parse `text` as a number. Throw InvalidArgument naming it as `what`.
 uint64_t parse_unsigned(std::string_view text, std::string_view what);
 uint64_t parse_hexadecimal(std::string_view text, std::string_view what);  // with or without 0x
 int64_t parse_size(std::string_view text);

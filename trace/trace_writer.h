@@ -22,8 +22,8 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // One event. `id` identifies a live block; if it is an address, views can draw a map. Names may hold any
-  // bytes; the first 1024 are written, of a stack the innermost frames that fit into 16 KiB.
+  // Writes one event. `id` identifies a live block; if it is an address, views can draw a map. Names may hold
+  // any bytes; only the first 1024 are written, and for a stack the innermost frames that fit into 16 KiB.
   void allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
   void free(uint64_t id, const TraceContext& context) noexcept;
   // A part of the block allocated last, see TracePart. Uses names and category of the context.
@@ -31,7 +31,7 @@ class TraceWriter {
             const TraceContext& context) noexcept;
   // Any other event: kind, address and sizes are the event's, the rest is the context's.
   void add(const DeviceEvent& event, const TraceContext& context) noexcept;
-  // From here on events belong to this step, which is at least that of the mark before, and phase.
+  // Later events belong to this step, which is at least that of the previous mark, and to this phase.
   void mark(int32_t step, StepPhase phase, int64_t time_ns) noexcept;
   void setting(std::string_view name, std::string_view value) noexcept;
 

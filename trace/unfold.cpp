@@ -57,7 +57,7 @@ class Unfolding {
   }
 
   void add_parts(std::span<const TracePart> parts, const TraceEvent& of) {
-    // Position in the pass, whether the part is allocated, its index. At one position frees come first.
+    // Position in the pass, true for an allocation, index of the part. At one position frees come first.
     std::vector<std::tuple<int64_t, bool, size_t>> changes;
     for (size_t i = 0; i < parts.size(); ++i) {
       changes.emplace_back(parts[i].first, true, i);

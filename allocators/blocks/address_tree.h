@@ -11,7 +11,7 @@
 namespace headroom {
 
 // A B+ tree by place, in which each entry of an inner node knows the size of the largest block below it. Wide
-// nodes: what a search among a million blocks looks at is in few cache lines.
+// nodes, so that a search among a million blocks reads few cache lines.
 class AddressTree {
  public:
   using Index = BlockRecord::Index;
@@ -25,22 +25,22 @@ class AddressTree {
   void erase(const BlockRecord* blocks, Index block) noexcept;
   // The first block by place of at least `bytes` (> 0), or kNone.
   Index first_fit(int64_t bytes) const noexcept;
-  // The size of the largest block; 0 when there is none.
+  // Returns the size of the largest block; 0 if there is none.
   int64_t largest_bytes() const noexcept { return root_ == nullptr ? 0 : largest_in(*root_); }
-  // How many nodes all calls have looked at.
+  // Returns the number of nodes that all calls have examined.
   int64_t visits() const { return visits_; }
 
  private:
-  static constexpr int kMostEntries = 64;   // of a node; a full one is split
-  static constexpr int kLeastEntries = 16;  // of each node but the root
+  static constexpr int kMostEntries = 64;   // per node; a full node is split
+  static constexpr int kLeastEntries = 16;  // per node, except for the root
   struct Node {
     union Below {
       Node* node;
       Index block;
     };
     int count;
-    uint64_t places[kMostEntries];  // of a block; below an inner entry none is less
-    int64_t bytes[kMostEntries];    // of a block; below an inner entry none is larger
+    uint64_t places[kMostEntries];  // place of a block; below an inner entry, the smallest one
+    int64_t bytes[kMostEntries];    // bytes of a block; below an inner entry, the largest one
     Below below[kMostEntries];
   };
 
@@ -60,7 +60,7 @@ class AddressTree {
     std::unique_ptr<Node[]> nodes;
     size_t count = 0;
   };
-  std::vector<Piece> pieces_;  // of the memory of nodes
+  std::vector<Piece> pieces_;  // memory of the nodes
   size_t nodes_ = 0;           // in all pieces
   size_t piece_ = 0;           // the first with a node that was never used
   size_t used_in_piece_ = 0;

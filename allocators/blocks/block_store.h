@@ -1,5 +1,5 @@
-// Segments of device memory cut into blocks that split and merge, with lists of free ones: the bookkeeping
-// that strategies share. Knows no driver and no rule of which block to take or when to split it.
+// Segments of device memory, divided into blocks that split and merge, with lists of free ones: the
+// bookkeeping that strategies share. Knows no driver and no rule for choosing or splitting blocks.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace headroom {
 // Stores of different streams are written at the same time, so they share no cache line.
 class alignas(128) BlockStore {
  public:
-  // How free blocks are found. By size, equal ones by place; new segments come after all others or, with
-  // kNewestFirst, before them, as a driver places them. By address there is one list, which needs no
+  // The order of free blocks. By size, blocks of equal size by place; new segments come after all others or,
+  // with kNewestFirst, before them, as a driver places them. By address there is one list, which needs no
   // add_list(), with first_fit() but without best_fit().
   enum class Order : uint8_t { kBySize, kNewestFirst, kByAddress };
   explicit BlockStore(Order order = Order::kBySize);
@@ -48,7 +48,7 @@ class alignas(128) BlockStore {
   // Removes a segment that is one free block.
   void remove_segment(Index block) noexcept;
   bool is_free(Index block) const { return at(block).requested_bytes == 0; }
-  // Whether the block is its whole segment.
+  // Returns true if the block is its whole segment.
   bool covers_segment(Index block) const { return at(block).previous == kNone && at(block).next == kNone; }
 
   // The smallest free block of the list that has at least `bytes`, or kNone.
@@ -59,11 +59,11 @@ class alignas(128) BlockStore {
   }
   // The first by place of at least `bytes`, or kNone.
   Index first_fit(int64_t bytes) const { return by_address_.first_fit(bytes); }
-  // How many nodes of the tree first_fit and its bookkeeping have looked at.
+  // Returns the number of tree nodes that first_fit and its bookkeeping have examined.
   int64_t visits() const { return by_address_.visits(); }
   // The last in order of size and place, or kNone.
   Index largest(int32_t list) const;
-  // How many free blocks the list has.
+  // Returns the number of free blocks in the list.
   int64_t free_blocks(int32_t list) const { return lists_[static_cast<size_t>(list)].size(); }
   // Calls visit(block) for each free block of the list, in order of size and place.
   template <class Visit>
@@ -80,8 +80,8 @@ class alignas(128) BlockStore {
   Index take(Index block, int64_t requested_bytes);
   Index take_head(Index block, int64_t bytes, int64_t requested_bytes);
   Index take_tail(Index block, int64_t bytes, int64_t requested_bytes);
-  // Frees the block at `pointer` for the same requested bytes, last used by `user`, into the list it came
-  // from or `list`.
+  // Frees the block at `pointer` for the same requested bytes, last used by `user`, into its own list or
+  // `list`.
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user) noexcept;
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user, int32_t list) noexcept;
   // The sets that free blocks may have as their users.
@@ -93,10 +93,10 @@ class alignas(128) BlockStore {
   }
   // Adds the users of a free block of another store.
   void add_users(Index block, const BlockStore& other, Index others_block) noexcept;
-  // Moves `bytes` of a free block, from `offset` on, to another list, where they merge with their neighbours
-  // and have had no user. Returns the block that they are part of now.
+  // Moves `bytes` of a free block, starting at `offset`, to another list, where they merge with their
+  // neighbors and have no user. Returns the block that they are part of now.
   Index move_part(Index block, int64_t offset, int64_t bytes, int32_t list);
-  // Moves all free blocks of one list to another, where they merge with their neighbours.
+  // Moves all free blocks of one list to another, where they merge with their neighbors.
   void move_all(int32_t from, int32_t to);
 
   // Calls visit(block) for the first block of every segment, in any order.

@@ -38,7 +38,7 @@ class CountedBits {
     }
     is_counted_ = true;
   }
-  // How many bits before this one are set; count() has been called since the last change.
+  // Returns the number of set bits before this one. Needs count() after the last change.
   int64_t before(int64_t bit) const noexcept {
     const auto word = static_cast<size_t>(bit / kBits);
     if (word == words_.size()) return word == 0 ? 0 : before(bit - 1) + (is_set(bit - 1) ? 1 : 0);
@@ -51,7 +51,7 @@ class CountedBits {
   // Calls visit(first, count) for each run of set bits, in order.
   template <class Visit>
   void for_each_run(const Visit& visit) const {
-    int64_t first = -1;  // of the run that goes on
+    int64_t first = -1;  // start of the current run
     for (size_t i = 0; i < words_.size(); ++i) {
       const auto start = static_cast<int64_t>(i) * kBits;
       for (int at = 0; at < kBits;) {

@@ -19,7 +19,7 @@ constexpr uint32_t kCrowded = 48;
 }  // namespace
 
 void FirstFitList::prepare(size_t filled) {
-  // Of two neighbors, one has more than kJoined / 2 entries, or they remain from a split and have more.
+  // One of two neighbors has more than kJoined / 2 entries, or they remain from a split and have more.
   const size_t wanted = filled / (kJoined / 4) + 3;
   const size_t had = leaves_.size();
   if (wanted <= had) return;

@@ -22,7 +22,7 @@ class FirstFitList {
   int32_t first_with(int32_t amount) noexcept;
   // The number of the least non-empty key above this one, or kNone.
   int32_t first_above(int32_t key) const noexcept;
-  // How many leaves and groups of leaves all searches and changes have looked at.
+  // Returns the number of leaves and groups of leaves that all searches and changes have examined.
   int64_t visits() const { return visits_; }
   // Calls visit(number) for each key with at least `amount` (> 0), by key.
   template <typename Visit>

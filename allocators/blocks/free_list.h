@@ -15,7 +15,8 @@ namespace headroom {
 struct alignas(64) BlockRecord {
   using Index = int32_t;
   static constexpr Index kNone = -1;
-  // The user of a block, or its last one: a number of the strategy's, one of these, or a set of UserSets.
+  // The user of a block, or its last one: a number that the strategy assigns, one of these, or a set of
+  // UserSets.
   static constexpr int32_t kNobody = -1;
   static constexpr int32_t kSeveral = -2;
 
@@ -25,10 +26,10 @@ struct alignas(64) BlockRecord {
   uint64_t place = 0;           // by age of the segment, then by address, so that runs are deterministic
   int64_t stamp = 0;            // the strategy's own
   int32_t list = 0;             // its list while it is free; parts of a block inherit it
-  int32_t user = kNobody;       // parts of a block inherit it, too
+  int32_t user = kNobody;       // inherited by parts of a block
   Index previous = kNone;
   Index next = kNone;
-  // Of a free block: its subtrees. Of another, in side[0]: the next in its hash chain.
+  // For a free block: its subtrees. For another block, in side[0]: the next in its hash chain.
   Index side[2] = {kNone, kNone};
 };
 static_assert(sizeof(BlockRecord) == 64);
@@ -78,7 +79,7 @@ class FreeList {
     if (roots_[static_cast<size_t>(place.bin)] == kNone) bins_.clear(place.bin);
   }
 
-  // The smallest block of at least `bytes`, the first of equal ones by place; null if there is none.
+  // Returns the smallest block of at least `bytes`, the first of equal ones by place; null if there is none.
   Place best_fit(BlockRecord* blocks, int64_t bytes) noexcept {
     int bin = SizeBins::of(bytes);
     Index* link = &roots_[static_cast<size_t>(bin)];
@@ -120,7 +121,7 @@ class FreeList {
   }
 
  private:
-  // For trees of several blocks. `link` is where the search begins, or the link to the removed block.
+  // For trees of several blocks. `link` is the start of the search, or the link to the removed block.
   static void insert_below(BlockRecord* blocks, Index* link, Index block) noexcept;
   static Index* link_to(BlockRecord* blocks, Index* link, Index block) noexcept;
   static void join_sides(BlockRecord* blocks, Index* link) noexcept;

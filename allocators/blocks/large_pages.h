@@ -1,5 +1,5 @@
-// Memory of a vector in pages of 2 MiB where it is large: tables that are read at random then miss fewer
-// translations of addresses. Knows no table.
+// Memory of a large vector in pages of 2 MiB: tables that are read at random then miss fewer address
+// translations. Knows no table.
 #pragma once
 
 #include <sys/mman.h>

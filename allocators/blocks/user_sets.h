@@ -1,4 +1,4 @@
-// Which streams used the parts of a merged block last. Knows no stream but by its number.
+// The streams that last used the parts of a merged block. Knows streams only by number.
 #pragma once
 
 #include <cstddef>

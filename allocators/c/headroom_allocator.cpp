@@ -1,5 +1,5 @@
-// headroom_open and the functions it returns: one of our strategies behind the C interface. No exception
-// leaves them.
+// headroom_open and the functions it returns: one of our strategies with the C interface. No exception leaves
+// them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -11,13 +11,13 @@
 
 namespace headroom::packing {
 
-// By what the search prefers one of several items that can lie equally low: long lives, columns with much
-// still to place, columns at which earlier branches failed.
+// The preference among items that can lie equally low: long lifetimes, columns with much left to place,
+// columns at which earlier branches failed.
 enum class SearchOrder : uint8_t { kLife, kCrowding, kCrowdingLife, kConflictsLife, kConflictsArea };
 
 struct SearchSettings {
   SearchOrder order = SearchOrder::kLife;
-  // Also find out, at a cost, which items cannot be the next ones in their columns.
+  // True to find, at a cost, items that cannot be the next ones in their columns.
   bool is_thorough = false;
   int64_t max_nodes = 0;  // partial placements
   int64_t max_work = 0;   // items and columns looked at
@@ -55,10 +55,10 @@ class ExactSearch {
   struct Choice {
     Part part;
     size_t parent;  // the choice that made this part; its own index for the first one
-    int64_t floor;  // of what is placed from here on; at the floor only items from min_rank on
+    int64_t floor;  // floor of later items; at the floor only items from min_rank on
     int min_rank;
     size_t candidates_begin, next_candidate, candidates_end;
-    size_t parts_begin, next_part, parts_end;               // what the current candidate leaves to place
+    size_t parts_begin, next_part, parts_end;  // parts that the current candidate leaves to place
     size_t placed, lifts, bounds, floors, ranks, list_end;  // to undo
     bool is_free = false;  // the current candidate meets nothing that is left
   };
@@ -82,7 +82,7 @@ class ExactSearch {
 
   void reset();
   void sort(Part part);
-  // Puts the candidates of the newest choice together; leaves none where the branch is dead.
+  // Collects the candidates of the newest choice; leaves none if the branch is dead.
   void find_candidates();
   bool has_holder(const Part& part, int index, int64_t below);
   // Places the item; false when a column has no room left for the rest.
@@ -91,7 +91,7 @@ class ExactSearch {
   bool raise_bounds(const Part& part, int64_t floor);
   bool fail(int column);
   void undo(const Choice& choice);
-  // Divides what is left of the choice's part where no item crosses from one column to the next.
+  // Divides the rest of the choice's part where no item crosses from one column to the next.
   void divide(Choice& choice, bool is_cut);
   bool open_next_part();
 
@@ -100,7 +100,7 @@ class ExactSearch {
   std::vector<int> column_items_;
   int64_t capacity_ = 0;
   SearchSettings settings_;
-  // support: the top of what is placed below an item; bound: below which the item cannot lie
+  // support: top of the placed items below an item; bound: lower bound of the item's offset
   std::vector<int64_t> offsets_, support_, bound_;
   std::vector<char> placed_;
   std::vector<int> rank_, holder_;
@@ -113,9 +113,10 @@ class ExactSearch {
   std::vector<Candidate> candidates_;
   std::vector<Part> parts_;
   std::vector<Choice> choices_;
-  std::vector<int64_t> conflicts_;                      // by column: how often it had no room
-  std::vector<int64_t> most_conflicts_, crowding_;      // by item, as it was last sorted
-  std::vector<std::pair<int64_t, int>> starts_, ends_;  // of the items of a column, for raise_bounds
+  std::vector<int64_t> conflicts_;                  // by column: how often it had no room
+  std::vector<int64_t> most_conflicts_, crowding_;  // by item, as it was last sorted
+  std::vector<std::pair<int64_t, int>> starts_,
+      ends_;  // starts and ends of a column's items, for raise_bounds
   int64_t work_ = 0, nodes_ = 0;
 };
 

@@ -15,9 +15,9 @@ class FirstFit {
  public:
   explicit FirstFit(const Problem& problem);
 
-  // Forgets what is placed.
+  // Removes all items.
   void clear();
-  // Puts an item where the caller knows that there is room.
+  // Places an item where the caller knows that it fits.
   void put(int index, int64_t offset);
   void place(int index, Fit fit);
   // Places all items in that order. False when it takes more than max_work.
@@ -43,7 +43,7 @@ class FirstFit {
   };
   // Shelves of equal spans of columns; an item is on all shelves that it meets.
   struct Level {
-    int columns;  // of a shelf
+    int columns;  // columns of a shelf
     std::vector<Shelf> shelves;
   };
 

@@ -11,13 +11,13 @@ struct PlannedBlock {
   int64_t bytes = 0;
   int first = 0, end = 0;  // it lives in [first, end), in whatever counts time
   int64_t offset_bytes = 0;
-  int64_t alignment = 1;  // of the offset: a power of two
+  int64_t alignment = 1;  // alignment of the offset: a power of two
 };
 
 struct PackOptions {
-  // How much to search for a placement at the lower bound, in blocks and steps looked at: some 10^9 in two
-  // seconds. More than some thousand blocks that meet gain little from it and get a quarter. A first
-  // placement always comes, in n log n.
+  // The effort of the search for a placement at the lower bound, in blocks and steps examined: some 10^9 in
+  // two seconds. More than some thousand blocks that meet gain little from it and get a quarter. A first
+  // placement is always found, in n log n.
   int64_t max_work = int64_t{1} << 30;
 };
 
@@ -29,8 +29,8 @@ struct Packing {
   bool is_optimal() const { return height_bytes == lower_bound_bytes; }
 };
 
-// Gives every block an offset at which it overlaps no block that lives at the same time. The result depends
-// on the blocks and the options alone. Throws InvalidArgument when more than 4 PiB live at once.
+// Gives every block an offset at which it overlaps no block that is live at the same time. The result depends
+// only on the blocks and the options. Throws InvalidArgument if more than 4 PiB are live at once.
 Packing pack(std::span<PlannedBlock> blocks, const PackOptions& options = {});
 
 }  // namespace headroom

@@ -1,5 +1,5 @@
-// A packing problem in its simplest form: sizes in units, and columns of time instead of steps. A column is
-// a step at which the set of live blocks is maximal: whoever lives together shares a column.
+// A packing problem in its simplest form: sizes in units, and columns of time instead of steps. A column is a
+// step at which the set of live blocks is maximal: blocks that are live together share a column.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Item {
   int64_t size = 0;
   int first = 0, end = 0;  // lives in the columns [first, end)
   int64_t alignment = 1;
-  int64_t steps = 0;  // of its life, as the caller counts time
+  int64_t steps = 0;  // length of its life, as the caller counts time
 
   int columns() const { return end - first; }
   bool meets(const Item& other) const { return first < other.end && other.first < end; }

@@ -16,7 +16,7 @@ class ArenaAllocator final : public SegmentAllocator {
   // for it.
   ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit);
 
-  // How many nodes of the trees of free blocks all calls have looked at.
+  // Returns the number of nodes in the trees of free blocks that all calls have examined.
   int64_t visits() const;
 
  private:

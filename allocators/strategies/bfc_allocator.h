@@ -26,7 +26,7 @@ class BfcAllocator final : public SegmentAllocator {
   Block do_allocate(int64_t bytes, Stream stream) override;
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
 
-  // Takes a region with room for `bytes`; false when there is none.
+  // Reserves a region with room for `bytes`; returns false if there is none.
   bool extend(int64_t bytes);
 
   BlockStore& store_ = new_store();

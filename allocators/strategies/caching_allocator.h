@@ -1,5 +1,6 @@
-// PyTorch's native caching allocator: segments of a few sizes are kept and cut into blocks, separately for
-// small and large blocks and for each stream. Without its expandable segments and graph-private pools.
+// PyTorch's native caching allocator: keeps segments of a few sizes and splits them into blocks, separately
+// for small and large blocks and for each stream. Does not implement its expandable segments and
+// graph-private pools.
 #pragma once
 
 #include <array>
@@ -24,15 +25,15 @@ class CachingAllocator final : public SegmentAllocator {
 
     // A free block that serves the request, or kNone.
     Index find(int32_t pool, int64_t block_bytes);
-    // Hands it out for `bytes`, split if the rules say so.
+    // Hands out the block for `bytes`, split if the rules require it.
     Block take_from(Index block, int64_t block_bytes, int64_t bytes);
-    // Frees a block last used by `last_user` and returns its size; 0 when there is none.
+    // Frees a block last used by `last_user` and returns its size; 0 if there is none.
     int64_t give_back(const void* pointer, int64_t bytes, int32_t last_user) noexcept;
-    // How often its pool was searched since the block was freed.
+    // Returns the number of searches of its pool since the block was freed.
     int64_t idle_searches(Index block) const;
 
     BlockStore& store;
-    std::array<int64_t, 2> searches{};  // of each pool: the clock for the age of idle blocks
+    std::array<int64_t, 2> searches{};  // searches of each pool: the clock for the age of idle blocks
 
    private:
     Block take(int64_t bytes) override;

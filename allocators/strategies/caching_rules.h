@@ -26,9 +26,9 @@ struct CachingRules {
 
   // Free blocks of at least this size are never cut and serve no smaller request.
   int64_t max_split_bytes = std::numeric_limits<int64_t>::max();
-  // A request of at least that size takes only a free block that is longer by less than this.
+  // A request of at least that size uses only a free block that is larger by less than this.
   int64_t max_non_split_rounding_bytes = int64_t{20} << 20;
-  // Of a segment for blocks above 1 MiB and below 10 MiB; PyTorch's kLargeBuffer, or its
+  // Size of a segment for blocks above 1 MiB and below 10 MiB; PyTorch's kLargeBuffer, or its
   // large_segment_size_mb.
   int64_t large_segment_bytes = int64_t{20} << 20;
   // Share of the limit above which idle segments are released before a new one is taken; 0: never. PyTorch's
@@ -42,16 +42,16 @@ struct CachingRules {
   int64_t block_bytes(int64_t bytes) const {
     return power2_divisions ? divided(bytes) : (bytes + kMinBlockBytes - 1) & -kMinBlockBytes;
   }
-  // The segment taken for a block: 2 MiB for a small one, a large segment below 10 MiB, else a multiple of 2
-  // MiB.
+  // Returns the size of the segment for a block: 2 MiB for a small one, a large segment below 10 MiB,
+  // otherwise a multiple of 2 MiB.
   int64_t segment_bytes(int64_t block_bytes) const;
-  // Whether the rest of a free block becomes a block.
+  // Returns true if the rest of a free block becomes a block.
   bool cuts(int64_t free_bytes, int64_t block_bytes) const {
     const int64_t rest = free_bytes - block_bytes;
     if (is_small_block(block_bytes)) return rest >= kMinBlockBytes;
     return block_bytes < max_split_bytes && rest > kSmallBlockBytes;
   }
-  // Whether a free block that is large enough may serve.
+  // Returns true if a free block that is large enough may serve the request.
   bool serves(int64_t free_bytes, int64_t block_bytes) const {
     if (block_bytes < max_split_bytes) return free_bytes < max_split_bytes;
     return free_bytes < block_bytes + max_non_split_rounding_bytes;
@@ -76,9 +76,9 @@ CachingRules caching_rules(const StrategyOptions& options);
 
 // The next multiple of a power of two's share: 1200 in 4 divisions of 1024 is 1280.
 int64_t round_up_power2(int64_t bytes, int64_t divisions);
-// "4", or one number per size in MiB as in "[256:1,512:2,1024:4,>:8]": up to and including 256 MiB's power of
-// two 1, and so on, 8 above. Throws InvalidArgument naming `what` for anything else and for numbers that are
-// no powers of two.
+// Parses "4", or one number per size in MiB as in "[256:1,512:2,1024:4,>:8]": 1 up to and including 256 MiB's
+// power of two, and so on, 8 above. Throws InvalidArgument naming `what` for anything else and for numbers
+// that are not powers of two.
 CachingRules::Divisions parse_power2_divisions(std::string_view text, std::string_view what);
 
 }  // namespace headroom

@@ -29,7 +29,7 @@ class ExpandableAllocator final : public SegmentAllocator {
     ExpandablePool& pool_for(int64_t block_bytes) { return is_small_block(block_bytes) ? small : large; }
     // A mapped free block that serves the request, or kNone.
     Index find(int64_t block_bytes);
-    // Hands it out for `bytes`, split if the rules say so.
+    // Hands out the block for `bytes`, split if the rules require it.
     Block take_from(Index block, int64_t block_bytes, int64_t bytes);
     int64_t give_back_from(const void* pointer, int64_t bytes, int32_t last_user) noexcept;
 

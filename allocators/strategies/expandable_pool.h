@@ -27,11 +27,12 @@ class ExpandablePool {
   ExpandablePool(const ExpandablePool&) = delete;
   ExpandablePool& operator=(const ExpandablePool&) = delete;
 
-  // The mapped free block that serves `bytes` best, or kNone. A block that could grow counts with the
-  // addresses behind it, so that others are used first.
+  // Returns the mapped free block that serves `bytes` best, or kNone. A block that could grow counts with the
+  // addresses after it, so that others are used first.
   Index find(int64_t bytes);
   // Maps pages, at most `max_bytes`, at the lowest addresses where `bytes` fit together with free blocks
-  // there. Returns the free block; kNone when there is no room, with pages that were mapped by then kept.
+  // there. Returns the free block; kNone if there is no room, in which case pages that were mapped by then
+  // stay.
   Index grow(int64_t bytes, int64_t max_bytes);
   // Unmaps and releases all pages that no block touches; returns their bytes. The caller has waited for the
   // work that used them.

@@ -1,5 +1,5 @@
-// Virtual memory against fragmentation: physical pages are mapped under blocks, idle pages from elsewhere
-// before new ones. Nothing is copied.
+// Virtual memory against fragmentation: maps physical pages under blocks, idle pages from elsewhere before
+// new ones. Copies nothing.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ inline constexpr StrategyOption kMappedOptions[] = {
 class MappedAllocator final : public Allocator {
  public:
   // Streams must outlive this, which waits for their work before it unmaps pages. `page_bytes` is rounded up
-  // to the device's granularity times a power of two; with 0 pages start at the granularity and grow with
-  // held memory where they move often. Throws InvalidArgument when the device has no virtual memory.
+  // to the device's granularity times a power of two; with 0, pages start at the granularity and, if they
+  // move often, grow with the reserved memory. Throws InvalidArgument if the device has no virtual memory.
   MappedAllocator(Device& device, std::string name, std::optional<Limit> limit, int64_t page_bytes = 0);
   ~MappedAllocator() override;
 
@@ -38,7 +38,7 @@ class MappedAllocator final : public Allocator {
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
-  // Which idle pages a request may take.
+  // The idle pages that a request may use.
   enum class Reach : uint8_t {
     kLane,  // those of its lane and of lanes that have been quiet for long
     kAll
@@ -72,7 +72,7 @@ class MappedAllocator final : public Allocator {
   MappedPages pages_;
   MappedLanes lanes_;
   // State of the current request:
-  std::vector<MappedLane*> within_reach_;  // but for lanes without idle pages
+  std::vector<MappedLane*> within_reach_;  // except lanes without idle pages
   bool is_all_within_reach_ = false;
   std::vector<MappedPages::Index> idle_;  // pages within reach, idle when it began
   std::vector<bool> is_idle_;             // by page, whether it still is

@@ -30,9 +30,10 @@ class MappedLane final : public StreamLane {
   void note_repeat(int64_t) override { tick(); }
   void note_calls() noexcept override;
 
-  // Whether pages were moved under a block of that size before while as much was live: the program repeats.
+  // Returns true if pages were moved under a block of that size before while as much was live: the program
+  // repeats.
   bool is_repeated(const MappedSpace& space, int64_t bytes) const;
-  // Remembers where the allocator moves the pages for such a request. Throws std::bad_alloc.
+  // Remembers the pages that the allocator moves for such a request. Throws std::bad_alloc.
   void remember(MappedSpace& space, int64_t bytes, int64_t offset);
   // The pages were moved.
   void count_brought(int64_t bytes) { live_bytes_ += bytes; }

@@ -1,5 +1,5 @@
-// The lanes of `mapped`: by stream, by address, and by when a block was last freed in each. Nothing here
-// looks at all lanes at each request.
+// The lanes of `mapped`: by stream, by address, and by the time of the last free in each. No function visits
+// all lanes at each request.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,12 @@ class MappedLanes {
   const int64_t& now() const { return now_; }
   // Notes that blocks may have been freed in the lane since then.
   void note(MappedLane& lane) noexcept;
-  // Lanes have clocks of their own. Anything a lane frees after this is later than what any lane freed before
-  // (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978).
+  // Lanes have clocks of their own. After this call, every free of a lane is later than all earlier frees of
+  // any lane (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978).
   void compare_clocks() noexcept;
 
   // Calls visit(lane) for this lane and all that have been quiet for long, or for all lanes; visit returns
-  // whether the lane has idle pages. Leaves out others known to have none.
+  // true if the lane has idle pages. Skips other lanes known to have none.
   template <class Visit>
   void for_each_with_idle(MappedLane& lane, bool all, const Visit& visit) {
     visit(lane);
@@ -59,7 +59,7 @@ class MappedLanes {
       if (other != &lane) visit(*other);
     }
   }
-  // Whether all lanes but this one have been quiet for long.
+  // Returns true if all lanes but this one have been quiet for long.
   bool are_others_quiet(const MappedLane& lane) const;
   // Calls visit(lane) for those in which blocks were freed since the last such call.
   template <class Visit>

@@ -56,8 +56,8 @@ struct MappedSpace {
   uint32_t number = 0;  // in MappedPages
   MappedRange range;
   std::vector<Address> addresses;  // up to the highest ever used
-  CountedBits has_page;            // which of them have a page mapped
-  int64_t lent = 0;                // how many are lent
+  CountedBits has_page;            // set for those that have a page mapped
+  int64_t lent = 0;                // number of lent pages
   // Offsets where pages were last moved under a block, by requested and live bytes.
   std::unordered_map<uint64_t, int64_t> places;
 
@@ -86,8 +86,8 @@ class MappedPages {
 
   // Adds a space, which must outlive this. Throws std::bad_alloc.
   void add(MappedSpace& space);
-  // Creates a spare page, one without a place; false when the device has no room. Throws std::bad_alloc, and
-  // what the device throws.
+  // Creates a spare page, one without a place; returns false if the device has no room. Throws
+  // std::bad_alloc, and the device's exceptions.
   bool create(int64_t bytes);
   // Releases a spare page and its mappings. The work on it must be done.
   void release(Index spare) noexcept;
@@ -99,8 +99,9 @@ class MappedPages {
   // be done. The place becomes its home if `for_good`, if it has none, or if its home is on another stream.
   // False when the driver refuses. Throws std::bad_alloc.
   bool settle(Index spare, MappedSpace& space, int64_t at, bool for_good);
-  // Maps pages[i] at places[i] where it is not, runs of places in one call, so that settle() need not. The
-  // work on other pages there must be done. Does nothing where the driver refuses. Throws std::bad_alloc.
+  // Maps pages[i] at places[i] unless it is mapped there, runs of places in one call, so that settle() need
+  // not. The work on other pages there must be done. Does nothing if the driver refuses. Throws
+  // std::bad_alloc.
   void map(MappedSpace& space, std::span<const int64_t> places, std::span<const Index> pages);
   // Unmaps pages everywhere but at their places and homes. The work on them must be done.
   void forget_addresses() noexcept;
@@ -108,7 +109,8 @@ class MappedPages {
   // Sends lent pages among these idle pages home. This and the next three touch no page of another stream, so
   // that streams need not wait for each other. Throws std::bad_alloc.
   void send_home(MappedSpace& space, const PageRow& row, int64_t now);
-  // Whether these pages are idle elsewhere and still mapped here. Does not detect a page mapped here twice.
+  // Returns true if these pages are idle elsewhere and still mapped here. Does not detect a page mapped here
+  // twice.
   bool can_come_back(const MappedSpace& space, const PageRow& row) const;
   // Moves such pages back to addresses that already count as mapped; false when one could not move. Throws
   // std::bad_alloc.
@@ -180,7 +182,7 @@ class MappedPages {
   std::vector<Page> pages_;
   std::vector<Memory> memories_;  // by the same index
   std::vector<Index> spare_, unused_;
-  std::vector<PhysicalBlock> run_;  // what map() maps at once
+  std::vector<PhysicalBlock> run_;  // pages that map() maps at once
   int64_t held_bytes_ = 0;
 };
 

@@ -22,14 +22,14 @@ struct PageRow {
 
 // The driver calls for bringing memory to pages of addresses.
 struct MappingCalls {
-  int64_t known = 0;                        // what follows is about the first ones
+  int64_t known = 0;                        // the members below describe the first ones
   const CountedBits* mapped = nullptr;      // where a page is mapped
   const CountedBits* free = nullptr;        // where that page takes no call
   int32_t in_place_of_another = 1;          // where it does
   int32_t behind = 1;                       // each page after the known ones
-  std::span<const PageRow> free_rows = {};  // the same as `free`
+  std::span<const PageRow> free_rows = {};  // the rows of `free`
 
-  // For all pages before that one.
+  // Counts all pages before that one.
   int64_t before(int64_t page) const {
     const int64_t within = std::min(page, known);
     const int64_t behind_known = (page - within) * behind;
@@ -43,7 +43,7 @@ struct MappingCalls {
 // then.
 class MappedRange {
  public:
-  // Which mapped free piece a block is cut from, at its lower end.
+  // The mapped free piece from whose lower end a block is cut.
   enum class Fit : uint8_t {
     kBest,  // one of the smallest that are large enough
     kFirst  // the first by address: wastes less between large blocks
@@ -68,11 +68,11 @@ class MappedRange {
     int64_t missing_pages = 0;  // pages to map under it
     int64_t new_pages = 0;      // missing pages that idle pages cannot provide
     int64_t calls = 0;          // driver calls for the missing pages
-    int64_t left_bytes = 0;     // of the free run around it
+    int64_t left_bytes = 0;     // rest of the free run around it
     int32_t run = -1;           // the first piece of that run
   };
-  // The place with the fewest new pages, then the fewest driver calls, then the fewest missing pages, then
-  // the tightest run, given `idle_pages` here and in other ranges. Its offset is -1 when there is none.
+  // Returns the place with the fewest new pages, then the fewest driver calls, then the fewest missing pages,
+  // then the tightest run, given `idle_pages` here and in other ranges. Its offset is -1 if there is none.
   Place find_place(int64_t bytes, int64_t idle_pages, const MappingCalls& calls = {}) const;
   // The place at that offset, with only its missing pages counted, which are appended to `missing` by
   // address; an offset of -1 if it is not free. Throws std::bad_alloc.
@@ -88,7 +88,7 @@ class MappedRange {
     int64_t freed_at = 0;  // when the latest block on or next to them was freed
   };
   int64_t idle_pages() const;
-  // How many neighbouring pages are idle from that page on.
+  // Returns the number of consecutive idle pages starting at that page.
   int64_t idle_pages_from(int64_t page);
   // The idle pages of a free piece that these bytes of it touch.
   PageRow idle_under(Index piece, int64_t offset, int64_t bytes) const;
@@ -109,14 +109,14 @@ class MappedRange {
   // Marks unmapped pages as mapped and idle since then. Throws std::bad_alloc.
   void map(int64_t first_page, int64_t pages, int64_t freed_at);
 
-  // Whether all pages before this one are mapped.
+  // Returns true if all pages before this one are mapped.
   bool is_mapped_up_to(int64_t page) const {
     return std::all_of(unmapped_.begin(), unmapped_.end(),
                        [&](Index piece) { return at(piece).offset >= page * page_bytes_; });
   }
 
   int64_t largest_mapped_piece() const;
-  // How many pieces all searches for places and idle pages have visited.
+  // Returns the number of pieces that all searches for places and idle pages have visited.
   int64_t pieces_searched() const { return pieces_searched_; }
 
   // Calls visit(offset, bytes, live) for each live block and each mapped free piece, by address.

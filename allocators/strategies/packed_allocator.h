@@ -62,7 +62,7 @@ class PackedAllocator final : public SegmentAllocator {
 
   const std::shared_ptr<const RequestPlan> plan_;
   std::byte* arena_ = nullptr;
-  size_t next_ = 0;  // of the planned requests
+  size_t next_ = 0;  // index of the next planned request
   std::pmr::unsynchronized_pool_resource nodes_;
   LiveBlocks live_{&nodes_};  // in the arena
   UserSets users_;

@@ -1,4 +1,4 @@
-// RMM's pool: segments double the pool or take half of what its limit leaves; exact best fit; free blocks
+// RMM's pool: segments double the pool or use half of the rest of its limit; exact best fit; free blocks
 // belong to the stream that freed them.
 #pragma once
 
@@ -36,7 +36,7 @@ class PoolAllocator final : public SegmentAllocator {
 
   BlockStore& store_ = new_store();
   StreamNumbers streams_;
-  std::vector<int32_t> lists_;   // of the store, by owner
+  std::vector<int32_t> lists_;   // lists of the store, by owner
   std::vector<int32_t> owners_;  // by list
   FirstWith largest_;            // the bytes of the largest free block, by owner
 };

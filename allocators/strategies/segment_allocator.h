@@ -25,7 +25,7 @@ class SegmentAllocator : public Allocator {
   BlockStore& new_store(BlockStore::Order order = BlockStore::Order::kBySize);
   // A new segment of `bytes` in that list of a store's free blocks; kNone when there is no room.
   Index add_segment(BlockStore& store, int64_t bytes, int32_t list);
-  // The store of the segment with that address; null when there is none.
+  // Returns the store of the segment with that address; null if there is none.
   BlockStore* store_with(const void* pointer) const noexcept;
   // Releases a segment that is one free block; returns its bytes.
   int64_t release(BlockStore& store, Index segment) noexcept;

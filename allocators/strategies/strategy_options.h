@@ -30,8 +30,8 @@ class StrategyOptions {
 
   // "key=value,key=value", as given.
   std::string all() const;
-  // Nothing when the key was not given. Throw InvalidArgument with the key unless the value is a size of at
-  // least one byte, a share in (0, 1], or a whole number in [low, high].
+  // Return nullopt if the key was not given. Throw InvalidArgument with the key unless the value is a size of
+  // at least one byte, a share in (0, 1], or a whole number in [low, high].
   std::optional<int64_t> bytes(std::string_view key) const;
   std::optional<double> share(std::string_view key) const;
   // "true" or "false".
@@ -43,7 +43,7 @@ class StrategyOptions {
   std::vector<std::pair<std::string, std::string>> given_;
 };
 
-// A share in (0, 1], or (0, 1), from text such as "0.8". Throws InvalidArgument with `what` it is.
+// Parses a share in (0, 1], or (0, 1), from text such as "0.8". Throws InvalidArgument naming it as `what`.
 double parse_share(std::string_view text, std::string_view what, bool may_be_all = true);
 
 }  // namespace headroom

@@ -22,7 +22,7 @@ class StreamNumbers {
     last_ = static_cast<size_t>(found->second);
     return found->second;
   }
-  // The same; a new stream gets the next number. Throws std::bad_alloc.
+  // Returns the stream's number; a new stream gets the next one. Throws std::bad_alloc.
   int32_t number_of(Stream stream) {
     const int32_t known = find(stream);
     if (known != kNone) return known;

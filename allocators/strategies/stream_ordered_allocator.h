@@ -18,7 +18,7 @@ inline constexpr StrategyOption kStreamOrderedOptions[] = {
 
 class StreamOrderedAllocator final : public Allocator {
  public:
-  // Throws InvalidArgument when the device has no such pool, and what making one throws.
+  // Throws InvalidArgument if the device has no such pool, and the exceptions of making one.
   StreamOrderedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                          int64_t release_threshold_bytes);
   ~StreamOrderedAllocator() override;

@@ -12,8 +12,8 @@ namespace headroom {
 
 class Dialogue {
  public:
-  // Starts a program that dies with this process; its stderr goes to a file that `end` reads. Throws Error
-  // when it cannot be started. `patience`: how long it may compute nothing before an answer.
+  // Starts a program that dies with this process; its stderr goes to a file that `end` reads. Throws Error if
+  // it cannot be started. `patience` is the time that it may compute nothing before an answer.
   Dialogue(const std::string& program, const std::vector<std::string>& words,
            std::chrono::milliseconds patience = kPatience);
   // Ends the child.
@@ -30,7 +30,7 @@ class Dialogue {
  private:
   void close_socket();
 
-  // Whether there is something to read; throws as `ask`.
+  // Waits until there is something to read. Throws as `ask` does.
   void await_answer() const;
 
   const std::string program_;

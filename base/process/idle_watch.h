@@ -1,4 +1,4 @@
-// Whether a child process and those that it started still compute. Knows no output of theirs.
+// Watches if a child process and its descendants still compute. Knows nothing about their output.
 #pragma once
 
 #include <chrono>
@@ -7,17 +7,16 @@
 
 namespace headroom {
 
-// The time on processors that a process and all its children have taken, in ticks; nothing where the system
-// does not say.
+// Returns the CPU time of a process and all its children, in ticks; nullopt if the system does not report it.
 std::optional<int64_t> ticks_of_tree(int process);
 
-// Notices a child that waits for what never comes: a network, a lock, a terminal.
+// Detects a child that waits forever: for a network, a lock, a terminal.
 class IdleWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
   IdleWatch(int process, std::chrono::milliseconds patience) : process_(process), patience_(patience) {}
-  // Whether nothing was computed for so long. Ask about once a second.
+  // Returns true if nothing was computed for that long. Call it about once a second.
   bool is_idle();
 
  private:
@@ -27,7 +26,7 @@ class IdleWatch {
   Clock::time_point busy_ = Clock::now();  // when they had grown last
 };
 
-// Waits until a file of a child has something to read, or an end; false where the child is idle instead.
+// Waits until a child's file has something to read, or ends; returns false if the child is idle instead.
 bool can_read(int file, int child, std::chrono::milliseconds patience);
 
 }  // namespace headroom

@@ -15,20 +15,20 @@ namespace headroom {
 std::string own_path();
 std::string path_of_sibling(std::string_view program);
 
-// How a process ended, and its output.
+// The status of a process that ended, and its output.
 struct ChildResult {
-  int status;  // of waitpid
+  int status;  // from waitpid
   std::string out, errors;
 };
 // Starts a program that dies with this process, with these files as its stdin, stdout and stderr, and returns
 // the child's id. Throws Error when it cannot be started.
 int start_child(const std::string& program, const std::vector<std::string>& words,
                 const std::array<int, 3>& files);
-// Told each line as soon as it is written, by another thread.
+// Receives each line as soon as it is written, on another thread.
 using OnLine = std::function<void(std::string_view line)>;
-// How long a program may compute nothing until it is taken for one that hangs.
+// Time without computation until a program is considered to hang.
 inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(2);
-// Says so in one line.
+// Formats the message about an idle program, one line.
 std::string idle_text(const std::string& program, std::chrono::milliseconds patience);
 // Runs a program that dies with this process. Throws Error when it cannot be started, and with a patience
 // when it hangs.

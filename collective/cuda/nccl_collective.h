@@ -25,8 +25,8 @@ struct NcclNeighbours {
 
 class NcclCollective final : public DeviceCollective {
  public:
-  // See make_gpu_collective. The device must be the calling thread's current one. `peers`, where it is not
-  // null, takes the calls of few bytes.
+  // See make_gpu_collective. The device must be the calling thread's current one. `peers`, if not null,
+  // handles calls with few bytes.
   NcclCollective(const Nccl& nccl, int ordinal, const ncclUniqueId& id, int rank, int size,
                  std::shared_ptr<NcclNeighbours> neighbours, std::unique_ptr<PeerSums> peers);
   ~NcclCollective() override;
@@ -54,7 +54,7 @@ class NcclCollective final : public DeviceCollective {
   const int ordinal_, rank_, size_;
   const std::shared_ptr<NcclNeighbours> neighbours_;
   const std::unique_ptr<PeerSums> peers_;
-  std::mutex mutex_;  // of the three below: NCCL must not be called while a communicator is being aborted
+  std::mutex mutex_;  // guards the three below: NCCL must not be called while a communicator is being aborted
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::string broken_;                 // why
   std::optional<std::chrono::steady_clock::time_point> deadline_;

@@ -19,7 +19,7 @@ struct Nccl {
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
 
-  // Found in libnccl.so.2 at the first call; null where it is not installed, or lacks one of the calls.
+  // Loads libnccl.so.2 at the first call; returns null if it is not installed, or lacks one of the calls.
   static const Nccl* instance();
 
   // "unhandled cuda error: ...": NCCL's texts for a status and for the last failed call.

@@ -1,9 +1,9 @@
 // Sums and gathers of small tensors between the GPUs of one host, each call one kernel: every GPU shows its
 // part to the others and reads theirs over the links between them. Knows no NCCL and no graph.
 //
-// A ring or a tree, as NCCL's kernels use, is several exchanges in sequence. Here all GPUs read all parts at
-// once, as the one-shot all-reduce of TensorRT-LLM and vLLM does: one exchange, (ranks - 1) times the bytes.
-// That is faster for few bytes; docs/performance.md has the figures.
+// A ring or a tree, as in NCCL's kernels, needs several exchanges in sequence. Here all GPUs read all parts
+// at once, as the one-shot all-reduce of TensorRT-LLM and vLLM does: one exchange, (ranks - 1) times the
+// bytes. That is faster for few bytes; docs/performance.md has the figures.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -34,13 +34,13 @@ class PeerSums {
   PeerSums(const PeerSums&) = delete;
   PeerSums& operator=(const PeerSums&) = delete;
 
-  // As DeviceCollective's calls. They return false, and queue nothing, when the call has too many bytes; all
-  // ranks see the same sizes and so decide alike. Each output is ((part of rank 0 + rank 1) + rank 2) + ...,
-  // in f32.
+  // Like the calls of DeviceCollective. They return false and queue nothing if the call has too many bytes;
+  // all ranks see the same sizes and decide the same. Each output is ((part of rank 0 + rank 1) + rank 2) +
+  // ..., in f32.
   bool all_reduce_sum(std::span<const DeviceCollective::Term> terms, cudaStream_t stream);
   bool all_gather(std::span<const std::span<float>> tensors, cudaStream_t stream);
 
-  // Ends kernels that wait for a rank that will not come. What they give is of no use.
+  // Ends kernels that wait for a rank that will not arrive. Their results are invalid.
   void abort() noexcept;
 
   // A tensor, or the part of one that rank `owner` has.
@@ -64,7 +64,7 @@ class PeerSums {
   int* aborted_ = nullptr;            // on the host, seen by the kernels
   std::byte* parts_[kMaxRanks] = {};  // every rank's memory as this GPU addresses it
   std::vector<std::byte*> opened_;    // those of other processes
-  std::vector<Piece> pieces_;         // of the call
+  std::vector<Piece> pieces_;         // pieces of the call
 };
 
 }  // namespace headroom::cuda

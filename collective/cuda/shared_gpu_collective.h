@@ -17,16 +17,16 @@
 
 namespace headroom::cuda {
 
-// What the ranks share. Each writes its own member before a barrier. Between that barrier and the next, rank
-// 0 reads all members and writes the rest; then the others read it.
+// State shared by the ranks. Each rank writes its own member before a barrier. Between that barrier and the
+// next, rank 0 reads all members and writes the rest; then the others read it.
 struct SharedGpuGroup {
   using Tensor = DeviceCollective::Term;
   struct Member {
-    bool gathers = false;  // whether its call gathers; otherwise it sums
+    bool gathers = false;  // true if its call gathers; false if it sums
     std::vector<Tensor> tensors;
     std::span<const Task> tasks;
     int64_t repeats = 0;
-    std::unique_ptr<Event> here;  // behind the earlier work of its stream
+    std::unique_ptr<Event> here;  // after the earlier work of its stream
   };
   std::vector<Member> members;
   bool is_capturing = false;  // rank 0 calls the tasks of all
@@ -49,8 +49,8 @@ class SharedGpuCollective final : public DeviceCollective {
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
   std::unique_ptr<Capture> capture(Device& device, std::span<const Task> tasks, int64_t repeats) override;
 
-  // Rank 0 calls `work`, behind what the streams of all ranks hold, and all streams wait for it. On all ranks
-  // what it throws is thrown.
+  // Rank 0 calls `work` after the present work of all ranks' streams, and all streams wait for it. If it
+  // throws, all ranks throw.
   void together(Stream stream, const std::function<void(Stream)>& work);
 
  private:

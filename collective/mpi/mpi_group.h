@@ -1,5 +1,5 @@
-// How the ranks of one communicator come together for a call, and find out when that fails. Includes MPI's
-// header, so nothing outside this folder includes this one.
+// Lets the ranks of one communicator meet for a call, and detects failures. Includes MPI's header, so nothing
+// outside this folder includes this one.
 #pragma once
 
 #include <mpi.h>
@@ -14,8 +14,9 @@
 
 namespace headroom {
 
-// Before a call moves any byte, each rank tells every other what it calls. This shows which ranks are late,
-// shows a mismatch to all before anything has changed, and carries the cause when a rank dies or gives up.
+// Before a call moves any byte, each rank tells every other which call it makes. This shows which ranks are
+// late, shows a mismatch to all before anything has changed, and carries the cause if a rank dies or gives
+// up.
 class MpiGroup {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,8 +33,8 @@ class MpiGroup {
 
   // Returns once all ranks have arrived with this call. Throws CollectiveError as Collective says.
   void meet(const CollectiveCall& call);
-  // Waits for a transfer of this call, which all ranks have arrived at. Throws CollectiveError when one gives
-  // up or it takes longer than the timeout; what it moves must then stay where it is.
+  // Waits for a transfer of this call, which all ranks have reached. Throws CollectiveError if one gives up
+  // or it takes longer than the timeout; its memory must then stay valid.
   void wait(MPI_Request request);
   // Throws CollectiveError unless MPI's answer is success.
   void check(int status);
@@ -47,9 +48,9 @@ class MpiGroup {
   enum class Kind : int64_t { kArrive, kLeave, kGiveUp };
   struct Message {
     Kind kind = Kind::kArrive;
-    int64_t round = 0;  // of giving up
+    int64_t round = 0;  // round in which it gave up
     CollectiveCall call;
-    char cause[984] = "";  // of giving up
+    char cause[984] = "";  // reason for giving up
   };
   struct Peer {
     Message inbox;                             // where MPI writes the next message
@@ -76,8 +77,8 @@ class MpiGroup {
   int rank_ = 0;
   std::vector<Peer> peers_;  // by rank; the own one is not used
   CollectiveCall call_;      // the current one
-  int64_t round_ = 0;        // how many calls there were with it
-  std::string broken_;       // why the group is broken for good; empty if it is not
+  int64_t round_ = 0;        // number of calls made with it
+  std::string broken_;       // reason that the group is broken permanently; empty if it is not
   int64_t broken_round_ =
       0;  // a faster rank may break a later round: the one at which all have arrived is finished
 };

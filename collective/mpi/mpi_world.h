@@ -21,7 +21,7 @@ class MpiWorld {
   virtual int size() const = 0;
   // The number among the ranks of this host: which of its devices the rank should take.
   virtual int local_rank() const = 0;
-  // As MPI names it.
+  // Returns the host's name as MPI reports it.
   virtual const std::string& host() const = 0;
 
   // This rank's end of a group of all ranks, which must all make their groups in the same order. `timeout`

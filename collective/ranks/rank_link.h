@@ -55,7 +55,7 @@ class RankLink {
   void close_now() noexcept;
 
   int socket_ = -1;
-  std::string received_;  // of an incomplete message
+  std::string received_;  // incomplete message
 };
 
 // Accepts links on any free port, for this host only or for others too.
@@ -68,7 +68,7 @@ class RankListener {
   RankListener& operator=(const RankListener&) = delete;
 
   int port() const { return port_; }
-  // The next link; none when nobody connects within `timeout`.
+  // Returns the next link, or nullopt if no rank connects within `timeout`.
   std::optional<RankLink> accept(std::chrono::milliseconds timeout);
 
  private:

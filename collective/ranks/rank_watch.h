@@ -23,9 +23,9 @@ class RankWatch {
   static constexpr std::chrono::milliseconds kMaxSilence = std::chrono::minutes(1);
 
   // All ranks of `group` must make it together; each links to rank 0. `host` is this rank's, and `program`
-  // begins the line that says why a job ends. From then on SIGINT and SIGTERM are handled: sent to one rank
-  // they end the job like any other failure. Launchers send SIGTERM to all ranks once one has died; then the
-  // line reports the death. Throws what link_ranks throws.
+  // begins the line that reports the end of a job. From then on SIGINT and SIGTERM are handled: sent to one
+  // rank they end the job like any other failure. Launchers send SIGTERM to all ranks once one has died; then
+  // the line reports the death. Throws as link_ranks does.
   RankWatch(Collective& group, const std::string& host, std::string program,
             std::chrono::milliseconds timeout);
   ~RankWatch();
@@ -38,16 +38,16 @@ class RankWatch {
   // This rank's name for messages: "rank 1 on node7, /device:GPU:1".
   void set_name(const std::string& name);
 
-  // From now on a signal is for the work to answer: it asks what is returned whether one has come, and ends
-  // on all ranks at the same step. The watch ends the job only if that takes longer than the timeout. What is
-  // returned lives as long as the watch.
+  // From now on the work handles signals: it asks the returned object if one has arrived, and ends on all
+  // ranks at the same step. The watch ends the job only if that takes longer than the timeout. The returned
+  // object lives as long as the watch.
   const EndSignals& leave_signals_to_work();
 
   // To be called by a rank that has failed. Returns on the first one of the job, which should then print why
   // and call end_job. On all others the process ends here, with the first one's exit code. If another rank
   // has died, the watch itself reports that.
   void claim_error_report();
-  // Ends all processes of the job with this exit code, and flushes what they have written.
+  // Ends all processes of the job with this exit code, and flushes their output.
   [[noreturn]] void end_job(int exit_code);
   // To be called by all ranks when they have done their work. Returns when all have; from then on a rank that
   // ends is no failure.
@@ -82,7 +82,7 @@ class RankWatch {
   const int rank_, size_;
   const std::string program_;
   std::atomic<int64_t> timeout_ms_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::vector<Peer> peers_;  // by rank; see link_ranks for those that are linked
   int claimant_ = -1;        // the first rank that wants to report; known at rank 0

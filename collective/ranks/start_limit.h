@@ -9,11 +9,11 @@
 
 namespace headroom {
 
-// Whether a launcher of MPI (mpirun, srun) has started this process as one of several ranks.
+// Returns true if an MPI launcher (mpirun, srun) has started this process as one of several ranks.
 bool is_started_by_mpi();
 
 // Ends the process, with one line that begins with `program` and the exit code of a library's failure, unless
-// it is destroyed within `timeout`. A launcher that sees a rank end before sends a signal to the others: of
+// it is destroyed within `timeout`. A launcher that sees a rank end earlier sends a signal to the others: of
 // these only rank 0 prints a line.
 class StartLimit {
  public:

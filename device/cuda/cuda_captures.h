@@ -1,6 +1,6 @@
-// Captures of a GPU's work as CUDA graphs: each task is captured from a stream, and the tasks are ordered as
-// they say, so that the GPU runs side by side what is not ordered. The graph may hold the work of several
-// GPUs. A launch is one call of the driver. Knows no kernel.
+// Captures of a GPU's work as CUDA graphs: each task is captured from a stream, and only the given order is
+// kept, so that the GPU runs independent tasks concurrently. The graph may hold the work of several GPUs. A
+// launch is one call of the driver. Knows no kernel.
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ class CudaDevice final : public Device {
   CudaGpu& gpu() { return gpu_; }
 
  private:
-  // What they take is unknown before they have been used, and not known to be all after.
+  // The memory of libraries is unknown before their first use, and may be incomplete after it.
   class Libraries final : public DeviceLibraries {
    public:
     explicit Libraries(CudaGpu& gpu) : gpu_(gpu) {}

@@ -45,7 +45,7 @@ class CudaGpu {
   // To be held while calling cuDNN with the handle or timing kernels: only one thread at a time may, and the
   // virtual devices of one GPU have a thread each.
   std::recursive_mutex& dnn_mutex() const { return dnn_mutex_; }
-  // Where kernels report indices outside their range; DeviceStreams::synchronize throws what it finds there.
+  // Kernels report indices outside their range here; DeviceStreams::synchronize throws them.
   IndexFaults& index_faults() { return index_faults_; }
 
  private:

@@ -23,8 +23,8 @@ class CudaMemory final : public DeviceMemory {
 
   // To be called as soon as the context exists; `is_new`: nothing of this process was on the device before.
   void note_context(bool is_new);
-  // To be called after note_context(): holds what the card has beyond the settings. Throws InvalidArgument
-  // when the card has too little free memory for them.
+  // Allocates the card's memory beyond the settings. Call it after note_context(). Throws InvalidArgument if
+  // the card has too little free memory for them.
   void hold_the_rest();
 
   void* try_allocate(int64_t bytes) override;
@@ -40,9 +40,9 @@ class CudaMemory final : public DeviceMemory {
   }
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override;
-  // From the management library while there is no context, and after the driver has stopped answering;
-  // without that library all is free. `process` is the driver's figure; where it has none (some containers),
-  // it is all that came since the context was made.
+  // Returns figures of the management library while there is no context, and after the driver has stopped
+  // answering; without that library all memory counts as free. `process` is the driver's figure; if it has
+  // none (some containers), all memory allocated since the context was made.
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override;
   // Time spent in allocations, releases, copies and calls of virtual memory, by the host's clock.
@@ -56,7 +56,7 @@ class CudaMemory final : public DeviceMemory {
   const int64_t card_bytes_;
   const Nvml* const nvml_;
   const Nvml::Gpu gpu_;
-  int64_t used_before_ = 0;  // of the card, when the context was not there yet
+  int64_t used_before_ = 0;  // in use on the card before the context was made
   bool has_context_ = false;
   int64_t context_bytes_ = 0;
   Ballast ballast_;

@@ -18,7 +18,7 @@ class CudaEvent final : public Event {
 
   bool done() const override;
   void wait() override;
-  // What is queued on `stream` from now on begins after the event.
+  // Makes later work on `stream` begin after the event.
   void make_wait(cudaStream_t stream) const;
 
  private:

@@ -25,7 +25,7 @@ class CurrentDevice {
   bool changed_ = false;
 };
 
-// The same for a driver call whose time, by the host's clock, is added to `us`.
+// Sets the current device for a driver call and adds the call's time, by the host's clock, to `us`.
 class TimedCall {
  public:
   TimedCall(int ordinal, std::atomic<double>& us) : us_(us), device_(ordinal) {}

@@ -23,8 +23,8 @@ struct Driver {
   decltype(&cuMemUnmap) unmap_memory = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
 
-  // Found in libcuda.so.1 at the first call. By dlopen, as cudaGetDriverEntryPoint is deprecated since CUDA
-  // 13 and its successor missing before 12.5. Throws DeviceError where no driver is installed.
+  // Loads libcuda.so.1 at the first call, with dlopen, because cudaGetDriverEntryPoint is deprecated since
+  // CUDA 13 and its successor missing before 12.5. Throws DeviceError if no driver is installed.
   static const Driver& instance();
 
   // "CUDA_ERROR_OUT_OF_MEMORY" and "out of memory".

@@ -21,12 +21,12 @@ class Nvml {
     int64_t free = 0;
   };
 
-  // Null where the library is not installed or does not start.
+  // Returns null if the library is not installed or does not start.
   static const Nvml* instance();
 
   // All GPUs in the library's order, which is that of the PCI bus.
   std::vector<Gpu> gpus() const;
-  // Null where there is none at that place, "0000:3b:00.0".
+  // Returns null if there is no GPU at that place, "0000:3b:00.0".
   Gpu find(const std::string& pci_bus_id) const;
 
   std::string driver_version() const;
@@ -35,10 +35,10 @@ class Nvml {
   std::string pci_bus_id(Gpu gpu) const;  // "00000000:3B:00.0"
   int compute_capability(Gpu gpu) const;  // major * 10 + minor
   std::optional<Memory> memory(Gpu gpu) const;
-  // What this process holds of the GPU; nothing where the library cannot tell (in some containers, on some
-  // systems).
+  // Returns the memory that this process uses on the GPU; nullopt if the library cannot tell (in some
+  // containers, on some systems).
   std::optional<int64_t> own_bytes(Gpu gpu) const;
-  // All processes that compute or draw on it, each once; nothing where the library does not tell.
+  // Returns all processes that compute or draw on the GPU, each once; nullopt if the library cannot tell.
   std::optional<std::vector<GpuProcess>> processes(Gpu gpu) const;
 
  private:
@@ -47,8 +47,8 @@ class Nvml {
   const Functions* functions_ = nullptr;
 };
 
-// Whether both texts name one place on the PCI bus: domains have four digits or eight, hexadecimal digits
-// either case.
+// Returns true if both texts name the same place on the PCI bus: domains have four or eight digits, in upper
+// or lower case.
 bool same_pci_bus_id(std::string_view a, std::string_view b);
 
 }  // namespace headroom::cuda

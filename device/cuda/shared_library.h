@@ -1,5 +1,4 @@
-// A driver's library that is looked for when it is needed, so that programs start where it is not installed.
-// Knows no function by name.
+// A driver's library that is loaded on demand, so that programs start without it. Knows no function by name.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,7 +10,7 @@ class SharedLibrary {
  public:
   explicit SharedLibrary(const char* file) : handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {}
 
-  // Sets `function` to the symbol of that name; false, and null, where there is none.
+  // Sets `function` to the symbol of that name; returns false and sets null if there is none.
   template <typename F>
   bool find(const char* name, F*& function) const {
     function = handle_ == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(handle_, name));

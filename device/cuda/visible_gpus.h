@@ -6,7 +6,7 @@
 
 namespace headroom::cuda {
 
-// How many are visible, at least one. Throws InvalidArgument when there is none, with the reason.
+// Returns the number of visible GPUs, at least one. Throws InvalidArgument with the reason if there is none.
 int count_gpus();
 
 // "0000:3b:00.0". Throws DeviceError when there is no GPU of that ordinal.

@@ -1,5 +1,5 @@
-// Counts the calls of a driver or of a collective and says which of them fails: what the faulty twins share.
-// Knows no device.
+// Counts the calls of a driver or of a collective and decides which of them fails: the common part of the
+// faulty twins. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace headroom {
 
 struct FaultPlan {
   int64_t failing_call = 0;   // this call, counted from 1, fails; 0: none does
-  int64_t failing_calls = 1;  // how many calls in a row fail
+  int64_t failing_calls = 1;  // number of consecutive calls that fail
   int64_t drop_call = 0;      // from this call on others hold `drop_bytes` more of the device; 0: never
   int64_t drop_bytes = 0;
 };
@@ -23,7 +23,7 @@ class FaultInjector {
   bool next_call_fails();
   // Calls since the last arm().
   int64_t calls() const;
-  // What others hold on top by now.
+  // Returns the additional bytes that other processes use by now.
   int64_t dropped_bytes() const;
 
  private:

@@ -10,8 +10,8 @@ namespace headroom {
 
 class FaultyVirtualMemory final : public VirtualMemory {
  public:
-  // `memory` is the faulty one that this belongs to: it knows what a drop of capacity has left. All must
-  // outlive this.
+  // `memory` is the faulty memory that this belongs to: it knows the capacity after a drop. All must outlive
+  // this.
   FaultyVirtualMemory(VirtualMemory& upstream, const DeviceMemory& memory, FaultInjector& faults)
       : upstream_(upstream), memory_(memory), faults_(faults) {}
 
@@ -44,7 +44,7 @@ class FaultyMemory final : public DeviceMemory {
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
   void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
-  // Counts a copy that goes another way than these. Throws DeviceError when it is the one to fail.
+  // Counts a copy made by other functions. Throws DeviceError if it is the one to fail.
   void count_copy();
   void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override {

@@ -1,4 +1,4 @@
-// Whether the addresses of a simulated device have memory behind them.
+// Choice of real memory or only addresses for a simulated device.
 #pragma once
 
 #include <cstdint>

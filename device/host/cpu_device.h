@@ -10,7 +10,7 @@
 
 namespace headroom {
 
-// Of one kernel, and of a capture for kernels that are not ordered.
+// Threads of one kernel, and of a capture for independent kernels.
 struct CpuThreads {
   int intra_op = 1;
   int inter_op = 1;

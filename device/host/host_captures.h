@@ -10,9 +10,9 @@ namespace headroom {
 
 class HostCaptures final : public DeviceCaptures {
  public:
-  // With one thread a launch calls the tasks in the order given. With more, the caller included, it calls
-  // unordered tasks side by side and returns when all are done; once a task throws, no further one
-  // begins, and launch() throws what the first of them in order has thrown.
+  // With one thread a launch calls the tasks in the given order. With more, including the caller, it calls
+  // unordered tasks concurrently and returns when all are done; once a task throws, no further one begins,
+  // and launch() throws the exception of the first of them in order.
   explicit HostCaptures(int threads = 1) : threads_(threads) {}
 
   std::unique_ptr<Capture> capture(std::span<const Task> tasks, int64_t repeats) override;

@@ -15,16 +15,17 @@ class HostPages {
   explicit HostPages(Backing backing = Backing::kHostMemory) : backing_(backing) {}
 
   Backing backing() const { return backing_; }
-  // `bytes` (> 0) of uninitialised host memory, aligned to at least 256; null when the host has none. Without
-  // backing only addresses.
+  // Returns `bytes` (> 0) of uninitialized host memory, aligned to at least 256, or null if the host has
+  // none. Without backing, returns only addresses.
   void* take(int64_t bytes) noexcept;
-  // Gives back what take returned for the same `bytes`; a null pointer does nothing.
+  // Releases memory from `take` with the same `bytes`; a null pointer does nothing.
   void give_back(void* pointer, int64_t bytes) noexcept;
 
  private:
   const Backing backing_;
-  // Without backing: the end of what is not handed out yet. Addresses fall, as those of cudaMalloc do (see
-  // docs/notes/pytorch-memory.md): strategies that take the lowest of equal free blocks depend on it.
+  // End of the addresses not handed out yet, if there is no backing. Addresses fall, as those of cudaMalloc
+  // do (see docs/notes/pytorch-memory.md), because strategies that choose the lowest of equal free blocks
+  // depend on it.
   std::atomic<uintptr_t> next_address_ = uintptr_t{1} << 62;
 };
 

@@ -36,11 +36,11 @@ class HostStreamPool final : public StreamOrderedPool {
   void trim(int64_t keep_bytes) noexcept override;
   int64_t reserved_bytes() const override;
   int64_t used_bytes() const override;
-  // How many idle mappings all calls have looked at.
+  // Returns the number of idle mappings that all calls have examined.
   int64_t visits() const;
 
  private:
-  // Idle memory that stays mapped, since the next request of that size can take it as it is.
+  // Idle memory that stays mapped, so that the next request of that size can reuse it.
   struct Mapping {
     void* pointer = nullptr;
     int64_t bytes = 0;
@@ -80,7 +80,7 @@ class HostStreamPool final : public StreamOrderedPool {
   int64_t visits_ = 0;
   int64_t reserved_bytes_ = 0;
   int64_t used_bytes_ = 0;
-  int64_t idle_bytes_ = 0;  // of mapped memory; the other reserved memory has no address
+  int64_t idle_bytes_ = 0;  // bytes of mapped memory; other reserved memory has no address
 };
 
 }  // namespace headroom

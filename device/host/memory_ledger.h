@@ -1,4 +1,4 @@
-// Counts who holds how much of a fixed total, for device memory that is simulated or the host's. Knows no
+// Accounts for the users of a fixed total, for device memory that is simulated or the host's. Knows no
 // addresses.
 #pragma once
 

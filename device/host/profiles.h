@@ -22,7 +22,7 @@ struct LibraryProfile {
   std::string failure_status;
 };
 
-// Where a figure of a profile comes from.
+// The origin of a profile's figure.
 enum class FigureOrigin : uint8_t {
   kMeasured,   // by this project
   kPublished,  // printed by someone's driver or framework, or computed from what these printed
@@ -37,14 +37,14 @@ struct DeviceProfile {
   std::string name;
   std::string description;
   std::string model = {};      // as the driver names it; unknown when empty
-  int gpus = 1;                // of the machine, all alike
+  int gpus = 1;                // number of identical GPUs in the machine
   int compute_capability = 0;  // major * 10 + minor
   int64_t total_bytes = 0;     // as the driver reports it to programs: less than nvidia-smi's
   FigureOrigin total_origin = FigureOrigin::kPublished;
   int64_t others_bytes = 0;   // held by other processes
   int64_t context_bytes = 0;  // a new one's, as PyTorch and others keep it
   FigureOrigin context_origin = FigureOrigin::kEstimated;
-  int64_t stack_bytes = 0;       // of it, for stacks of threads: this runtime gives them back at once
+  int64_t stack_bytes = 0;       // part of the context for thread stacks, which this runtime releases at once
   int64_t own_module_bytes = 0;  // kernels that belong to no library, loaded at the first use of any
   LibraryProfile blas;
   LibraryProfile dnn;
@@ -55,18 +55,18 @@ struct DeviceProfile {
   StreamPoolCosts stream_pool;
   // Published peaks: products of matrices in TF32, or in f32 on cards without it, and memory traffic.
   double tflops = 0, memory_gb_per_s = 0;
-  // Of copies to page-locked host memory and from there, each way; 0: unknown.
+  // Bandwidth of copies to and from page-locked host memory, each way; 0: unknown.
   double link_gb_per_s = 0;
-  // The time of work on the clock of the streams. With 0, as in all built-in profiles, work is done as soon
-  // as it is queued.
+  // The duration of work on the clock of the streams. With 0, as in all built-in profiles, work is done as
+  // soon as it is queued.
   double kernel_us = 0;
   double copy_bytes_per_us = 0;
 
-  // What of the context a process of this runtime keeps.
+  // Returns the part of the context that a process of this runtime keeps.
   int64_t kept_context_bytes() const { return std::max<int64_t>(0, context_bytes - stack_bytes); }
-  // What a library takes; of kNone the kernels that belong to none.
+  // Returns the memory of a library; for kNone, of the kernels that belong to no library.
   LibraryProfile library(Library library) const;
-  // Handles and kernels of these libraries.
+  // Returns the bytes of these libraries' handles and kernels.
   int64_t bytes_of(std::span<const Library> libraries) const;
   // Context, handles and all kernels together.
   int64_t overhead_bytes() const;
@@ -75,7 +75,7 @@ struct DeviceProfile {
 // All profiles, to be copied and changed at will.
 std::span<const DeviceProfile> device_profiles();
 
-// The profile's own figure, or about what PCI Express of the card's generation reaches.
+// Returns the profile's own figure, or the approximate speed of PCI Express of the card's generation.
 double link_gb_per_s(const DeviceProfile& profile);
 
 // The profile of that name. Throws InvalidArgument listing the known ones, with the nearest as a suggestion.
@@ -85,8 +85,8 @@ const DeviceProfile& find_profile(std::string_view name);
 // "3090"; of several such cards it names all. Empty for any other text.
 std::string card_suggestion(std::string_view text);
 
-// A profile for a device of which only the total is known: that of the default machine if the total is its,
-// else of the single card, in use by nobody, whose total is nearest by ratio. The total is not changed.
+// Returns a profile for a device of which only the total is known: the default machine's if the total
+// matches, else the unused single card with the nearest total by ratio. Does not change the total.
 const DeviceProfile& nearest_profile(int64_t total_bytes);
 
 }  // namespace headroom

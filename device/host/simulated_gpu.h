@@ -16,7 +16,7 @@
 
 namespace headroom {
 
-// The context of a simulated GPU and its libraries, each of which takes the profile's bytes once.
+// The context of a simulated GPU and its libraries, each of which uses the profile's bytes once.
 class SimulatedLibraries final : public DeviceLibraries {
  public:
   // All must outlive it.
@@ -29,7 +29,7 @@ class SimulatedLibraries final : public DeviceLibraries {
   void start(Library library) override;
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_bytes() const override;
-  // What the handles and kernels hold that are there.
+  // Returns the bytes of the loaded handles and kernels.
   int64_t held_bytes() const;
 
  private:
@@ -56,7 +56,7 @@ class SimulatedGpu final : public Device {
   const DeviceInfo& info() const override { return info_; }
   void initialise() override { libraries_.initialise(); }
   DeviceMemory& memory() override { return memory_; }
-  // With a clock: work takes the time that it states itself, or else that of the profile.
+  // With a clock, work lasts for the time that it states itself, or the profile's time.
   SimulatedStreams& streams() override { return streams_; }
   SimulatedLibraries& libraries() override { return libraries_; }
   DeviceCaptures& captures() override { return captures_; }

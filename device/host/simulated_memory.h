@@ -24,7 +24,7 @@ class SimulatedMemory final : public DeviceMemory {
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
-  // On the default stream. Without backing these throw DeviceError.
+  // Copies on the default stream. Without backing, these throw DeviceError.
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
@@ -41,7 +41,7 @@ class SimulatedMemory final : public DeviceMemory {
   // One driver call that takes `bytes` for good (a context, a handle, kernels); false if fewer than `bytes`
   // or `needed_bytes` are free.
   bool try_take(int64_t bytes, int64_t needed_bytes = 0);
-  // The same for a context, of which all but `kept_bytes` are given back at once.
+  // Allocates a context, and releases all of it but `kept_bytes` at once.
   bool try_take_context(int64_t bytes, int64_t kept_bytes);
 
  private:

@@ -16,7 +16,7 @@ class SimulatedStreams final : public DeviceStreams {
   // Work takes `kernel_us` unless it says otherwise. With `takes_all_work` takes_work() is always true: work
   // may take time though the streams are idle.
   explicit SimulatedStreams(double kernel_us = 0, bool takes_all_work = false);
-  // What is still queued never runs.
+  // Queued work that has not started never runs.
   ~SimulatedStreams() override;
 
   Stream new_stream() override;
@@ -25,13 +25,13 @@ class SimulatedStreams final : public DeviceStreams {
   void wait(Stream stream, const Event& event) override;
   std::unique_ptr<Event> record_event(Stream stream) override;
   void queue(Stream stream, StreamWork work) override;
-  // Whether queue() would do more than run work of no duration at once.
+  // Returns true if queue() would do more than run work of no duration at once.
   bool takes_work(Stream stream) const override;
-  // Moves the clock on to the end of the stream's work, and throws what that has thrown.
+  // Moves the clock to the end of the stream's work, and throws the exception of that work.
   void synchronize(Stream stream) override;
 
-  // Queues work that takes `us` on the clock. Throws what the work throws if it runs at once, and
-  // StreamHazard, with nothing queued, where streams are checked.
+  // Queues work that lasts `us` on the clock. Throws the work's exception if it runs at once, and
+  // StreamHazard, with nothing queued, if streams are checked.
   void queue(Stream stream, StreamWork work, double us);
   // Queues work that does nothing for `us`.
   void occupy(Stream stream, double us);

@@ -1,6 +1,6 @@
-// Finds work that uses memory which another stream may still use, whatever the timing was. It compares the
-// order that waits and events give, happens-before by vector clocks, as PyTorch's CSAN
-// (torch/cuda/_sanitizer.py) and race detectors since Fidge and Mattern do. Knows no device.
+// Finds work that uses memory which another stream may still use, regardless of timing. It checks the order
+// given by waits and events, happens-before by vector clocks, like PyTorch's CSAN (torch/cuda/_sanitizer.py)
+// and race detectors since Fidge and Mattern. Knows no device.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace headroom {
 
-// Not thread-safe. Like CSAN it treats all host threads as one: what one has waited for counts for all, so it
-// does not find a wait that is missing between two threads.
+// Not thread-safe. Like CSAN it treats all host threads as one: a wait of one thread counts for all, so it
+// does not find a missing wait between two threads.
 class StreamChecker {
  public:
   // By stream, in the order of first use: how much of its work comes before.
@@ -39,11 +39,11 @@ class StreamChecker {
   };
   struct Access {
     size_t stream = 0;
-    uint64_t turn = 0;  // of the stream's work, from 1
+    uint64_t turn = 0;  // turn in the stream's work, from 1
     std::shared_ptr<const Label> label = {};
     std::string name = {};
   };
-  // What happened to a range of bytes: the last write, and the reads since, at most one per stream.
+  // Accesses to a range of bytes: the last write, and later reads, at most one per stream.
   struct History {
     uintptr_t end = 0;
     Access write = {};  // turn 0: none

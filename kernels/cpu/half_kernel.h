@@ -16,16 +16,16 @@ namespace headroom::cpu {
 template <typename F>
 void for_each_float_block(const TensorView& view, int64_t begin, int64_t n, F f);
 
-// Whether one of the tensors is stored in 16 bits.
+// Returns true if one of the tensors is stored in 16 bits.
 bool has_half(std::span<const TensorSpec> specs);
 
 // The f32 of `n` elements stored in 16 bits, and back.
 void widen(DType stored, const void* from, float* to, int64_t n);
 void narrow(DType stored, const float* from, void* to, int64_t n);
 
-// The kernel of the op for f32 between conversions of what is stored in 16 bits. The f32 copies lie in host
-// memory of the thread that runs it, outside the plan: a GPU's kernels convert in registers. For all ops but
-// those that read gradients block by block.
+// Makes the kernel of the op for f32 between conversions of 16-bit operands and results. The f32 copies lie
+// in host memory of the thread that runs it, outside the plan: a GPU's kernels convert in registers. For all
+// ops except those that read gradients block by block.
 std::unique_ptr<Kernel> make_half_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          std::span<const TensorSpec> outputs, const KernelSettings& settings);
 

@@ -1,4 +1,4 @@
-// The check of indices that arrive as data. Knows ops by name alone.
+// The check of indices in input data. Knows ops only by name.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace headroom::cpu {
 
 class WorkerScratch {
  public:
-  // Of `bytes` for each thread of the pool but the first; none without a pool.
+  // Reserves `bytes` for each thread of the pool except the first; none without a pool.
   WorkerScratch(const ThreadPool* threads, int64_t bytes) : stride_(round_up(bytes, kAlignment)) {
     const int64_t others = threads == nullptr ? 0 : threads->threads() - 1;
     if (others == 0 || bytes == 0) return;

@@ -1,6 +1,6 @@
-// A tensor (.., C) as rows of channels: two sums over the rows of each channel, in double, and what is
-// computed of every element by its channel. Normalisations need both. A thread takes some neighbouring
-// channels of a share of the rows; a second launch adds the shares up.
+// A tensor (.., C) as rows of channels: two sums over the rows of each channel, in double, and values
+// computed from every element by its channel. Normalizations need both. A thread processes some neighboring
+// channels of a share of the rows; a second launch adds up the shares.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@ struct AddSums {
   }
 };
 
-// How a tensor's channels and rows are shared among threads; `lanes` channels to each.
+// The division of a tensor's channels and rows among threads; `lanes` channels each.
 struct ChannelLayout {
-  // Of a multiprocessor, by their registers: further ones would read what a channel is made of anew.
+  // Blocks of a multiprocessor, limited by registers: further blocks would read a channel's inputs again.
   static constexpr int kBlocksAtOnce = 2;
 
   int lanes;
   ReductionLayout groups;  // results are groups of channels, terms are rows
-  ReductionLayout last;    // of the sums of all shares: results are channels
+  ReductionLayout last;    // layout of the sums of all shares: results are channels
 
   ChannelLayout(const CudaGpu& device, const Shape& shape, int lanes_of_thread)
       : lanes(lanes_of_thread),
@@ -36,7 +36,7 @@ struct ChannelLayout {
 
   int64_t channels() const { return last.results; }
   int64_t rows() const { return groups.terms; }
-  // Of the sums of all shares.
+  // Bytes of the sums of all shares.
   int64_t partial_bytes() const {
     return groups.splits * channels() * static_cast<int64_t>(sizeof(ChannelSums));
   }
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
       }
     }
   }
-  // As combine_block, for all lanes at once; neighbouring threads are in different banks.
+  // Like combine_block for all lanes at once; neighboring threads use different banks.
   __shared__ ChannelSums values[L][kThreads];
   const int t = static_cast<int>(threadIdx.x);
 #pragma unroll
@@ -155,7 +155,7 @@ __device__ inline ChannelSums add_shares(const ReductionLayout& last, const Shar
   return combine_block(sums, last.wide, AddSums());
 }
 
-// The first sum alone.
+// Computes only the first sum.
 [[maybe_unused]] static __global__ void finish_sums(ReductionLayout last, const ChannelSums* partial,
                                                     RealsOut sums) {
   const Share share = share_of(last);

@@ -11,8 +11,8 @@ namespace headroom::cuda {
 
 struct Request : KernelRequest {
   CudaGpu& device;
-  Device& owner;     // of that GPU, or its faulty twin
-  int replicas = 1;  // how many replicas run the same kernels on this GPU at once
+  Device& owner;     // the device of that GPU, or its faulty twin
+  int replicas = 1;  // number of replicas that run the same kernels on this GPU at once
 
   // The libraries' handles. Throw LibraryError when a library cannot start.
   cublasHandle_t blas() const {

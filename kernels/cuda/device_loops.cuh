@@ -1,4 +1,4 @@
-// What loops over elements share: launching, vectors of neighbouring elements, maps and strided operands.
+// Common parts of loops over elements: launches, vectors of neighboring elements, maps and strided operands.
 // Knows no op.
 #pragma once
 
@@ -45,11 +45,11 @@ __device__ inline int64_t grid_threads() {
 
 // ---- one result per element
 
-// What a result holds: RealsOut floats, a pointer its own type.
+// The element type of a result: float for RealsOut, otherwise the pointer's type.
 template <typename Y>
 using ElementOf = std::conditional_t<std::is_same_v<Y, RealsOut>, float, std::remove_pointer_t<Y>>;
 
-// What is fetched, once all of it is on its way.
+// Applies f to the fetched values, once all of them are in flight.
 template <int N, typename Y, typename F, typename... Fetched>
 __device__ Lanes<Y, N> apply(const F& f, const Fetched&... fetched) {
   const auto lane_of = [](const auto& lanes, int lane) { return lanes.values[lane]; };
@@ -147,8 +147,8 @@ auto with_index_type(int64_t largest, F f) {
   return largest < (int64_t{1} << 31) ? f(uint32_t{}) : f(int64_t{});
 }
 
-// Whether every row of the nest is whole groups of `lanes` neighbours, which start at multiples of `lanes` in
-// each operand that is dense along rows.
+// Returns true if every row of the nest is a whole number of groups of `lanes` neighbors, which start at
+// multiples of `lanes` in each operand that is dense along rows.
 template <size_t N>
 bool rows_have_lanes(const LoopNest<N>& nest, int lanes) {
   if (nest.extent(0) % lanes != 0) return false;
@@ -160,8 +160,8 @@ bool rows_have_lanes(const LoopNest<N>& nest, int lanes) {
   return true;
 }
 
-// Where the i-th element of a LoopNest, or the i-th group of neighbours along its rows, is in each of its N
-// operands.
+// Position of the i-th element of a LoopNest, or of the i-th group of neighbors along its rows, in each of
+// its N operands.
 template <int N, typename I>
 struct Offsets {
   I at[N];

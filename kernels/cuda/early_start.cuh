@@ -16,9 +16,9 @@ namespace headroom::cuda {
 // The lowest compute capability that supports it.
 inline constexpr int kMinCapabilityOfEarlyStart = 90;
 
-// Every thread of a kernel that starts early calls this before it reads results of earlier work and
-// before it writes. Only then may the next kernel start early: an early start overlaps with the work
-// right before it alone, and all earlier work is done.
+// Every thread of a kernel that starts early calls this before it reads results of earlier work and before it
+// writes. Only then may the next kernel start early: an early start overlaps only with the work right before
+// it, and all earlier work is done.
 __device__ inline void wait_for_earlier_work() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,4 +1,4 @@
-// How a kernel reports an index out of range and goes on. Knows no op.
+// Lets a kernel report an index out of range and continue. Knows no op.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,14 @@
 
 namespace headroom::cuda {
 
-// Where the kernels of an op report indices outside [0, extent); `what` is the word for such an index.
-// Shared, since functions are copied.
+// The site where the kernels of an op report indices outside [0, extent); `what` is the word for such an
+// index. Shared, because functions are copied.
 inline std::shared_ptr<IndexFaults::Site> index_faults(const Request& request, std::string_view op,
                                                        std::string_view what, int64_t extent) {
   return std::make_shared<IndexFaults::Site>(request.device.index_faults().add(op, what, extent));
 }
 
-// Whether index is in [0, extent).
+// Returns true if index is in [0, extent).
 __device__ inline bool in_range(int32_t index, int64_t extent) {
   return index >= 0 && index < extent;
 }

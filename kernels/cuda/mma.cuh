@@ -162,7 +162,7 @@ __device__ uint32_t word_at(const uint32_t* terms, int word, int pitch) {
   }
 }
 
-// The same for terms in f32.
+// Like the function above, for terms in f32.
 template <typename Policy>
 __device__ uint32_t word_of(const float* terms, int word, int pitch) {
   if constexpr (Policy::kTermsOfWord == 1) {
@@ -184,8 +184,8 @@ __device__ inline void load_matrices(uint32_t (&words)[4], const uint32_t* row) 
 #endif
 }
 
-// The same for matrices of 8 x 8 halves, each transposed: lane l gets elements (2t, g) and (2t + 1, g) of
-// matrix i in words[i].
+// Loads matrices of 8 x 8 halves, each transposed: lane l gets elements (2t, g) and (2t + 1, g) of matrix i
+// in words[i].
 __device__ inline void load_transposed_matrices(uint32_t (&words)[4], const uint32_t* row) {
 #if __CUDA_ARCH__ >= 750
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));

@@ -9,10 +9,10 @@
 
 namespace headroom::cuda {
 
-// Elements that one block takes, four by each thread: a net of 100,000 parameters fills the GPU once.
+// Elements of one block, four per thread: a net of 100,000 parameters fills the GPU once.
 inline constexpr int64_t kTensorBlock = 4 * kThreads;
 
-// Which item each block of a launch works on.
+// The item that each block of a launch works on.
 struct BlockRanges {
   static constexpr int kMax = 64;
   int count = 0;
@@ -41,7 +41,7 @@ struct TensorGroups {
   static constexpr int kMax = BlockRanges::kMax;
   BlockRanges ranges;
   int64_t elements[kMax];
-  void* data[kMax][N];  // f32, but for the gradient, the second one
+  void* data[kMax][N];  // f32, except for the second one, the gradient
   DType gradient[kMax];
   bool in_lanes[kMax];  // every tensor of the group is aligned to four elements
 
@@ -60,8 +60,8 @@ struct TensorGroups {
   }
 };
 
-// What gradients are multiplied by: a factor, and what a loss scale that adapts says of this step. It is 0
-// for a step to be left out.
+// The factors of gradients: a constant, and the adaptive loss scale's factor for this step, which is 0 for a
+// skipped step.
 struct GradientScale {
   float factor;
   const float* of_step;  // null without one
@@ -69,9 +69,9 @@ struct GradientScale {
   __device__ bool is_left_out() const { return of_step != nullptr && *of_step == 0; }
 };
 
-// Changes x[0] and x[2..N) of an element by rule(x). x[1], the gradient, is read only, and the only operand
-// that earlier work still writes. make_rule() reads memory too, so it comes after the loads of the operands;
-// its `scale` says whether the step is left out.
+// Changes x[0] and x[2..N) of an element by rule(x). x[1], the gradient, is only read, and is the only
+// operand that earlier work still writes. make_rule() reads memory too, so it comes after the loads of the
+// operands; its `scale` tells if the step is skipped.
 template <int L, int N, typename MakeRule>
 __device__ void apply_rule(const MakeRule& make_rule, void* const (&data)[N], DType gradient, int64_t at) {
   const auto floats = [&](int n) { return static_cast<float*>(data[n]) + at; };

@@ -1,4 +1,4 @@
-// What a batch norm keeps for its gradients in little: normalised values in 8 bits, and a bit for each
+// Compressed values that a batch norm keeps for its gradients: normalized values in 8 bits, and one bit per
 // result. Knows no norm.
 #pragma once
 
@@ -43,7 +43,7 @@ __device__ void store_codes(uint8_t* to, const Lanes<float, L>& normals) {
     store(reinterpret_cast<uint32_t*>(to), words);
   }
 }
-// What was fetched, as a Normal takes it.
+// Converts fetched values for a Normal.
 template <typename Fetched>
 __device__ auto values_of(const Fetched& fetched) {
   return widened(fetched);
@@ -65,7 +65,7 @@ __device__ Lanes<float, L> values_of(const Lanes<uint8_t, L>& codes) {
   return normals;
 }
 
-// Which of eight neighbouring channels one has more than 0, by the threads of a row that have them.
+// Stores which of eight neighboring channels have more than 0, using the threads of a row that hold them.
 template <int L>
 __device__ void store_marks(uint8_t* marks, int64_t at, const Lanes<float, L>& y) {
   uint32_t bits = 0;

@@ -1,6 +1,6 @@
-// Operands of floats, stored in 32 or in 16 bits: read as f32, and rounded once, to the nearest and ties to
-// even, when they are written. The type is a parameter, the same for all threads, so that one kernel serves
-// every type. Knows no op.
+// Operands of floats, stored in 32 or in 16 bits: read as f32, and rounded once, to nearest and ties to even,
+// when they are written. The type is a parameter, the same for all threads, so that one kernel serves every
+// type. Knows no op.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -31,8 +31,7 @@ bool aligned(const T* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % (N * sizeof(T)) == 0;
 }
 
-// What is stored of N neighbours: each in a word of its own, or two in one; a single one of 16 bits is the
-// lower half.
+// N neighbors as stored: each in a word of its own, or two in one; a single 16-bit value is the lower half.
 template <int N>
 struct Stored {
   DType dtype;
@@ -193,7 +192,7 @@ auto result(const KernelCall& call, size_t i = 0) {
   }
 }
 
-// As Stored, of neighbours that are known to be stored in 16 bits: half the registers.
+// Like Stored, for neighbors that are known to be stored in 16 bits: half the registers.
 template <int N>
 struct StoredHalves {
   DType dtype;
@@ -234,8 +233,8 @@ __device__ auto fetch_packed(const Reals& from, int64_t i) {
 template <int L>
 using Packed = decltype(fetch_packed<L>(Reals(), int64_t{}));
 
-// How many neighbours a thread takes, 16 bytes: 8 if all tensors of that many elements are stored in 16 bits
-// or fewer.
+// Returns the number of neighbors per thread, 16 bytes: 8 if all tensors of that many elements are stored in
+// 16 bits or fewer.
 inline int packed_lanes(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                         int64_t elements) {
   const auto all_half = [&](std::span<const TensorView> views) {
@@ -245,13 +244,13 @@ inline int packed_lanes(std::span<const TensorView> inputs, std::span<const Tens
   };
   return all_half(inputs) && all_half(outputs) ? 8 : 4;
 }
-// Whether all start where 16 bytes may be read at once.
+// Returns true if all start at an address from which 16 bytes can be read at once.
 inline bool are_aligned(std::span<const TensorView> views) {
   return std::all_of(views.begin(), views.end(),
                      [](const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data) % 16 == 0; });
 }
 
-// Whatever the operand: some neighbours as they are stored, and as numbers.
+// Loads neighbors of any operand as they are stored, and converts them to numbers.
 template <int N, typename T>
 __device__ Lanes<T, N> fetch(const T* from, int64_t i) {
   return load<N>(from + i);

@@ -1,4 +1,4 @@
-// How blocks reduce many terms to one result, in the same order on every run. Knows no op.
+// Reductions of many terms to one result by blocks, in the same order on every run. Knows no op.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct ReductionLayout {
   }
 };
 
-// `neighbours` says what lies side by side in memory: the terms of a result, or the results.
+// `neighbours` names the values that are adjacent in memory: the terms of a result, or the results.
 // `terms_per_thread` is the smallest share worth a thread: below it, combining threads takes longer.
 // `blocks_at_once` fill a multiprocessor.
 enum class Neighbours { kTerms, kResults };
@@ -39,7 +39,7 @@ inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, 
   return layout;
 }
 
-// How the partial results (splits, results) of a layout are reduced to its results.
+// Returns the layout that reduces the partial results (splits, results) of a layout.
 inline ReductionLayout layout_of_partials(const ReductionLayout& layout) {
   // Few results with many terms each: four neighbours fill a sector of memory.
   return {layout.results, layout.splits, std::min(layout.wide, 4), 1, layout.splits};
@@ -55,7 +55,7 @@ __device__ inline Share share_of(const ReductionLayout& layout) {
           min(first + layout.terms_per_split, layout.terms), kThreads / layout.wide};
 }
 
-// The same where splits take turns over the terms: all blocks then read one neighbourhood of memory at a
+// Returns a share in which splits interleave over the terms: all blocks then read one region of memory at a
 // time.
 __device__ inline Share turns_of(const ReductionLayout& layout) {
   const int at_once = kThreads / layout.wide;
@@ -64,8 +64,8 @@ __device__ inline Share turns_of(const ReductionLayout& layout) {
           int64_t{at_once} * layout.splits};
 }
 
-// Calls use(place, load(place)) for place = place_of(k) of each term k of the share, in order. Loads go out
-// several at a time, with no branch between them: one after the other they would wait for memory each.
+// Calls use(place, load(place)) for place = place_of(k) of each term k of the share, in order. Loads are
+// issued several at a time, with no branch between them: single loads would each wait for memory.
 template <int kAtOnce = 8, typename PlaceOf, typename Load, typename Use>
 __device__ void for_each_term(const Share& share, const PlaceOf& place_of, const Load& load, const Use& use) {
   for (int64_t first = share.begin; first < share.end; first += kAtOnce * share.step) {

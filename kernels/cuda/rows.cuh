@@ -1,5 +1,4 @@
-// Work on rows along the last axis: a warp or a block takes a row, and keeps it in registers where it fits.
-// Knows no op.
+// Work on rows along the last axis: a warp or a block processes a row, in registers if it fits. Knows no op.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +49,7 @@ __device__ void for_each_element(const Team& team, int64_t n, const Load& load, 
       Share{0, team.lane(), n, team.size()}, [](int64_t i) { return i; }, load, use);
 }
 
-// What a thread of a team keeps of a row: K groups of L neighbours, as they are stored.
+// A thread's part of a row: K groups of L neighbors, as they are stored.
 template <int L, int K>
 struct RowPart {
   Packed<L> groups[K];
@@ -116,8 +115,8 @@ void launch_long_rows(const CudaGpu& device, cudaStream_t stream, const F& f, co
 // Registers of a thread for one operand's row: elements.
 inline constexpr int kRowElements = 32;
 
-// Queues, for every row of a tensor of this shape, Held<L, K>(f) where a team can hold rows in registers with
-// vector accesses to all of `operands`, else Streamed(f).
+// Queues, for every row of a tensor of this shape, Held<L, K>(f) if a team can hold rows in registers with
+// vector accesses to all of `operands`, otherwise Streamed(f).
 template <template <int, int> typename Held, typename Streamed, typename Operands>
 void launch_rows(const CudaGpu& device, const Call& call, const Operands& operands, const Shape& shape) {
   const int64_t n = shape.last(), rows = shape.elements() / std::max<int64_t>(1, n);

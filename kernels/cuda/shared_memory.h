@@ -1,4 +1,4 @@
-// How much shared memory a block may have. Knows no op.
+// The maximum shared memory of a block. Knows no op.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace headroom::cuda {
 // The largest shared memory of a block, in bytes.
 int64_t shared_limit_bytes(const CudaGpu& device);
 
-// Lets a kernel use all of it as dynamic shared memory. The limit holds for every use of the kernel, so
-// it must not depend on what one use needs.
+// Lets a kernel use all of it as dynamic shared memory. The limit applies to every use of the kernel, so it
+// must not depend on the needs of one use.
 void allow_shared_memory(const void* kernel, const CudaGpu& device);
 
 }  // namespace headroom::cuda

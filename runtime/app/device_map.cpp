@@ -71,7 +71,7 @@ void check_limits(const PhysicalGpu& gpu, const GpuSizes& limits) {
     throw InvalidArgument(
         fmt::format("virtual devices of GPU {}: each needs a limit above 0 bytes", limits.gpu));
   }
-  // Without a management library the size is unknown, and the driver refuses later.
+  // If there is no management library the size is unknown, and the driver refuses later.
   int64_t left = gpu.total_bytes > 0 ? gpu.total_bytes : INT64_MAX;
   for (const int64_t bytes : limits.bytes) {
     if (bytes > left) {

@@ -24,7 +24,7 @@ struct GpuSizes {
 };
 
 // Parse "0:1024MiB,1024MiB/1:2GiB", and "1,2" or "none" for no numbers. Throw InvalidArgument naming `what`
-// for anything else, and for a GPU that occurs twice.
+// for anything else, and for a duplicate GPU.
 std::vector<GpuSizes> parse_gpu_sizes(std::string_view text, std::string_view what);
 std::vector<int> parse_gpu_numbers(std::string_view text, std::string_view what);
 
@@ -43,19 +43,20 @@ struct DeviceMap {
   std::vector<LogicalGpu> logical;    // the n-th is /device:GPU:n
   std::string hidden_by = {};         // "CUDA_VISIBLE_DEVICES=1,2", "visible-devices=1,2", or empty
 
-  // The GPU of that name. Throws InvalidArgument listing the GPUs and what hides others.
+  // Returns the GPU of that name. Throws InvalidArgument listing the GPUs and the reason that others are
+  // hidden.
   const LogicalGpu& find(const DeviceName& name) const;
   bool has_virtual() const;
 };
 
-// Makes the GPUs of these numbers visible (CUDA's, see PhysicalGpu::ordinal; without numbers all that CUDA
-// shows), and replaces each GPU of `virtual_limits` by virtual devices. Throws InvalidArgument for a GPU that
-// is unknown, named twice or not visible, and for limits above the GPU's memory.
+// Makes the GPUs of these numbers visible (CUDA's, see PhysicalGpu::ordinal; nullopt: all that CUDA shows),
+// and replaces each GPU of `virtual_limits` by virtual devices. Throws InvalidArgument for a GPU that is
+// unknown, named twice or not visible, and for limits above the GPU's memory.
 DeviceMap make_device_map(std::vector<PhysicalGpu> physical, const std::optional<std::vector<int>>& wanted,
                           std::span<const GpuSizes> virtual_limits);
 
-// The GPUs of the simulated machine of that profile, in use by other processes alone, with `others` for some
-// GPUs. On a machine with several, `cuda_visible_devices` hides GPUs as CUDA's driver does: the numbers
+// Returns the GPUs of the simulated machine of that profile, used only by other processes, with `others` for
+// some GPUs. On a machine with several, `cuda_visible_devices` hides GPUs as CUDA's driver does: the numbers
 // before the first invalid one are visible. A single GPU is always visible: a scheduler's variable for the
 // host must not hide it.
 std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<const GpuSizes> others,

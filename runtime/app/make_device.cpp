@@ -32,7 +32,7 @@ long number_in(const char* variable) {
   return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
 }
 
-// The option, else TensorFlow's variable, else `default_value`.
+// Returns the option, otherwise TensorFlow's variable, otherwise `default_value`.
 int threads_of(int64_t option, const char* variable, int default_value) {
   if (option > 0) return static_cast<int>(option);
   const long set = number_in(variable);

@@ -54,7 +54,7 @@ std::string wrapped_lines(std::string_view text, size_t width) {
   return made;
 }
 
-// The help of an option with the first of many choices alone.
+// Returns the help of an option with only the first of many choices.
 std::string with_few_choices(const std::string& help) {
   constexpr std::ptrdiff_t kShown = 6;
   const size_t open = help.rfind(" (");

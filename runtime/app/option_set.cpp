@@ -29,7 +29,7 @@ namespace {
 using Text = const std::string&;
 
 constexpr int64_t kMaxConfigBytes = kMiB;
-constexpr int kMaxValues = 1 << 16;  // of one list
+constexpr int kMaxValues = 1 << 16;  // per list
 
 // The variable's text; nothing when it is unset or empty.
 std::optional<std::string> environment(const std::string& variable) {
@@ -37,7 +37,7 @@ std::optional<std::string> environment(const std::string& variable) {
   return text == nullptr || *text == '\0' ? std::nullopt : std::optional<std::string>(text);
 }
 
-// What was given, for a message.
+// Shortens the given text for a message.
 std::string shown(std::string_view given) {
   constexpr size_t kMaxShownBytes = 200;
   return printable(given, kMaxShownBytes);
@@ -241,7 +241,7 @@ OptionSet::Option* OptionSet::find(std::string_view name) {
   return at == options_.end() ? nullptr : &*at;
 }
 
-// CLI11 takes the word behind "--memory=" for its value.
+// CLI11 would use the word after "--memory=" as its value.
 void OptionSet::require_values(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -347,7 +347,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
 void OptionSet::read_file_entries(const std::string& path) {
   for (const TomlEntry& entry : parse_toml(read_file(path, kMaxConfigBytes), path)) {
     Option* option = find(entry.key);
-    if (option == nullptr && is_setting(entry.key)) continue;  // of another program
+    if (option == nullptr && is_setting(entry.key)) continue;  // an option of another program
     if (option == nullptr) {
       const std::string_view nearest = suggest_nearest(entry.key, settings());
       throw InvalidArgument(fmt::format("{}:{}: unknown key '{}'{}", path, entry.line, shown(entry.key),

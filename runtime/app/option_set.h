@@ -29,7 +29,7 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;  // its options refer to it
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // Adds the next options to the group of this title. The short help only names them. Without a title they
+  // Adds the next options to the group of this title. The short help only names them. Options without a title
   // are the program's own, which the short help explains.
   void begin_group(std::string title = {}) { group_ = std::move(title); }
   // The short help explains these options of groups as it does the program's own.
@@ -81,12 +81,12 @@ class OptionSet {
   // for bad values, and for a --config file that cannot be read; some targets may be set then.
   bool parse(int argc, const char* const* argv, std::ostream& out);
 
-  // Whether the option got its value from a person: on the command line, in the environment or in a file.
+  // Returns true if the option was set on the command line, in the environment or in a file.
   bool is_given(std::string_view name) const;
-  // Whether it got it on the command line: for this command alone.
+  // Returns true if the option was set on the command line, so for this command only.
   bool is_on_command_line(std::string_view name) const;
 
-  // The terminal that standard output goes to, with colours as --color says.
+  // Returns the terminal of standard output, with colors as --color says.
   Terminal terminal() const { return Terminal(stdout, colours_); }
 
   // Lines for the user about overridden or ignored values.
@@ -98,7 +98,7 @@ class OptionSet {
   enum class Words : uint8_t { kAll, kChanged };
   std::vector<std::string> words(Words which) const;
 
-  // Every value and where it came from, as TOML that --config accepts.
+  // Returns every value and its origin, as TOML that --config accepts.
   std::string describe() const;
 
  private:
@@ -112,7 +112,7 @@ class OptionSet {
     std::string group = {};                            // the title over it in the help
     bool explain_in_short = false;                     // even if it belongs to a group
     std::string origin = "default";
-    std::optional<std::string> default_value = {};  // what `show` gave when the option was added
+    std::optional<std::string> default_value = {};  // result of `show` when the option was added
   };
 
   void add(Option option);

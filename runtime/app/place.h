@@ -9,16 +9,16 @@
 
 namespace headroom {
 
-// Decides where each node of the graph runs, as a runtime of these options would; does nothing when they
-// place nothing. The graph of one of several replicas counts devices from the replica's first. Throws as
-// place() of placement.h does, but does not know which kernels a real GPU lacks.
+// Places the nodes of the graph as a runtime of these options would; does nothing if they place nothing. The
+// graph of one of several replicas counts devices from the replica's first. Throws as place() of placement.h
+// does, but does not know which kernels a real GPU lacks.
 void place(Graph& graph, const RuntimeOptions& options, int replicas = 1);
 
-// The same on the devices of the runtime. Returns those that the graph uses, each initialised, with the
-// default one first, used or not. Prints each placement to stderr when the options say so. Throws as place()
-// of placement.h and Runtime::device do.
+// Places the graph on the devices of the runtime. Returns those that the graph uses, each initialized, with
+// the default one first, used or not. Prints each placement to stderr if the options say so. Throws as
+// place() of placement.h and Runtime::device do.
 DeviceSet place(Graph& graph, Runtime& runtime, CodePlace here = CodePlace::here());
-// The same on the devices of one replica.
+// Places the graph on the devices of one replica.
 DeviceSet place(Graph& graph, Runtime& runtime, const ReplicaDevices& replica,
                 CodePlace here = CodePlace::here());
 

@@ -1,4 +1,4 @@
-// Runs the replicas of a program as threads of one process, each on its own devices, or the program alone.
+// Runs the replicas of a program as threads of one process, each on its own devices, or a single program.
 // Knows no program.
 #pragma once
 
@@ -19,29 +19,29 @@
 
 namespace headroom {
 
-// What a replica does, with its member of the group.
+// The work of a replica, with its member of the group.
 using ReplicaBody = std::function<void(int rank, std::unique_ptr<Collective> group)>;
 
 // Calls `body` for each rank in its own thread, on one group, and returns when all have ended. Then rethrows
-// the exception of the first rank that failed by itself, else of the first that heard of another's failure.
-// Throws InvalidArgument as make_in_process_group does.
+// the exception of the first rank that failed by itself, otherwise of the first that was told of another's
+// failure. Throws InvalidArgument as make_in_process_group does.
 void run_replicas(int replicas, std::chrono::milliseconds timeout, const ReplicaBody& body);
 
 struct ReplicaPlace {
-  // By device of the set; none for a program alone.
+  // By device of the set; none for a single program.
   std::vector<std::unique_ptr<DeviceCollective>> collectives;
-  DeviceSet devices;  // of the replica's graph
+  DeviceSet devices;  // devices of the replica's graph
 };
 // Puts a graph on the devices of its replica. Makes the default device current in this thread. The arguments
 // must outlive the result. Throws as place(), Runtime::device and make_device_collectives do.
 ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const ReplicaDevices& devices, Collective* group);
 
-// Calls `work`, which runs on these devices unless it lists others in the result, and writes to the result
-// how it ended and what each device took.
+// Calls `work`, which runs on these devices unless it lists others in the result, and writes its outcome and
+// each device's memory to the result.
 void run_replica(Runtime& runtime, const ReplicaDevices& devices, RunResult& result,
                  const std::function<void()>& work);
 
-// What a replica runs in its own thread; a program alone runs in the caller's thread, and `group` is null.
+// The work of a replica in its own thread; a single program runs in the caller's thread, and `group` is null.
 template <typename Result>
 using ReplicaWork =
     std::function<void(int rank, const ReplicaDevices& devices, Collective* group, Result& result)>;

@@ -61,7 +61,7 @@ std::string name_failed_replica(const RunResult& result) {
 }
 
 RunResult merge(const std::vector<const RunResult*>& replicas) {
-  // A failure that a replica had by itself goes before one that it heard of.
+  // A replica's own failure has priority over one that it was told of.
   const auto rate = [](const RunResult* run) {
     return run->outcome == RunOutcome::kOk ? 0 : run->outcome == RunOutcome::kReplicaFailure ? 1 : 2;
   };

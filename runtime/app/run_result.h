@@ -1,5 +1,4 @@
-// How a program ended and how much memory it took, on one device, on several or in replicas. Knows no
-// program.
+// The outcome and the memory of a program, on one device, on several or in replicas. Knows no program.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +16,8 @@ namespace headroom {
 enum class RunOutcome : uint8_t {
   kOk,
   kOutOfMemory,
-  kLibraryFailure,  // of a library, the driver or a device
-  kReplicaFailure,  // of a collective, or the weights of replicas differ
+  kLibraryFailure,  // a library, the driver or a device failed
+  kReplicaFailure,  // a collective failed, or the weights of replicas differ
   kKilled,          // the process died
   kFailed,          // with any other error
 };
@@ -45,7 +44,7 @@ struct DeviceFigures {
   int64_t peak_process_bytes = 0;   // the driver's figure for this process
   int64_t peak_reserved_bytes = 0;  // by the device's strategy
   int64_t peak_allocated_bytes = 0;
-  // The prediction of peak_allocated_bytes; absent when it failed, or there is none.
+  // The prediction of peak_allocated_bytes; absent if the run failed, or there is no prediction.
   std::optional<int64_t> predicted_peak_bytes;
 };
 
@@ -79,12 +78,11 @@ struct RunResult : Ending, ReplicaFigures {
 // "replica 1 on /GPU:1", for the replica that failed.
 std::string name_failed_replica(const RunResult& result);
 
-// The result of all replicas, given by rank. Of several failures it has the one that caused the others, with
-// its replica named in the error. Different weights are a failure, too.
+// Merges the results of all replicas, ordered by rank. Of several failures, keeps the one that caused the
+// others, with its replica named in the error. Different weights count as a failure.
 RunResult merge(const std::vector<const RunResult*>& replicas);
 
-// The same for results with more members, which come from the replica that failed first, or from the first
-// one.
+// Merges results with more members, which come from the replica that failed first, or from the first one.
 template <typename Result>
 Result merge_replicas(const std::vector<Result>& replicas) {
   std::vector<const RunResult*> runs;

@@ -31,7 +31,7 @@ Runtime::Runtime(const RuntimeOptions& options) : options_(options), strategy_(o
   use(find_devices(options_, visible_, virtual_));
 }
 
-// Everything that can be wrong comes out before anything is changed.
+// All errors are thrown before anything is changed.
 void Runtime::use(DeviceMap map) {
   const DeviceName name = default_device(options_);
   const int physical = name.type == DeviceType::kCpu ? kCpu : map.find(name).physical;
@@ -165,7 +165,7 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
     strategy.reserve_bytes = start_libraries(device);
   }
   logical.allocator = make_allocator(strategy, device);
-  // Where there are several, an error has to say which one is full.
+  // If there are several devices, an error names the one that is full.
   if (map_.logical.size() > 1) logical.allocator->set_device_name(name.text());
   logical.device = &device;
   if (!initialised()) initialised_by_ = place.text();

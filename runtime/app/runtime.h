@@ -17,8 +17,8 @@
 
 namespace headroom {
 
-// The file beside `path` for another device or rank: "run.gpu1.trace" for "run.trace". Empty for an empty
-// path.
+// Returns the file next to `path` for another device or rank: "run.gpu1.trace" for "run.trace". Empty for an
+// empty path.
 std::string record_path_of(const std::string& path, std::string_view who);
 
 class Runtime {
@@ -28,7 +28,7 @@ class Runtime {
 
   const RuntimeOptions& options() const { return options_; }
   const StrategySettings& strategy() const { return strategy_; }
-  // The GPUs and their names; empty where the options name the CPU.
+  // Returns the GPUs and their names; empty if the options name the CPU.
   const DeviceMap& devices() const { return map_; }
 
   // The names of all devices: the default one first, then all GPUs, then the CPU.
@@ -59,18 +59,18 @@ class Runtime {
   Device& device(std::string_view name, CodePlace place = CodePlace::here());
   Allocator& allocator(CodePlace place = CodePlace::here());
   Allocator& allocator(std::string_view name, CodePlace place = CodePlace::here());
-  // Says which libraries a program uses on the device of that name, kNone for kernels that belong to none: a
-  // limit on the process then leaves room for these alone. To be called before the device is initialised.
+  // Declares the libraries that a program uses on the device of that name, kNone for kernels that belong to
+  // none: a limit on the process then leaves room only for these. Call it before the device is initialized.
   // Throws InvalidArgument for an unknown device.
   void expect_libraries(std::string_view name, std::span<const Library> libraries);
   bool initialised() const { return !initialised_by_.empty(); }
   // The driver's figures for the device of the options, also when its initialisation failed half-way.
   MemoryInfo memory_info() const { return default_device_->memory().info(); }
-  // The same for the device of that name. Throws InvalidArgument for an unknown one.
+  // Returns the memory of the device of that name. Throws InvalidArgument for an unknown one.
   MemoryInfo memory_info(std::string_view name);
   // The options and the machine, with the driver's present figures for the devices in use.
   RunSetup setup() const;
-  // Of the strategy of that device; all zero before it is initialised.
+  // Returns the statistics of that device's strategy; all zero before it is initialized.
   Statistics statistics(std::string_view name) const;
 
  private:
@@ -98,7 +98,7 @@ class Runtime {
   DeviceName current_;
   Device* default_device_ = nullptr;
   std::string initialised_by_;
-  mutable std::mutex mutex_;  // of everything made at the first use
+  mutable std::mutex mutex_;  // guards everything made at the first use
 };
 
 }  // namespace headroom

@@ -9,7 +9,7 @@ namespace headroom {
 
 // All keys, sorted.
 std::span<const std::string_view> settings();
-// Whether any program has this option.
+// Returns true if any program has this option.
 bool is_setting(std::string_view key);
 
 }  // namespace headroom

@@ -13,34 +13,34 @@
 namespace headroom {
 
 struct RunSetup {
-  DeviceProfile device;  // of each GPU, or of the only device where there are none
+  DeviceProfile device;  // profile of each GPU, or of the only device if there are none
   // The machine's GPUs, with the bytes of other processes in `used_bytes`; none for the CPU and for a trace.
   DeviceMap gpus = {};
   RuntimeOptions options;
   std::optional<StrategySettings> strategy = {};  // set in code, in place of the options'
   int64_t batch = 0;                              // 0: the batch cannot change
   int64_t batch_unit = 1;  // the replicas that share the batch, which it is a multiple of
-  bool has_plan = false;   // whether options.plan matters
+  bool has_plan = false;   // true if options.plan matters
 };
 
 // The setup of the options: a simulated machine as they describe it, or the real one as its driver describes
 // it now. Treats a real GPU as an H200 with its total, and a CPU as a device without context and libraries.
 // Makes no context. Throws as find_devices does.
 RunSetup setup_of(const RuntimeOptions& options);
-// The same with these GPUs.
+// Returns the setup with these GPUs.
 RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus);
 
 // The strategy that was set in code, else that of the options.
 StrategySettings strategy_of(const RunSetup& setup);
 
-// What other processes hold of the default device, and what they leave.
+// Bytes that other processes hold on the default device, and bytes that they leave.
 int64_t others_bytes(const RunSetup& setup);
 int64_t free_bytes(const RunSetup& setup);
 // The GPU of that device; null for the CPU and on a machine without GPUs.
 const PhysicalGpu* gpu_of(const RunSetup& setup, std::string_view device);
 
-// Lowers a budget (--memory) above what the device has free to that. Returns a note that says so, without an
-// end, if it did. Throws as setup_of does.
+// Lowers a budget (--memory) above the device's free memory to that. If it did, returns a note about it,
+// without a line end. Throws as setup_of does.
 std::optional<std::string> lower_memory_to_free(RuntimeOptions& options);
 
 // The profile of a CPU, with unlimited memory by default.
@@ -52,25 +52,25 @@ std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes);
 // The options with `bytes` more held by other processes on every GPU.
 RuntimeOptions with_more_held(RuntimeOptions options, const DeviceMap& gpus, int64_t bytes);
 
-// Where a replica runs, or a program alone.
+// The devices of a replica, or of a single program.
 struct ReplicaDevices {
-  DeviceName first;  // of nodes that name no device
-  // Of a replica of several: how many it has, from `first` on, which its graph counts from /GPU:0. The graph
-  // of a program alone names the devices as they are.
+  DeviceName first;  // device of nodes that name no device
+  // For one of several replicas: its number of devices, from `first` on, which its graph counts from /GPU:0.
+  // The graph of a single program uses the devices' own names.
   std::optional<int> count = {};
 
   // The device that the graph calls so.
   DeviceName find(std::string_view in_graph) const;
-  // "/GPU:2, /GPU:3"; of a program alone, the first one.
+  // Formats as "/GPU:2, /GPU:3"; for a single program, the first one.
   std::string text() const;
 };
 
-// The devices of the replica of that rank: as many as the options place its net on, behind those of the ranks
-// before. For one replica the device of the options. Throws InvalidArgument for a net that is placed on the
-// CPU, of which all replicas have the same.
+// Returns the devices of the replica of that rank: as many as the options place its net on, after those of
+// the ranks before. For one replica, the device of the options. Throws InvalidArgument for a net that is
+// placed on the CPU, which all replicas would share.
 ReplicaDevices devices_of_replica(const RuntimeOptions& options, int replicas, int rank);
-// The same for all replicas by rank. Throws as devices_of_replica does, and InvalidArgument when there are
-// fewer GPUs, or the options name another GPU than the first.
+// Returns the devices of all replicas by rank. Throws as devices_of_replica does, and InvalidArgument if
+// there are fewer GPUs, or the options name another GPU than the first.
 std::vector<ReplicaDevices> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus,
                                             int replicas);
 

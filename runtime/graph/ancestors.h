@@ -1,4 +1,4 @@
-// Which items of a sequence must come before which: a transitive relation. Knows nothing about the items.
+// The transitive order of the items of a sequence. Knows nothing about the items.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace headroom {
 
-// One bit for each pair of items of which the second comes first.
+// One bit for each pair of items, set if the second comes first.
 class Ancestors {
  public:
   explicit Ancestors(size_t count) : bits_(begin_of(count)) {}

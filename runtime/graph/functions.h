@@ -1,6 +1,6 @@
-// How programs write graphs: one function per op appends a node and returns its result. Knows no gradient
-// and no device. All throw InvalidArgument as Graph::add does. Negative axes count from the end. `place`
-// is the caller's line of code, which reports show as the origin of a tensor.
+// Functions with which programs write graphs: one per op appends a node and returns its result. Knows no
+// gradient and no device. All throw InvalidArgument as Graph::add does. Negative axes count from the end.
+// `place` is the caller's line of code, which reports show as the origin of a tensor.
 #pragma once
 
 #include <optional>
@@ -41,7 +41,7 @@ Value mean(Value x, CodePlace place = CodePlace::here());
 Value max(Value x, CodePlace place = CodePlace::here());
 Value reshape(Value x, const Shape& shape, CodePlace place = CodePlace::here());
 Value flatten(Value x, CodePlace place = CodePlace::here());  // (N,...) -> (N, the rest)
-// The same value on another device; its gradient is copied back.
+// Copies the value to another device; its gradient is copied back.
 Value to_device(Value x, std::string_view device, CodePlace place = CodePlace::here());
 Value transpose(Value x, std::vector<int> axes, CodePlace place = CodePlace::here());
 Value transpose(Value x, CodePlace place = CodePlace::here());  // axes reversed
@@ -67,7 +67,7 @@ Value cross_entropy(Value logits, Value labels,
 Value argmax(Value x, int axis = -1, CodePlace place = CodePlace::here());        // -> i32
 Value accuracy(Value logits, Value labels, CodePlace place = CodePlace::here());  // (N,C), i32 (N) -> []
 
-// What a batch normalisation keeps between steps.
+// The values that a batch normalization keeps between steps.
 struct BatchNormState {
   Value gamma, beta;                     // (C), trained
   Value running_mean, running_variance;  // (C), moving averages for inference

@@ -27,7 +27,7 @@ class NormChains : private GraphView {
       const int a = input(next, 0), b = input(next, 1);
       chain.add = next;
       chain.residual = a == output(norm) ? b : a;
-      // Of two norms that are added, the later one uses the other as its residual.
+      // The later one of two added norms uses the other as its residual.
       if (a == b || shape(chain.residual) != shape(output(norm)) || maker(chain.residual) > norm) return {};
       next = only_reader(output(next));
     }

@@ -25,7 +25,7 @@ class BiasChains : private GraphView {
     int next = only_reader(output(conv));
     if (const auto* sum = op<Binary>(next); sum && sum->kind == BinaryKind::kAdd) {
       const int a = input(next, 0), b = input(next, 1), other = a == output(conv) ? b : a;
-      // Of two convolutions that are added, the later one uses the other as its residual.
+      // The later one of two added convolutions uses the other as its residual.
       if (a != b && shape(other) == shape(output(conv)) && maker(other) < conv) {
         chain.add = next;
         chain.residual = other;

@@ -16,12 +16,12 @@ int fuse_classifier_heads(Graph& graph, std::span<const Value> keep);
 // blocks.
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 
-// Lets conv_bias nodes add the residual behind them and take the relu behind that. Returns the number of
-// those that do.
+// Lets conv_bias nodes include the following residual and the relu after it. Returns the number of those that
+// do.
 int fuse_conv_biases(Graph& graph, std::span<const Value> keep);
 
-// Lets batch norms add the residual behind them and take the relu behind that, with their gradients, which
-// add what comes from two branches. Returns the number of batch norms that do.
+// Lets batch norms include the following residual and the relu after it, with their gradients, which add
+// those of two branches. Returns the number of batch norms that do.
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 
 // Turns the gradients of a batch norm and of the convolution of single pixels before it into one node, which

@@ -8,9 +8,9 @@
 
 namespace headroom {
 
-// Appends the nodes that compute d loss / d variables[i] and returns those values, shaped like the
-// variables: zeros where the loss does not depend on a variable. Throws InvalidArgument when the loss is
-// not an f32 scalar, or when the path to it goes through an op without a gradient (argmax, accuracy).
+// Appends the nodes that compute d loss / d variables[i] and returns those values, shaped like the variables:
+// zeros if the loss does not depend on a variable. Throws InvalidArgument if the loss is not an f32 scalar,
+// or if the path to it goes through an op without a gradient (argmax, accuracy).
 std::vector<Value> gradients(Value loss, std::span<const Value> variables);
 
 }  // namespace headroom

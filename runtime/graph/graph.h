@@ -1,5 +1,5 @@
-// The graph: what is computed, and on which named device. Nodes are only appended, and adding a node
-// checks its shapes. Knows devices by name alone, no plan and no memory.
+// The graph: the computation, with the named device of each node. Nodes are only appended, and adding a node
+// checks its shapes. Knows devices only by name, no plan and no memory.
 #pragma once
 
 #include <deque>
@@ -40,10 +40,10 @@ struct ValueInfo {
   std::string name;
   TensorSpec spec;
   ValueKind kind = ValueKind::kResult;
-  Initializer initializer = {};  // of a variable
-  std::string source = {};  // the line of code that made it: "net.cpp:31"
-  bool backward = false;    // made by the backward pass
-  std::string device = {};  // where it lives: "/device:GPU:1"; empty: on the default device
+  Initializer initializer = {};  // for a variable
+  std::string source = {};       // the line of code that made it: "net.cpp:31"
+  bool backward = false;         // made by the backward pass
+  std::string device = {};       // where it lives: "/device:GPU:1"; empty: on the default device
 };
 
 struct Node {
@@ -82,20 +82,22 @@ class Graph {
   const std::deque<ValueInfo>& values() const { return values_; }
   const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
   const ValueInfo& value(int id) const { return values_[static_cast<size_t>(id)]; }
-  // The input or variable with that full name. Throws InvalidArgument with all such names if there is
+  // Returns the input or variable with that full name. Throws InvalidArgument with all such names if there is
   // none.
   Value find(std::string_view name);
   // Ids of all variables, in the order they were made.
   std::vector<int> variables() const;
 
-  // The same nodes and values under the same ids. Handles of this graph's values do not belong to the copy.
+  // Returns a copy with the same nodes and values under the same ids. Handles of this graph's values do not
+  // belong to the copy.
   std::unique_ptr<Graph> copy() const;
   // For passes: replaces all nodes; values keep their ids. Each value must be made before it is read;
   // throws InvalidArgument otherwise. A value moves to the device of the node that makes it.
   void replace_nodes(std::vector<Node> nodes);
   // For passes: a result of a node to come; its name is made unique.
   Value new_result(ValueInfo info);
-  // How a result or a variable is stored; the first value of a variable must have that type.
+  // Sets the type in which a result or a variable is stored; the first value of a variable must have that
+  // type.
   void set_dtype(int value, DType dtype) { values_[static_cast<size_t>(value)].spec.dtype = dtype; }
   void set_initializer(int variable, Initializer initializer) {
     values_[static_cast<size_t>(variable)].initializer = std::move(initializer);
@@ -117,7 +119,7 @@ class Graph {
 
   std::deque<Node> nodes_;
   std::deque<ValueInfo> values_;
-  std::vector<std::string> names_;  // of nodes, inputs and variables; hashed
+  std::vector<std::string> names_;  // names of nodes, inputs and variables; hashed
   std::string scope_;
   std::optional<std::string> device_;                                 // while a DeviceScope lives
   std::vector<std::pair<std::string, std::string>> device_of_scope_;  // the longest scopes first
@@ -137,10 +139,10 @@ class NameScope {
   std::string previous_;
 };
 
-// While it lives, everything added is on that device: any name that parse_device_name takes, or an empty
+// While it lives, everything added is on that device: any name that parse_device_name accepts, or an empty
 // one for the default device. The innermost scope counts, as with TensorFlow's tf.device and PyTorch's
-// torch.cuda.device. Nothing checks that the device exists before the graph is placed. Throws
-// InvalidArgument if `device` is not a device name.
+// torch.cuda.device. The device need not exist before the graph is placed. Throws InvalidArgument if `device`
+// is not a device name.
 class DeviceScope {
  public:
   DeviceScope(Graph& graph, std::string_view device);
@@ -153,7 +155,7 @@ class DeviceScope {
   std::optional<std::string> previous_;
 };
 
-// What `build` returns, whose additions to the graph are on that device.
+// Returns the result of `build`, whose additions to the graph are on that device.
 template <typename F>
 auto with_device(Graph& graph, std::string_view device, F&& build) {
   const DeviceScope scope(graph, device);

@@ -37,16 +37,16 @@ class GraphView {
   int maker(int value) const { return makers_[static_cast<size_t>(value)]; }
   // The only reader of a value that is not fetched; -1 otherwise.
   int only_reader(int value) const;
-  // Whether all of these nodes run on the same device; -1 stands for no node.
+  // Returns true if all of these nodes run on the same device; -1 stands for no node.
   bool on_one_device(std::initializer_list<int> nodes) const;
-  // Whether a node in [first, last] changes one of `values`.
+  // Returns true if a node in [first, last] changes one of `values`.
   bool changes(int first, int last, std::initializer_list<int> values) const;
-  // Whether the node adds a vector along the last axis of `value`, as a layer adds its bias.
+  // Returns true if the node adds a vector along the last axis of `value`, as a layer adds its bias.
   bool adds_bias(int node, int value) const;
 
  private:
   const Graph& graph_;
-  std::vector<int> readers_;          // of all values, one after the other
+  std::vector<int> readers_;          // readers of all values, in order of the values
   std::vector<size_t> first_reader_;  // by value, and the end
   std::vector<int> makers_;
   std::vector<bool> kept_;
@@ -65,7 +65,7 @@ class Rewrite {
     node.device = graph_.node(place).device;
     changed_[place] = std::move(node);
   }
-  // Costs nothing where nothing is replaced. Throws InvalidArgument if a node would read a value before it is
+  // Costs nothing if nothing is replaced. Throws InvalidArgument if a node would read a value before it is
   // made.
   void apply(Graph& graph);
 

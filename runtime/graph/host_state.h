@@ -1,5 +1,5 @@
-// The optimizer's state in page-locked host memory (kHostPlace), where updates read and write it over the
-// link: ZeRO-Offload's place for it (Ren et al. 2021) with the update on the device. Knows no plan and no
+// Keeps the optimizer's state in page-locked host memory (kHostPlace), where updates read and write it over
+// the link, as ZeRO-Offload does (Ren et al. 2021), but with the update on the device. Knows no plan and no
 // link.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace headroom {
 
-// Variables that only updates of weights use, as their state, and that none of the fetches is; the largest
-// first. Those on the default device alone.
+// Returns variables on the default device that only updates of weights use, as their state, and that are not
+// fetched; the largest first.
 std::vector<int> find_movable_states(const Graph& graph, std::span<const Value> fetches);
 
 // Puts those variables there. Nodes stay on their devices, and compute the same.

@@ -1,5 +1,5 @@
-// The first values of a variable. They follow from a seed and the variable's name alone, whatever the
-// order in which variables are made. Knows no device.
+// The initial values of a variable. They depend only on a seed and the variable's name, not on the order in
+// which variables are made. Knows no device.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Initializer {
   float first = 0;   // the constant; low; mean
   float second = 0;  // high; standard deviation
   uint64_t seed = 0;
-  std::function<std::vector<std::byte>()> given = {};  // of kGiven: the bytes, as many as the variable has
+  std::function<std::vector<std::byte>()> given = {};  // for kGiven: the bytes, as many as the variable has
 };
 
 Initializer zeros();

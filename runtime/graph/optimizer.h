@@ -54,7 +54,7 @@ AdaptiveScale adaptive_scale(Graph& graph, CodePlace place = CodePlace::here());
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
                  std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale = 1,
                  const Shard& shard = {}, CodePlace place = CodePlace::here());
-// The same for gradients of the loss times an adaptive scale, with the update of the scale.
+// Adds updates for gradients of the loss times an adaptive scale, and the update of the scale.
 void add_scaled_updates(const Optimizer& optimizer, std::span<const Value> variables,
                         std::span<const Value> gradients, Value learning_rate, Value step,
                         const AdaptiveScale& scale, CodePlace place = CodePlace::here());

@@ -1,5 +1,5 @@
-// Which items of a sequence must come before which, from the direct predecessors of each. Takes memory and
-// time in proportion to those, not to the pairs of items. Knows nothing about the items.
+// The transitive order of the items of a sequence, from the direct predecessors of each. Uses memory and time
+// in proportion to those, not to the pairs of items. Knows nothing about the items.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +38,11 @@ class Precedence {
   // last_unordered(). With thousands of items nothing is given up.
   explicit Precedence(Predecessors predecessors, int64_t most_visits = 10'000'000);
 
-  // Whether `item` follows from `ancestor`, directly or not.
+  // Returns true if `item` follows from `ancestor`, directly or not.
   bool has(size_t item, size_t ancestor);
 
-  // For each item, the last of those `later`, in ascending order, that comes after it in the sequence without
-  // following from it; -1 where all do.
+  // Returns, for each item, the last of those `later`, in ascending order, that comes after it in the
+  // sequence without following from it; -1 if all follow.
   std::vector<int> last_unordered(std::span<const int> later);
 
   // Links that the searches have looked at so far.
@@ -56,20 +56,21 @@ class Precedence {
     return std::span(successors_).subspan(begin, static_cast<size_t>(successor_begins_[item + 1]) - begin);
   }
 
-  // Whether it is seen at once that `item` is `ancestor` or follows from it.
+  // Returns true if it is immediately known that `item` is `ancestor` or follows from it.
   bool is_seen(size_t item, size_t ancestor) const;
 
   Predecessors predecessors_;
   int64_t most_visits_;
   std::vector<int> successor_begins_, successors_;
-  // Each item is on one chain, a path of items of which each is a direct predecessor of the next. Before it
-  // comes the last predecessor of its first item, after it the successor of its last item, if any.
+  // Each item is on one chain, a path in which each item is a direct predecessor of the next. `before` is the
+  // last predecessor of its first item, `after` the successor of its last item, if any.
   struct Chain {
     int before = -1, after = -1;
   };
   std::vector<int> chain_of_, positions_;  // by item
   std::vector<Chain> chains_;
-  // Of searches: the last position on each chain that is known to come before, and which search found it.
+  // State of searches: the last position on each chain that is known to come before, and the search that
+  // found it.
   std::vector<int> reached_, reached_in_;  // by chain
   std::vector<int> seen_in_;               // by item
   std::vector<int> pending_;

@@ -7,7 +7,7 @@
 
 namespace headroom {
 
-// What an optimizer multiplies gradients by; null for all other ops.
+// Returns the factor by which an optimizer multiplies gradients; null for all other ops.
 inline float* gradient_scale_of(Op& op) {
   return std::visit(
       []<typename T>(T& o) -> float* {
@@ -20,7 +20,7 @@ inline float* gradient_scale_of(Op& op) {
       op);
 }
 
-// Whether operand `position` of the op is the gradient of a weight that it updates.
+// Returns true if operand `position` of the op is the gradient of a weight that it updates.
 inline bool is_gradient_operand(const Op& op, size_t position) {
   if (traits_of(op).changes != Changes::kWeights) return false;
   const UpdateOperands operands = update_operands(op);

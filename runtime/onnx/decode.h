@@ -1,4 +1,4 @@
-// Decodes the protobuf messages of an ONNX file into a Model. Checks each message alone. Knows no file.
+// Decodes the protobuf messages of an ONNX file into a Model. Checks each message separately. Knows no file.
 #pragma once
 
 #include <cstddef>

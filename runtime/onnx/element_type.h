@@ -37,7 +37,7 @@ std::string to_string(ElementType type);
 ElementType type_of_safetensors(std::string_view name);
 // Bytes of one element as ONNX stores it; 0 for types that are not read here.
 int64_t stored_bytes(ElementType type);
-// What values of the type become: f32 for floats, u8 for bool and uint8, i32 for all other integers.
+// Returns the type of imported values: f32 for floats, u8 for bool and uint8, i32 for all other integers.
 DType dtype_of_element(ElementType type);
 bool is_float(ElementType type);
 

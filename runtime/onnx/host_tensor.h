@@ -12,7 +12,7 @@
 
 namespace headroom::onnx {
 
-// A tensor whose bytes are shared by its copies. Written once, by who makes it.
+// A tensor whose bytes are shared by its copies. Only its maker writes it, once.
 class HostTensor {
  public:
   HostTensor() : HostTensor(TensorSpec{}) {}
@@ -28,7 +28,7 @@ class HostTensor {
     return {reinterpret_cast<T*>(bytes_.get()), static_cast<size_t>(elements())};
   }
   TensorView view() const { return {bytes_.get(), spec_}; }
-  // The same bytes under another shape with as many elements.
+  // Returns the same bytes under another shape with as many elements.
   HostTensor with_shape(const Shape& shape) const;
 
  private:

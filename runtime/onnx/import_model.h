@@ -1,5 +1,5 @@
-// An ONNX model as part of a graph of ours: which inputs it takes, what it gives, and which of its weights
-// are trained. Knows no loss and no device.
+// An ONNX model as part of our graph: its inputs, its outputs, and the weights that are trained. Knows no
+// loss and no device.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace headroom::onnx {
 
 struct ImportSettings {
   std::optional<int64_t> batch = {};         // the extent of the first axis of the inputs, where that is free
-  std::map<std::string, int64_t> dims = {};  // of other free axes, by name
+  std::map<std::string, int64_t> dims = {};  // sizes of other free axes, by name
   bool is_training = false;                  // normalisation by the batch's statistics, and dropout
-  uint64_t seed = 1;               // of dropout, and of weights that the file names but does not have
+  uint64_t seed = 1;               // seed of dropout, and of weights that the file names but does not contain
   std::optional<Value> step = {};  // i32 [] counter, for dropout
-  // For floats that will be stored in 16 bits: attention as one op, whose kernel for a GPU takes them alone,
-  // and no strided convolution of fewer channels than a tensor core takes at once.
+  // For floats that will be stored in 16 bits: attention as one op, whose GPU kernel supports only these, and
+  // no strided convolution of fewer channels than a tensor core loads at once.
   bool stores_half = false;
   std::map<std::string, HostTensor> known = {};  // inputs whose numbers are known now: they become constants
 };
@@ -43,7 +43,7 @@ struct LayerSummary {
   std::string module, ops;  // "encoder.layer.0.linear", "MatMul Add"
   Shape output;
   int64_t parameters = 0;  // elements of weights that no layer above has
-  // Of the graph: [first, last). Nodes of several layers may be merged later; values stay.
+  // Ids in the graph: [first, last). Nodes of several layers may be merged later; values stay.
   int first_value = 0, last_value = 0;
 };
 
@@ -56,7 +56,7 @@ struct ImportedModel {
   std::vector<BoundTensor> statistics;  // running means and variances
   std::vector<LayerSummary> layers;
   std::vector<std::string> notes;  // for people, a line each
-  int64_t absent_bytes = 0;        // of weights that the file names but does not have
+  int64_t absent_bytes = 0;        // bytes of weights that the file names but does not contain
   std::shared_ptr<Importer> importer;
 
   // The value of an output whose axis i is the output's axis order[i].

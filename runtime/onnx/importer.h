@@ -1,5 +1,5 @@
-// Adds what ONNX ops compute to a graph of ours. Constants are folded on the way: an op of constants alone is
-// computed at once. Knows no ONNX op; the functions of op_table.h do.
+// Adds the computations of ONNX ops to our graph. Folds constants: an op of only constants is computed at
+// once. Knows no ONNX op; the functions of op_table.h do.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace headroom::onnx {
 
-// Why one node cannot be imported; the caller adds the node.
+// The reason that one node cannot be imported; the caller adds the node.
 struct Unsupported {
   std::string why;
 };
 
-// What a source is to the graph.
+// The role of a source in the graph.
 enum class SourceKind : uint8_t {
   kInput,      // fed at each run
   kParameter,  // trained
@@ -34,7 +34,7 @@ struct Source {
   std::string name;
   ElementType type = ElementType::kFloat;
   Shape shape;                       // as the file has it
-  const Tensor* tensor = nullptr;    // of the model; null for an input
+  const Tensor* tensor = nullptr;    // tensor of the model; null for an input
   std::optional<float> number = {};  // all elements, instead of the tensor's
   bool is_merged = false;            // one of several weights that the file has as one
   std::optional<Value> value = {};   // once an op has needed it
@@ -63,7 +63,7 @@ class Importer {
   const std::optional<Value>& step() const { return step_; }
   const std::vector<Source>& sources() const { return sources_; }
 
-  // The ONNX node after which what is added is named and placed; null for none.
+  // Sets the ONNX node that names and places later additions; null for none.
   void set_node(const OnnxNode* node) { node_ = node; }
 
   // Constants up to this many elements are computed at once; larger ones when the graph runs.
@@ -77,7 +77,7 @@ class Importer {
   // A value whose axis i is the item's axis order[i].
   Item item_of(Value value, ElementType type, const Axes& order) const;
   Item add_source(Source source);
-  // The value of an item whose axes stand in that order; adds a transposition where they do not yet.
+  // Returns the value of an item with its axes in that order; adds a transposition if needed.
   Value value_in(const Item& item, const Axes& order);
   Value plain(const Item& item) { return value_in(item, in_order(item.rank())); }
   // All elements of a constant.

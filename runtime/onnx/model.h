@@ -1,5 +1,5 @@
-// An ONNX model in memory, as its file states it: plain structs, whose large tensors stay where the system
-// keeps the file. Knows no op and no graph of ours.
+// An ONNX model in memory, as in its file: plain structs, whose large tensors stay in the mapped file. Knows
+// no op and no graph of ours.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace headroom::onnx {
 
-// Where a tensor's bytes are if not in the file itself.
+// The location of a tensor's bytes outside the file.
 struct ExternalData {
   std::string location;  // a path in the model's folder
   int64_t offset = 0;
@@ -54,13 +54,13 @@ struct OnnxNode {
   std::vector<Attribute> attributes;
   std::string module;  // "encoder.layer.0", where the exporter says so
   std::string source;  // "net.py:31", likewise
-  // Of a lookup in a table of embeddings, where the exporter says so: the row that is not trained, -1 for
+  // For a lookup in a table of embeddings, if the exporter records it: the row that is not trained, -1 for
   // none.
   std::optional<int64_t> padding_row;
 
-  // Null if there is none of that name.
+  // Returns null if there is no attribute of that name.
   const Attribute* find(std::string_view attribute) const;
-  // "node Conv_3 (Conv) in encoder.layer.0, net.py:31": what a message calls it.
+  // Returns the name for messages: "node Conv_3 (Conv) in encoder.layer.0, net.py:31".
   std::string text() const;
 };
 
@@ -87,9 +87,9 @@ struct Model {
   std::vector<Tensor> initializers;
   std::vector<ValueType> inputs, outputs;  // inputs without initializers
   std::vector<std::string> functions;      // "domain.name" of those that the file defines
-  int64_t opset() const;                   // of the standard ops
+  int64_t opset() const;                   // opset of the standard ops
 
-  // What tensors' data lies in.
+  // Storage of the tensors' data.
   std::vector<std::shared_ptr<const MappedFile>> files;
   std::deque<std::vector<std::byte>> converted;
 };

@@ -29,8 +29,8 @@ struct ModelStepSettings {
   ImportSettings import = {};
   LossKind loss = LossKind::kCrossEntropy;
   std::string output = {};  // that the loss is of; the first one if empty
-  // Of the labels, where data says so. Classes then lie along axis 1 or the last one, as the extents tell;
-  // otherwise along axis 1 of images, and the last axis of all else.
+  // Shape of the labels, if the data has them. Classes then lie along axis 1 or the last one, depending on
+  // the extents; otherwise along axis 1 of images, and the last axis of all other outputs.
   std::optional<Shape> label_shape = {};
   std::string optimizer = "adam";
   Precision precision = Precision::kF32;  // with f16, the loss is scaled
@@ -69,8 +69,8 @@ struct ModelInference {
   std::vector<Value> parameters() const;
   Targets targets() const { return {outputs}; }
 };
-// The forward pass alone, with the running statistics of normalisations; weights that products read are
-// stored in the precision. Takes of the settings what is not about training.
+// Makes only the forward pass, with the running statistics of normalizations; weights that products read are
+// stored in the precision. Ignores the settings for training.
 std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
                                                      const ModelStepSettings& settings);
 

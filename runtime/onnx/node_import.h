@@ -1,4 +1,4 @@
-// What the import of one node is written with: its operands, its attributes and its results. Knows no op.
+// The interface for importing one node: its operands, its attributes and its results. Knows no op.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class NodeImport {
   Importer& im;
   const OnnxNode& node;
   const int64_t opset;
-  int64_t padding_row = -1;  // of a table that the node looks up, see Roles
+  int64_t padding_row = -1;  // padding row of a table that the node looks up, see Roles
   std::vector<Item> outputs;
 
  private:

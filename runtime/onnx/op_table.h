@@ -19,7 +19,7 @@ struct OpRow {
 
 // In the order of the alphabet.
 std::span<const OpRow> op_table();
-// Null if there is none of that name.
+// Returns null if there is no op of that name.
 const OpRow* find_op(std::string_view name);
 // The table in Markdown, as docs/models.md has it.
 std::string op_table_text();

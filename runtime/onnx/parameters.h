@@ -1,5 +1,5 @@
-// Which tensors of a file are trained. Exporters do not say it in one way: PyTorch's newer one lists the
-// parameters, others tell by their use alone. Knows no graph of ours.
+// Finds the trained tensors of a file. Exporters mark them in different ways: PyTorch's newer one lists the
+// parameters, others show them only by their use. Knows no graph of ours.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct Roles {
   std::unordered_map<std::string_view, SourceKind> kinds;      // by initializer; others are constants
   std::unordered_map<std::string_view, const Tensor*> merges;  // vectors that stood for several
   std::unordered_map<std::string_view, const Tensor*> copies;  // matrices that are tables transposed
-  // Running statistics that the export itself has moved, and what they held before.
+  // Running statistics that the export itself has moved, and their earlier values.
   std::unordered_map<std::string_view, float> moved;
   // By lookup in a table of embeddings: the row that is padding and gets no gradient from it.
   std::unordered_map<const OnnxNode*, int64_t> padding_rows;
-  std::vector<std::string> notes;  // what was detected, a line each
+  std::vector<std::string> notes;  // findings, one line each
 
   SourceKind kind_of(std::string_view name) const {
     const auto found = kinds.find(name);
@@ -31,7 +31,7 @@ struct Roles {
     const auto found = padding_rows.find(&node);
     return found == padding_rows.end() ? -1 : found->second;
   }
-  // The tensor if each of its uses is a weight of its own, else null.
+  // Returns the tensor if each of its uses is a weight of its own, otherwise null.
   const Tensor* merged(std::string_view name) const {
     const auto found = merges.find(name);
     return found == merges.end() ? nullptr : found->second;

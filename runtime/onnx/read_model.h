@@ -1,5 +1,4 @@
-// Reads an ONNX file with its external data, and weights from a safetensors file beside it. Knows no graph of
-// ours.
+// Reads an ONNX file with its external data, and weights from a safetensors file. Knows no graph of ours.
 #pragma once
 
 #include <span>
@@ -19,7 +18,7 @@ struct ReadModelSettings {
 // external data outside the model's folder.
 Model read_model(const std::string& path, const ReadModelSettings& settings = {});
 
-// The same for bytes that are in memory already and stay there; external data counts as missing.
+// Parses bytes that are in memory already and stay there; external data counts as missing.
 Model parse_model(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace headroom::onnx

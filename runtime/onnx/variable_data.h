@@ -1,5 +1,5 @@
-// What the variables of an imported model hold at first: the file's weights in the order of axes that our ops
-// take, or drawn ones where the file has none. Knows no op.
+// Initial values of an imported model's variables: the file's weights in the order of axes that our ops need,
+// or random ones if the file has none. Knows no op.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 
 namespace headroom::onnx {
 
-// Along H and W; along W alone for sequences, whose H is 1.
+// Sizes along H and W; only W for sequences, whose H is 1.
 struct Window {
   Pair size = {1, 1}, stride = {1, 1}, dilation = {1, 1};
   Pair before = {0, 0}, after = {0, 0};  // padding
@@ -17,8 +17,8 @@ struct Window {
   bool is_symmetric() const { return before == after; }
 };
 
-// The window of a node over x (N,C,L) or (N,C,H,W). Fails for other ranks and unknown padding. With ceil_mode
-// the padding behind grows until the last window fits.
+// Returns the window of a node over x (N,C,L) or (N,C,H,W). Fails for other ranks and unknown padding. With
+// ceil_mode the trailing padding grows until the last window fits.
 Window window_of(const NodeImport& n, const Item& x, const std::vector<int64_t>& kernel);
 
 // Images as our ops take them, (N,H,W,C), and back; a sequence is an image of one row.

@@ -9,13 +9,13 @@
 
 namespace headroom {
 
-// Rewrites a graph for training: each batch norm whose operand only its gradient needs later gives the codes
-// of the normalised values (kernels/normal_code.h) beside its result, and the gradient reads those. What the
-// backward pass reads of such a norm's result is computed from the codes, too. Gradients behind relu and a
-// residual read a bit for each result. A norm behind a convolution of single pixels gets a node that computes
-// both in one, for who wants its result again: nobody reads it yet (find_restorers() in given_again.h). The
-// forward pass keeps its bits, gradients do not. `fetches` are read by the caller. Returns how many norms it
-// changed; where that is 0 the graph stays as it is.
+// Rewrites a graph for training: each batch norm whose operand only its gradient needs later also gives the
+// codes of the normalized values (kernels/normal_code.h), and the gradient reads those. Values that the
+// backward pass reads of such a norm's result are also computed from the codes. Gradients after relu and a
+// residual read a bit for each result. A norm after a convolution of single pixels gets a node that computes
+// both, for nodes that need its result again: it has no readers yet (find_restorers() in given_again.h). The
+// forward pass keeps its bits, gradients do not. `fetches` are read by the caller. Returns the number of
+// changed norms; if it is 0, the graph is unchanged.
 int compress_norms(Graph& graph, std::span<const Value> fetches);
 
 }  // namespace headroom

@@ -8,10 +8,10 @@
 
 namespace headroom {
 
-// What a node waits for, as positions in the list of nodes.
+// The nodes that a node waits for, as positions in the list of nodes.
 struct Waits {
-  std::vector<int> after;           // of the same step
-  std::vector<int> after_previous;  // of the step before, when the list runs step after step
+  std::vector<int> after;           // in the same step
+  std::vector<int> after_previous;  // in the previous step, if the list runs step after step
 };
 
 // Returns an entry for each of `nodes`, which are nodes of the plan in its order. A node waits for an earlier

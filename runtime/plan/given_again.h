@@ -1,5 +1,5 @@
-// Results that a later node of the step gives again beside its own (BatchNormGrad::again): who reads them
-// behind that node needs neither keep them nor compute them anew. Knows no memory and no time.
+// Results that a later node of the step gives again beside its own (BatchNormGrad::again): nodes that read
+// them later need neither keep nor recompute them. Knows no memory and no time.
 #pragma once
 
 #include <vector>

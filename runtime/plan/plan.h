@@ -26,7 +26,7 @@ constexpr bool has_arena(PlanMode mode) {
   return mode != PlanMode::kDynamic;
 }
 
-// What a run is for.
+// The purpose of a run.
 struct Targets {
   std::vector<Value> fetches;  // copied to the host at each run
   bool updates = false;        // also run the update nodes: a training step
@@ -83,7 +83,7 @@ struct Plan {
   int64_t lower_bound_bytes = 0;
   int64_t peak_bytes = 0;
   int peak_step = 0;
-  // Where inputs are doubled: the bytes of one set of them, on the default device. Two sets are held
+  // If inputs are doubled: the bytes of one set of them, on the default device. Two sets stay allocated
   // throughout.
   int64_t input_set_bytes = 0;
 };

@@ -1,4 +1,4 @@
-// Which values of a step to drop between their uses, to keep to budgets at the least cost in time.
+// Chooses the values of a step to drop between their uses, to fit budgets at the least cost in time.
 #pragma once
 
 #include <cstdint>

@@ -10,15 +10,15 @@
 
 namespace headroom {
 
-// Whether the step of the targets can be split: why not, or empty. `part` is the same step for
-// 1 / parts of the batch, built alike, so that its nodes and values have the same ids.
+// Returns the reason that the step of the targets cannot be split; empty if it can. `part` is the same step
+// for 1 / parts of the batch, built the same way, so that its nodes and values have the same ids.
 std::string why_not_split(const Graph& whole, const Graph& part, int parts, std::span<const Targets> targets);
 
 // Rewrites the step of the first targets: inputs and updates stay as they are, inputs of the batch are cut
-// into parts, and everything between runs once for each part. What leaves the parts is the mean over them (of
-// losses, statistics and gradients), or is put together along the first axis. The loss must be a mean over
-// the batch. The result is that of the whole batch but for rounding; each batch normalisation takes its
-// statistics from a part, and dropout draws other numbers for each part. Throws InvalidArgument where
+// into parts, and everything between runs once for each part. Values that leave the parts are averaged over
+// them (losses, statistics and gradients), or concatenated along the first axis. The loss must be a mean over
+// the batch. The result equals that of the whole batch except for rounding; each batch normalization computes
+// its statistics from a part, and dropout draws other numbers for each part. Throws InvalidArgument if
 // why_not_split() has a reason.
 void split_batch(Graph& whole, const Graph& part, int parts, std::span<const Targets> targets);
 

@@ -1,4 +1,4 @@
-// What a node costs in time, from its operations, its bytes and the figures of a device. Knows no device.
+// The time of a node, from its operations, its bytes and the figures of a device. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace headroom {
 // Multiplications and additions of a node, forward or backward; one for each result of ops that only go over
 // elements, none for moves of elements.
 int64_t flops_of(const Graph& graph, const Node& node);
-// What a node reads and writes at least: its operands and results, once each. `is_read` by value: optional
-// results that nobody reads do not count; empty: all count.
+// Returns the bytes that a node reads and writes at least: its operands and results, once each. `is_read` by
+// value: optional results that are not read do not count; empty: all count.
 int64_t moved_bytes_of(const Graph& graph, const Node& node, const std::vector<bool>& is_read = {});
 
 // The speed of a device in a training step.
 struct DeviceSpeed {
-  double flops_per_us = 0;  // of products and convolutions
-  double bytes_per_us = 0;  // of its memory
-  double launch_us = 0;     // of each node, at least
-  double half_factor = 1;   // how much faster products in 16 bits are
+  double flops_per_us = 0;  // for products and convolutions
+  double bytes_per_us = 0;  // for its memory
+  double launch_us = 0;     // minimum per node
+  double half_factor = 1;   // speedup of products in 16 bits
 };
 
 // Microseconds of each node: the longer of arithmetic and memory traffic. 0 for a reshape.

@@ -43,8 +43,8 @@ class BoundPlan {
   }
   // A node that the plan runs.
   const BoundNode& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
-  // The same as work for a stream that runs it later. The work has views of its own, as those of the node may
-  // be another step's by then.
+  // Returns the node as work for a stream that runs it later. The work has views of its own, because those of
+  // the node may be another step's by then.
   StreamWork work_of(int node) const;
 
  private:

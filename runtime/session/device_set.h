@@ -18,7 +18,8 @@ struct PlacedDevice {
   std::string name;  // "/device:GPU:1"; virtual devices of one GPU are one Device under several names
   Device* device = nullptr;
   Allocator* allocator = nullptr;
-  // What the graph calls it; empty: its name. The graph of a replica counts devices from the replica's first.
+  // The graph's name for it; empty: its own name. The graph of a replica counts devices from the replica's
+  // first.
   std::string in_graph = {};
   DeviceCollective* collective = nullptr;  // with this device's like in the other replicas; null without any
 };
@@ -33,9 +34,9 @@ class DeviceSet {
 
   const PlacedDevice& front() const { return all_.front(); }
   std::span<const PlacedDevice> all() const { return all_; }
-  // The device that the graph calls so, the first one for an empty name. kHostPlace is the page-locked host
-  // memory of the first one, which is not among all(): the same Device with another strategy. Throws
-  // InvalidArgument when there is none.
+  // Returns the device that the graph calls so, the first one for an empty name. kHostPlace is the
+  // page-locked host memory of the first one, which is not among all(): the same Device with another
+  // strategy. Throws InvalidArgument if there is none.
   const PlacedDevice& find(std::string_view name) const;
 
  private:

@@ -1,4 +1,4 @@
-// How fast a device copies to page-locked host memory and back, measured.
+// Measures the speed of copies between a device and page-locked host memory.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace headroom {
 
-// Bytes in a microsecond each way, while copies go both ways. Takes some memory of the driver and gives it
-// back; nothing where the process would then hold more than `max_process_bytes`, or the device or the host
-// has no room. The device must be initialised. Throws DeviceError as copies do.
+// Measures bytes per microsecond each way, while copies go both ways. Allocates some driver memory and
+// releases it; returns nullopt if the process would then use more than `max_process_bytes`, or the device or
+// the host has no room. The device must be initialized. Throws DeviceError as copies do.
 std::optional<double> measure_link_bytes_per_us(Device& device, int64_t max_process_bytes);
 
 }  // namespace headroom

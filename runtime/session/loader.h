@@ -43,8 +43,8 @@ class Loader {
   // loader cannot end before it returns.
   using Fill = std::function<void(int64_t number, const Batch& batch)>;
 
-  // Keeps `depth` (>= 2) batches in host memory, two of them on the device, too. The plan of `session` must
-  // have doubled inputs, and the session must outlive this. Throws InvalidArgument, and DeviceError when
+  // Keeps `depth` (>= 2) batches in host memory, and two of them also on the device. The plan of `session`
+  // must have doubled inputs, and the session must outlive this. Throws InvalidArgument, and DeviceError if
   // there is no page-locked memory or no stream.
   Loader(Session& session, Fill fill, int64_t depth);
   // Waits for the batch that is being filled, and drops the batches that are not computed yet.

@@ -1,5 +1,5 @@
-// The masks of attention that follow from constants alone, computed on the device: they say which scores are
-// left out, and so how long attention takes. Knows no plan.
+// The masks of attention that follow only from constants, computed on the device: they decide which scores
+// are skipped, and so the time of attention. Knows no plan.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace headroom {
 
 class MaskValues {
  public:
-  // Finds the masks, and the tiles made of them, and what they are computed from. All must outlive this.
+  // Finds the masks, their tiles, and the values that they are computed from. All must outlive this.
   MaskValues(const Graph& graph, const Kernels& kernels, Device& device);
   ~MaskValues();
   MaskValues(const MaskValues&) = delete;
   MaskValues& operator=(const MaskValues&) = delete;
 
-  // Whether the value is such a mask, or computed on the way to one.
+  // Returns true if the value is such a mask, or computed on the way to one.
   bool contains(int value) const { return offsets_[static_cast<size_t>(value)] >= 0; }
-  // Of the driver's memory, that compute() takes.
+  // Returns the bytes of driver memory that compute() allocates.
   int64_t bytes() const { return bytes_; }
-  // False, with nothing computed, where the device has no room. Throws DeviceError as the kernels do.
+  // Returns false, with nothing computed, if the device has no room. Throws DeviceError as the kernels do.
   bool compute();
-  // Of a value that this contains; null before compute().
+  // Returns the data of a value that this contains; null before compute().
   std::byte* data(int value) const;
 
  private:

@@ -1,4 +1,4 @@
-// How long the nodes of a graph take on a device, measured. Knows no plan.
+// Measures the time of a graph's nodes on a device. Knows no plan.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@
 
 namespace headroom {
 
-// Runs each node some times in a row, on numbers of its own and, where constants give them, the masks of the
-// step, and remembers what it took: nodes of one op with equal operands, masks, results and workspaces take
-// the same time.
+// Runs each node some times in a row, on numbers of its own and, if constants give them, the masks of the
+// step, and remembers its time: nodes of one op with equal operands, masks, results and workspaces take the
+// same time.
 class NodeTimer {
  public:
   // The device must be initialised, and outlive this.
   explicit NodeTimer(Device& device) : device_(device) {}
 
-  // Microseconds of each node by these kernels, which were made for the graph; 0 for a reshape. Takes memory
-  // of the driver for the largest node and gives it back; nothing where the process would then hold more than
-  // `max_process_bytes`, or the device has no room. Throws DeviceError and LibraryError as the kernels do.
+  // Returns the microseconds of each node with these kernels, which were made for the graph; 0 for a reshape.
+  // Allocates driver memory for the largest node and releases it; returns nullopt if the process would then
+  // use more than `max_process_bytes`, or the device has no room. Throws DeviceError and LibraryError as the
+  // kernels do.
   std::optional<std::vector<double>> times_us(const Graph& graph, const Kernels& kernels,
                                               int64_t max_process_bytes);
 
@@ -34,7 +35,7 @@ class NodeTimer {
                     const Scratch& scratch, const MaskValues& masks);
 
   Device& device_;
-  std::map<std::string, double> known_;  // by op, specs, masks, workspace and results that nobody reads
+  std::map<std::string, double> known_;  // by op, specs, masks, workspace and unread results
 };
 
 }  // namespace headroom

@@ -15,7 +15,7 @@
 namespace headroom {
 
 // One arena on each device for sessions that take turns, such as training and testing: as large as the
-// largest of their plans needs. Nothing in an arena outlives a run.
+// largest of their plans needs. Its contents do not outlive a run.
 class SharedArenas {
  public:
   // Allocates them for those of the plans that have arenas. The variables must outlive this. Throws as
@@ -60,7 +60,7 @@ class PlanMemory {
   // For the steps of a dynamic plan. allocate() throws OutOfMemory.
   void allocate(int buffer, Stream stream);
   void deallocate(int buffer, Stream stream) noexcept;
-  // After a failed step: what it left allocated.
+  // Deallocates the memory that a failed step left allocated.
   void deallocate_all(Stream stream) noexcept;
 
   // Null while the value's buffer is not allocated, and for a value without memory in this plan.

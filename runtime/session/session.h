@@ -20,8 +20,8 @@ class Session : private PlanWork {
   // Plans the targets and binds the plan to the devices of the variables. Graph and variables must outlive
   // the session. Throws OutOfMemory when an arena of a packed plan does not fit.
   Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables);
-  // The same with a plan and kernels made before, which sessions of one graph may share. Sessions that share
-  // arenas must run in turn and on one stream.
+  // Uses a plan and kernels made before, which sessions of one graph may share. Sessions that share arenas
+  // must run in turn and on one stream.
   Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables,
           const SharedArenas* arenas = nullptr);
   Session(const Session&) = delete;
@@ -31,7 +31,8 @@ class Session : private PlanWork {
   // Later runs queue their work on `stream`; at first it is the default one. The stream must stay until
   // another one is set or the session ends. A session on several devices uses the default stream of each.
   void use_stream(Stream stream) { stream_ = stream; }
-  // Why steps of a plan with an arena are queued node by node; empty where they are captured and replayed.
+  // Returns the reason that steps of a plan with an arena are queued node by node; empty if they are captured
+  // and replayed.
   std::string_view not_captured_because() const;
 
   // Host memory of an input, written by the caller before run(); keeps its content between runs. Throws
@@ -56,18 +57,18 @@ class Session : private PlanWork {
   // one of several steps only at their end, when the variables have changed. Throws InvalidArgument for fewer
   // than one step.
   void run(int64_t steps = 1);
-  // As run(), but with the inputs as the last run left them on the device, where the plan has an arena:
-  // without one, and before the first run, they are copied in.
+  // Like run(), with the inputs that the last run left on the device, if the plan has an arena. If it has
+  // none, and before the first run, they are copied in.
   void run_again(int64_t steps = 1);
 
   // For a plan with doubled inputs: device memory for the inputs of a step, set 0 or 1, and the offset of an
   // input in it. run() uses set 0. The latter throws InvalidArgument when the plan does not read that input.
   std::byte* input_set(int set) const { return bound_.memory().input_set(set); }
   int64_t offset_in_input_set(const Value& value) const { return bound_.memory().offset_in_input_set(value); }
-  // As run() for one step, whose inputs are in that set by the time of `arrival`.
+  // Like run() for one step, whose inputs are in that set by the time of `arrival`.
   void run_on_set(int set, const Event& arrival);
-  // The same for a step that is not the last one of a run; run_on_set() does the last. Queues it and fetches
-  // nothing. Returns its end, until when the set must not change. A later call may throw its failure.
+  // Queues a step that is not the last one of a run, and fetches nothing; run_on_set() does the last. Returns
+  // the step's end; the set must not change before that. A later call may throw its failure.
   std::unique_ptr<Event> queue_on_set(int set, const Event& arrival);
   // Waits for what was queued. Throws as run() does.
   void finish();

@@ -15,7 +15,7 @@ namespace headroom {
 
 class Variables {
  public:
-  // Whether variables get their initial values, or memory alone, as on a device without bytes.
+  // The contents of new variables: initial values, or only memory, as on a device without bytes.
   enum class Contents : uint8_t { kInitial, kNone };
 
   // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory

@@ -10,8 +10,8 @@
 
 namespace headroom {
 
-// What a walk does besides memory and library starts. Buffers are live and libraries started by the time they
-// are needed.
+// The work of a walk besides memory and library starts. Buffers are live and libraries started by the time
+// they are needed.
 class PlanWork {
  public:
   virtual ~PlanWork() = default;
@@ -19,7 +19,7 @@ class PlanWork {
   virtual void copy_out(int /*value*/) {}
   // Runs the nodes of a group in their order, or side by side as find_dependencies() allows.
   virtual void run_group(int /*group*/) {}
-  // Everything before the first update of the last step was done: a failure of it must come out now, before a
+  // Everything before the first update of the last step was queued: a failure must be thrown now, before a
   // variable changes.
   virtual void wait_before_updates() {}
   // Runs up to `most` whole steps of a plan with an arena without copies, and returns how many: 0 when it has
@@ -46,11 +46,11 @@ class Walk {
   // In the order in which they run.
   const std::vector<Group>& groups() const { return groups_; }
 
-  // Runs `steps` (> 0) steps; the last one copies out. Without `copies_in` the inputs are there already.
+  // Runs `steps` (> 0) steps; the last one copies out. If `copies_in` is false, the inputs are already there.
   // Throws OutOfMemory, LibraryError or DeviceError, naming the node; the buffers of a dynamic plan that are
-  // live by then stay so.
+  // live by then stay live.
   void run(int64_t steps, bool copies_in, Stream stream, PlanWork& work);
-  // A step of a longer run that is not the last one; its inputs are there.
+  // Runs a step of a longer run that is not the last one; its inputs are already there.
   void run_inner_step(Stream stream, PlanWork& work) { run_inner_steps(1, stream, work); }
 
  private:
@@ -63,7 +63,7 @@ class Walk {
 
   PlanMemory& memory_;
   std::vector<Step> steps_;  // as the plan's, but kRun is of a group
-  std::vector<int> nodes_;   // of all groups, one after the other
+  std::vector<int> nodes_;   // nodes of all groups, in order
   std::vector<Group> groups_;
   std::vector<bool> is_started_;  // by group: its libraries are started, its modules loaded
 };

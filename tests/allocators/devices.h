@@ -14,14 +14,14 @@ namespace headroom {
 
 enum class TestDeviceKind { kCpu, kSimulated, kFaultySimulated, kCuda };
 
-// A device of 512 MiB, and its faulty twin around it where asked for; a real GPU is as large as it is.
+// A device of 512 MiB, with a faulty twin around it if requested; a real GPU has its own size.
 class TestDevice {
  public:
-  // Throws InvalidArgument for kCuda where there is none.
+  // Throws InvalidArgument for kCuda if there is none.
   explicit TestDevice(TestDeviceKind kind);
 
   Device& device() { return faulty_ ? static_cast<Device&>(*faulty_) : *real_; }
-  // The device's memory past all faults, to see what is in it.
+  // Returns the device's memory without injected faults, to read its contents.
   DeviceMemory& contents() { return real_->memory(); }
   // Only of a kFaultySimulated.
   FaultInjector& faults() { return faulty_->faults(); }
@@ -31,12 +31,11 @@ class TestDevice {
   std::unique_ptr<FaultyDevice> faulty_;
 };
 
-// A small GPU for tests: 512 MiB, of which others hold 64 and the context 32.
+// A small GPU for tests: 512 MiB, of which other processes use 64 and the context 32.
 DeviceProfile small_profile();
 
-// Random allocations and deallocations, each block filled with a pattern of its own that is checked before
-// the block goes back. Blocks that another overlaps, or that are not where they should be, show as damaged
-// bytes.
+// Random allocations and deallocations. Each block is filled with a pattern of its own, which is checked
+// before the block is freed. Overlapping or misplaced blocks show as damaged bytes.
 class RandomLoad {
  public:
   RandomLoad(Allocator& allocator, DeviceMemory& memory, uint32_t seed, int64_t largest_bytes,
@@ -44,7 +43,7 @@ class RandomLoad {
 
   // One allocation or deallocation; false when a pattern was damaged. Out of memory frees a block instead.
   bool step();
-  // Frees what is live; false when a pattern was damaged.
+  // Frees all live blocks; returns false if a pattern was damaged.
   bool finish();
 
   int64_t live_bytes() const { return live_bytes_; }

@@ -1,5 +1,4 @@
-// What tests of the strategies share: numbers that are the same in each run, and how far apart two blocks
-// lie.
+// Helpers of the strategies' tests: numbers that are the same in each run, and the distance of two blocks.
 #pragma once
 
 #include <cstdint>

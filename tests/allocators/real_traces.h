@@ -1,5 +1,5 @@
 // Allocation traces of real training runs, and their replay through a strategy on a simulated GPU. The traces
-// lie outside of the project (HEADROOM_SHARED, or ../shared beside the checkout).
+// lie outside the project (HEADROOM_SHARED, or ../shared next to the checkout).
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct Replay {
 };
 
 std::filesystem::path traces_folder();
-// The trace of that name; empty where it is not at hand.
+// Returns the trace of that name; empty if it is not available.
 std::vector<TraceEvent> read_trace(const std::string& name);
 // The most bytes that are live at once.
 int64_t largest_live_set(const std::vector<TraceEvent>& events);
-// One pass on the H200's profile; what the trace leaves live is freed at the end.
+// Replays one pass on the H200's profile; frees the blocks that the trace leaves live.
 using MakeAllocator = std::function<std::unique_ptr<Allocator>(Device& device)>;
 Replay replay_allocator(const std::vector<TraceEvent>& events, const MakeAllocator& make);
 Replay replay(const std::vector<TraceEvent>& events, const StrategySettings& settings);

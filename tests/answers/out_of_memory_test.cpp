@@ -1,5 +1,5 @@
-// Out of memory explained: each cause where it is known by construction, and each change that is said to fit
-// tried for real.
+// Tests explanations of out-of-memory errors: each cause is known by construction, and each change that is
+// reported to fit is tried for real.
 
 #include "answers/out_of_memory.h"
 
@@ -46,7 +46,7 @@ RuntimeOptions options(const std::string& strategy, int64_t device_bytes = 1002 
           .context_bytes = 40 * kMiB};  // and 10 for kernels
 }
 
-// Throws what a run throws.
+// Throws the exceptions of a run.
 void run(const RuntimeOptions& options, int64_t batch) {
   const BranchingNet net(batch);
   Runtime runtime(options);
@@ -163,7 +163,7 @@ TEST(OutOfMemoryReports, OneCallExplainsAnErrorOfASession) {
   }
 }
 
-// What others took since then is not in the twin: nothing is claimed then.
+// The twin does not include memory that other processes have allocated since then: no change is claimed then.
 TEST(OutOfMemoryReports, AFailureThatTheTwinDoesNotShowProvesNoChange) {
   const RuntimeOptions roomy = options("direct");
   RunResult failed;
@@ -175,7 +175,7 @@ TEST(OutOfMemoryReports, AFailureThatTheTwinDoesNotShowProvesNoChange) {
   EXPECT_NE(to_text(report).find("no change is tested"), std::string::npos);
 }
 
-// 4 MiB, a block that stays, 4 MiB; then 6 MiB where 8 are free, 4 on each side of what stays.
+// 4 MiB, a block that stays, 4 MiB; then 6 MiB where 8 are free, 4 on each side of the block.
 Trace pieces() {
   TraceBuilder builder("pieces", "test");
   builder.allocate(1, 4 * kMiB, {.op = "first", .tag = "a"});
@@ -193,10 +193,10 @@ TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   present.device.total_bytes = 64 * kMiB;
   const Play play = [&](const RunSetup& setup, bool explains) -> Played {
     try {
-      return headroom::play(traced_here(trace),
-                            setup_of_capacity(setup.device, setup.options.strategy_settings(),
-                                              setup.device.total_bytes),
-                            {.explains = explains});
+      return headroom::play(
+          traced_here(trace),
+          setup_of_capacity(setup.device, setup.options.strategy_settings(), setup.device.total_bytes),
+          {.explains = explains});
     } catch (const InvalidArgument& error) {  // a limit above the total
       return {.error = error.what()};
     }
@@ -247,7 +247,7 @@ TEST(OutOfMemoryReports, DevicesThatAreKnownToBeEnoughAreNotPlayed) {
   }
 }
 
-// A trial of a long trace takes seconds, so a search ends at what it has found, and says so.
+// A trial of a long trace takes seconds, so a search ends with its first result, and says so.
 TEST(OutOfMemoryReports, ALongTraceIsTriedAFewTimesAndTheReportSaysThatLessMayDo) {
   RunSetup present{.device = find_profile("h200"), .options = {.strategy = "mapped"}};
   const int64_t needed = present.device.total_bytes + 1234 * kMiB;

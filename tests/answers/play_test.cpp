@@ -104,7 +104,7 @@ TEST(Play, CapacityIsAllThatTheStrategyGets) {
   }
 }
 
-// caching keeps memory apart by stream, so what one stream has freed does not serve another.
+// caching keeps memory of streams apart, so memory that one stream has freed does not serve another.
 TEST(Play, StreamsOfATraceAreStreamsOfTheDevice) {
   const auto reserved = [](uint64_t other) {
     TraceBuilder builder("streams", "test");
@@ -149,8 +149,10 @@ TEST(Play, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
       const Played trial = replay_at(trace, settings, h200(), capacity, 2, false);
       EXPECT_EQ(trial.failed_event, whole.failed_event) << strategy.name;
       EXPECT_EQ(trial.used_bytes, whole.used_bytes) << strategy.name;
-      EXPECT_EQ(trial.front().statistics.reserved.peak, whole.front().statistics.reserved.peak) << strategy.name;
-      EXPECT_EQ(trial.front().statistics.allocated.peak, whole.front().statistics.allocated.peak) << strategy.name;
+      EXPECT_EQ(trial.front().statistics.reserved.peak, whole.front().statistics.reserved.peak)
+          << strategy.name;
+      EXPECT_EQ(trial.front().statistics.allocated.peak, whole.front().statistics.allocated.peak)
+          << strategy.name;
       EXPECT_EQ(trial.front().fragmentation, whole.front().fragmentation) << strategy.name;
       if (!whole.fits) continue;
       EXPECT_EQ(whole.front().statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
@@ -238,7 +240,7 @@ TEST(MinimumCapacity, ThereIsNoneForALimitThatIsTooSmall) {
   EXPECT_EQ(minimum_capacity(holes(), settings, h200()), std::nullopt);
 }
 
-// As many trials as it has, and the one that shows what is enough.
+// Uses as many trials as it has, and the one that shows the sufficient capacity.
 TEST(MinimumCapacity, OfALongTraceIsFoundByFewReplays) {
   TraceBuilder builder("long", "test");
   constexpr uint64_t kBlocks = 50'000;
@@ -255,7 +257,7 @@ TEST(MinimumCapacity, OfALongTraceIsFoundByFewReplays) {
     plain.make = nullptr;
     return make_allocator(plain, device);
   };
-  EXPECT_EQ(minimum_capacity(trace, settings, h200()), 101 * 4 * kMiB);  // of pages of 2 MiB
+  EXPECT_EQ(minimum_capacity(trace, settings, h200()), 101 * 4 * kMiB);  // pages of 2 MiB
   EXPECT_LE(replays, kMaxSearchedEvents / static_cast<int64_t>(trace.events.size()) + 1);
 }
 

@@ -44,7 +44,7 @@ TEST(EdgeSearch, TriesOnlyWholeUnits) {
   EXPECT_EQ(search.above(7, 1 << 20)->fitting, 20 * 512 + 7);
 }
 
-// What grows with the batch may shrink again where another kernel is chosen: up to 40 fits, then 300 to 500.
+// Memory may shrink again with a larger batch if another kernel is chosen: up to 40 fits, then 300 to 500.
 TEST(EdgeSearch, ContinuesAboveANumberThatDoesNotFit) {
   EXPECT_EQ(largest_in(4096, [](int64_t n) { return n <= 40 || (n >= 300 && n <= 500); }), 500);
 }

@@ -1,4 +1,4 @@
-// Every kind of device, for tests of what all of them promise. A new kind is one row.
+// Every kind of device, for tests of their common promises. A new kind is one row.
 #pragma once
 
 #include <memory>

@@ -82,7 +82,7 @@ TEST(RanksTest, ProcessesResumeATrainingOfThreadsWithTheSameBits) {
                              : nlohmann::json("none");
   };
   checksum(run_shell(folder, "env -i " + train(constant + "--replicas 2 --save " + file)));
-  // Rank 0 alone reads the file.
+  // Only rank 0 reads the file.
   const std::string resume = "test $OMPI_COMM_WORLD_RANK = 0 && r=\"--resume " + file + "\"; exec " +
                              train(constant + "--epochs 2 --shard-optimizer") + " $r";
   const Outcome processes = run_shell(folder, mpirun_command(2, "/bin/sh -c '" + resume + "'"));
@@ -125,8 +125,8 @@ TEST(RanksTest, IfAllRanksRunOutOfMemoryOneReportsIt) {
   EXPECT_EQ(outcome.errors.find("out_of_memory: ", at + 1), std::string::npos) << outcome.errors;
 }
 
-// How a training ends, of which some ranks get a signal after the first checkpoint. No process is left
-// behind.
+// Returns the outcome of a training in which some ranks get a signal after the first checkpoint. No process
+// remains.
 Outcome signal_ranks(const ScratchFolder& folder, int signal, const std::vector<int>& ranks,
                      const std::string& training, const std::string& checkpoint) {
   const auto pid_of = [&](int of) {
@@ -188,8 +188,8 @@ TEST(RanksTest, StoppedRankEndsTheJobAndLeavesTheLastCheckpoint) {
   expect_end_after(SIGSTOP, 1, 4, "no heartbeat from its process for 4000 ms", {kExitLibraryFailure});
 }
 
-// Whoever gets the signal: all end after the same step, rank 0 saves it, and resuming gives the bits of a
-// training that nobody ended.
+// Checks that, whichever ranks get the signal, all end after the same step, rank 0 saves it, and resuming
+// gives the same bits as an uninterrupted training.
 void expect_saved_after(int signal, const std::vector<int>& ranks, const std::string& name) {
   const ScratchFolder folder;
   const std::string file = folder / "run.st";

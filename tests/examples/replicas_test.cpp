@@ -155,7 +155,7 @@ TEST(Replicas, SpreadOnesThatLackMemoryNameTheDevice) {
   EXPECT_TRUE(result.report->smallest()->what.starts_with("limit of /device:GPU:3 +"))
       << result.report->smallest()->what;
 
-  // A handle of cuBLAS that finds no room.
+  // A handle of cuBLAS that has no room.
   options = four_gpus();
   options.others_by_gpu = "3:10780MiB";
   const TrainResult library = run(settings_for(2), spread(options));

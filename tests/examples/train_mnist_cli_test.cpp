@@ -29,7 +29,7 @@ struct BadInput {
   const char* name;
   std::string arguments;
   int code;
-  std::string part;  // of the message
+  std::string part;  // part of the message
 };
 
 TEST(TrainMnistProgram, BadInputIsOneLineWithItsExitCodeAndLeavesNoFiles) {

@@ -4,7 +4,7 @@
 #include "kernels/cuda/library/algorithm_cache.h"
 #include "tests/fuzz/fuzz_target.h"
 
-// What is accepted must be written as text that reads back the same.
+// Text that is accepted must read back the same when written.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace headroom::cuda;
   try {

@@ -1,5 +1,5 @@
-// What every fuzz target is: one function that takes any bytes. It may refuse them by throwing
-// InvalidArgument, and nothing else may happen. libFuzzer calls it with clang, run_mutations.cpp with other
+// The form of every fuzz target: one function that takes any bytes. It may refuse them by throwing
+// InvalidArgument; anything else is a fault. libFuzzer calls it with clang, run_mutations.cpp with other
 // compilers.
 #pragma once
 

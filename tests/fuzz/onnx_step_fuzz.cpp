@@ -11,7 +11,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/fuzz/fuzz_target.h"
 
-// What the reader accepts becomes a training step with a plan, or is refused.
+// A model that the reader accepts becomes a training step with a plan, or is refused.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace headroom;
   try {

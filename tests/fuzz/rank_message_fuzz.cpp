@@ -9,7 +9,8 @@
 #include "collective/ranks/rank_link.h"
 #include "tests/fuzz/fuzz_target.h"
 
-// What a stranger that found the port, or a broken rank, may send: in two pieces, so that messages are cut.
+// Messages that a stranger who found the port, or a broken rank, may send: in two pieces, so that messages
+// are cut.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace headroom;
   int ends[2];

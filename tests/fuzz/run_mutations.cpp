@@ -1,5 +1,5 @@
 // Stands in for libFuzzer:  <target> COUNT SEED_FILE...
-// Runs every seed and COUNT mutations of each; the numbers depend on the seeds alone, so a failure repeats.
+// Runs every seed and COUNT mutations of each; the numbers depend only on the seeds, so a failure repeats.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

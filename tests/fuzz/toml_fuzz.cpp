@@ -4,7 +4,7 @@
 #include "base/toml.h"
 #include "tests/fuzz/fuzz_target.h"
 
-// What is accepted must read back the same when written as quoted strings.
+// Text that is accepted must read back the same when written as quoted strings.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     for (const auto& entry : headroom::parse_toml({reinterpret_cast<const char*>(data), size}, "fuzz")) {

@@ -15,7 +15,7 @@ void require_element(const List& list, int64_t index) {
 
 }  // namespace
 
-// Every format, told apart by the seeds' content. What is accepted must be a history that can have happened.
+// Reads every format; the seeds' content selects it. An accepted trace must be a possible history.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const headroom::MemoryFile file(data, size);
   try {

@@ -15,7 +15,7 @@ struct ConvCase {
   std::optional<Pool2d> pool;
 };
 
-// The same convolution of a filter in the order of axes that cuDNN takes.
+// Returns the same convolution of a filter in cuDNN's order of axes.
 inline Conv2d with_filter_by_result(Conv2d conv) {
   conv.filter_by_result = true;
   return conv;

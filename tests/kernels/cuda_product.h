@@ -12,7 +12,8 @@ namespace headroom::test {
 
 inline constexpr Math kEveryMath[] = {Math::kF32, Math::kTf32, Math::kBf16, Math::kF16};
 
-// How far a sum of products may be from the CPU's, as a share of the sum of the products' magnitudes.
+// Returns the allowed difference of a sum of products from the CPU's, as a share of the sum of the products'
+// magnitudes.
 inline double product_tolerance(Math math) {
   switch (math) {
     case Math::kF32:  // some hundred roundings of 2^-24, which partly cancel
@@ -26,14 +27,16 @@ inline double product_tolerance(Math math) {
   return 0;
 }
 
-// The same tensor without its signs: an op that is linear in each operand gives the magnitudes of its sums.
+// Returns the tensor without signs: an op that is linear in each operand then gives the magnitudes of its
+// sums.
 inline HostTensor magnitudes(const HostTensor& tensor) {
   HostTensor result = tensor;
   for (int64_t i = 0; i < result.elements(); ++i) result.data()[i] = std::abs(result.data()[i]);
   return result;
 }
 
-// That the GPU's result of `op`, which is linear in both inputs, is the CPU's within the math's rounding.
+// Expects the GPU's result of `op`, which is linear in both inputs, to equal the CPU's within the math's
+// rounding.
 inline void expect_product(Device& device, const Op& op, const std::vector<HostTensor>& inputs,
                            const KernelSettings& settings) {
   const HostTensor expected = run_op(op, inputs)[0];
@@ -54,8 +57,8 @@ inline int64_t workspace_bytes(Device& device, const Op& op, const std::vector<H
   return make_cuda_kernel(op, specs, infer_outputs(op, specs), device, settings)->workspace_bytes();
 }
 
-// The fixture of tests over a table of rows. No algorithms are kept: deterministic kernels take the library's best
-// guess, the others the fastest algorithm, so that a test can try both.
+// The fixture of tests over a table of rows. No algorithms are kept: deterministic kernels take the library's
+// best guess, the others the fastest algorithm, so that a test can try both.
 template <typename Row>
 class CudaTableTest : public testing::TestWithParam<Row> {
  protected:

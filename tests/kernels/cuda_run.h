@@ -10,10 +10,10 @@
 
 namespace headroom::test {
 
-// Where a run finds its memory, and how it is queued.
+// The memory of a run, and the way that it is queued.
 struct CudaRun {
-  int64_t shift = 0;                     // of every tensor, in elements, from an aligned address
-  uint8_t garbage = 0xA5;                // what outputs and workspace hold before
+  int64_t shift = 0;                     // shift of every tensor, in elements, from an aligned address
+  uint8_t garbage = 0xA5;                // content of outputs and workspace before the run
   bool in_place = false;                 // outputs in the memory of in_place_input
   bool recorded = false;                 // as the one task of a recording
   std::vector<TensorSpec> outputs = {};  // empty: what the op infers

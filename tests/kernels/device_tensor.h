@@ -1,5 +1,5 @@
-// A copy of a host tensor in a device's memory for tests of kernels, with a guard on both sides and, where
-// asked for, at an address that no vector access can take.
+// A copy of a host tensor in a device's memory for tests of kernels, with a guard on both sides and, if
+// requested, at an address that no vector access supports.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace headroom::test {
 
 class DeviceTensor {
  public:
-  // `shift` elements behind an address aligned to 256 bytes.
+  // Places the tensor `shift` elements after an address aligned to 256 bytes.
   DeviceTensor(Device& device, const HostTensor& value, int64_t shift = 0)
       : memory_(device.memory()),
         spec_(value.spec()),
@@ -30,8 +30,7 @@ class DeviceTensor {
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
   TensorView view() const { return {base_ + start_, spec_}; }
-  // The bytes as they are now, as a tensor of as many. Throws std::logic_error when something was written
-  // beside them.
+  // Returns the present bytes as a tensor of that spec. Throws std::logic_error if a guard was overwritten.
   HostTensor read_as(const TensorSpec& spec) const {
     std::vector<std::byte> image(static_cast<size_t>(all_bytes()));
     memory_.copy_to_host(image.data(), base_, all_bytes());

@@ -1,4 +1,4 @@
-// Counts what this program takes from the system heap, so that a test can promise that nothing was.
+// Counts the program's allocations from the system heap, so that a test can promise that there were none.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace headroom::test {
 
 class HeapCounter {
  public:
-  // Whether allocations are seen at all.
+  // Returns true if allocations are counted at all.
   static bool works();
   HeapCounter();
   // Calls of malloc and its kin, operator new included, on any thread since this counter was made.

@@ -1,4 +1,5 @@
-// Tensors in host memory for tests of kernels: aligned as an allocator would, with a guard behind the bytes.
+// Tensors in host memory for tests of kernels: aligned as an allocator would align them, with a guard after
+// the bytes.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ class HostTensor {
   explicit HostTensor(const TensorSpec& spec)
       : spec_(spec),
         memory_(static_cast<std::byte*>(::operator new(bytes() + kGuard, kAlignment)), &release) {
-    // Neither zero nor a usual number, so that what a kernel forgets to write is seen.
+    // Neither zero nor a usual number, so that elements that a kernel does not write are found.
     std::memset(memory_.get(), 0xA5, bytes() + kGuard);
   }
   HostTensor(const HostTensor& other) : HostTensor(other.spec_) {

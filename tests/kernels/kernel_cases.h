@@ -14,7 +14,7 @@ struct KernelCase {
   std::string name;
   Op op;
   std::vector<HostTensor> inputs;
-  double tolerance = 1e-5;  // of the larger of 1 and the value
+  double tolerance = 1e-5;  // share of the larger of 1 and the value
 };
 
 // The row's name where GoogleTest names a row that failed.
@@ -24,8 +24,8 @@ inline void PrintTo(const KernelCase& row, std::ostream* stream) {
 
 std::vector<KernelCase> kernel_cases();
 
-// Rows for a GPU beside those, which are small: results shared between blocks, loops that take several turns,
-// rows longer than a warp takes, tiles that are full and tiles that are not.
+// Rows for a GPU in addition to those, which are small: results shared between blocks, loops of several
+// iterations, rows longer than a warp, full and partial tiles.
 std::vector<KernelCase> large_kernel_cases();
 
 // Parts of the common table.

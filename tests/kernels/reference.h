@@ -1,5 +1,4 @@
-// What every op but the convolutions computes, as plain loops in double: slow, obvious, and independent of
-// the kernels.
+// Every op except the convolutions, as plain loops in double: slow, obvious, and independent of the kernels.
 #pragma once
 
 #include <functional>

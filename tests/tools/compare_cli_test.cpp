@@ -102,7 +102,7 @@ TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitByDefault) {
   EXPECT_NE(outcome.out.rfind("\nnext: "), std::string::npos);
 }
 
-// One question has one answer: libraries count, and strategies plan the trace where they can.
+// One question has one answer: libraries count, and strategies plan the trace if they can.
 TEST_F(CompareCommand, ATraceTakesWhatItsPredictionSays) {
   const Outcome compared = compare(trace_ + " --device rtx-3090 --runs 1 --json");
   ASSERT_EQ(compared.code, 0) << compared.errors;
@@ -129,7 +129,7 @@ TEST_F(CompareCommand, ATraceTakesWhatItsPredictionSays) {
   EXPECT_EQ(found, strategies().size() - 1) << "all that need no limit";
 }
 
-// A recording is played once by all three, up to the limit that it shows, beside the context of its program.
+// All three replay a recording once, up to the limit that it shows, with the context of its program.
 TEST_F(CompareCommand, ARecordedFailureTakesWhatPredictAndReplaySay) {
   const std::string recording =
       HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/leak-python.pickle.gz --json";

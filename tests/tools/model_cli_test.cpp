@@ -57,7 +57,7 @@ class ModelCommands : public testing::Test {
   }
 
   const ScratchFolder folder_;
-  // Everything that takes a model, with what else it needs.
+  // Everything that accepts a model, with its other arguments.
   const std::vector<std::string> commands_ = {
       "show",
       "train --steps 1 --model",
@@ -87,7 +87,7 @@ TEST_F(ModelCommands, TablesFitTheWidth) {
       EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << command;
       std::istringstream lines(outcome.out);
       for (std::string line; std::getline(lines, line);) {
-        // What is to be copied stays whole.
+        // Lines that users copy stay whole.
         const bool is_command = line.starts_with("next: ") || line.starts_with("import ") ||
                                 line.starts_with("x = ") || line.starts_with("torch.onnx.");
         if (is_command) continue;
@@ -273,7 +273,7 @@ TEST_F(ModelCommands, WeightsLieInASafetensorsFileBeside) {
   EXPECT_TRUE(json["notes"].empty());
 }
 
-// Every command says in one line what is wrong with a file, and exits with 2.
+// Every command reports a bad file in one line, and exits with 2.
 TEST_F(ModelCommands, BadFilesGiveOneLine) {
   const std::string whole = product_net().bytes();
   ModelBytes cycle, types, large, twice, apart, far;

@@ -11,7 +11,7 @@
 namespace headroom {
 namespace {
 
-// Notes what it was called with.
+// Records its arguments.
 constexpr const char* kNoteAndTrace = R"(printf '%s\n' "$*" >> words
 while [ "$1" != --output ]; do shift; done
 cat > "$2" <<'END'
@@ -63,7 +63,7 @@ while read -r line; do
 done
 )x";
 
-// Which finds the batch itself.
+// The command finds the batch itself.
 TEST(ProgramAsInput, IsLoadedOnceByFitAndTracedWithEachBatch) {
   const ScratchFolder folder;
   const Outcome outcome =
@@ -187,7 +187,7 @@ TEST(ProgramAsInput, NextCommandsNameTheBatchWhateverItIs) {
     EXPECT_NE(predicted.out.find(fmt::format("headroom solve {} --batch {} ", kProgram, batch)),
               std::string::npos)
         << predicted.out;
-    // Which finds the batch itself.
+    // The command finds the batch itself.
     EXPECT_NE(predicted.out.find(fmt::format("headroom fit {} --device", kProgram)), std::string::npos)
         << predicted.out;
     const Outcome fitted = run_with_python(folder, kAnswerRequests,
@@ -276,7 +276,7 @@ TEST(ProgramAsInput, OptionsOfProgramsAreRefusedForRecordings) {
         << command;
   }
   EXPECT_EQ(run_with_python(folder, "exit 1", "report run.csv --device rtx-3090").code, 2);
-  // Of other commands: in the environment they are no mistake.
+  // Options of other commands in the environment are not an error.
   const Outcome outcome =
       run_shell(folder, "cd " + folder.path() +
                             " && HEADROOM_BATCH=4 HEADROOM_DEVICE=h200 " HEADROOM_COMMAND " report run.csv");

@@ -113,7 +113,7 @@ TEST_F(ReplayCommand, TheTableSaysTheVerdictFirstAndWhatToDoLast) {
   EXPECT_NE(outcome.out.find("\n0 of "), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("OOM at event"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.rfind("\nnext: headroom replay "), std::string::npos);
-  EXPECT_EQ(outcome.errors, "");  // no progress where nobody watches
+  EXPECT_EQ(outcome.errors, "");  // no progress without a terminal
 }
 
 TEST_F(ReplayCommand, ASnapshotShowsSegmentsAndBlocksAfterAnEventOrAtTheOneThatFailed) {

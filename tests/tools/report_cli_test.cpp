@@ -225,8 +225,8 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(page));
 }
 
-// The first browser of these; empty without one. Of several names `command -v` looks for the first alone in
-// some shells.
+// Returns the first of these browsers; empty if there is none. With several names, `command -v` tries only
+// the first in some shells.
 std::string find_browser(const ScratchFolder& folder) {
   std::string browser = run_shell(folder,
                                   "for name in chromium-headless-shell chromium chromium-browser "
@@ -250,7 +250,7 @@ std::string dom_of(const ScratchFolder& folder, const std::string& page, const s
       .out;
 }
 
-// A share of what is idle says nothing of how much that is: 95 % of little was read as waste.
+// A share of the idle memory says nothing about its size: 95 % of little was read as waste.
 TEST_F(ReportCommand, ThePageSaysHowMuchIsIdleAndNoSettingWithoutAValue) {
   const std::string page = folder_ / "page.html";
   ASSERT_EQ(
@@ -299,7 +299,7 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
   EXPECT_NE(dom.find("&lt;/script&gt;&lt;script&gt;document.title='ran'"), std::string::npos);
 }
 
-// PyTorch on an H200 with a memory fraction of about 4 GiB, of which the context and libraries are no part.
+// PyTorch on an H200 with a memory fraction of about 4 GiB, which does not include the context and libraries.
 TEST_F(ReportCommand, AdvisesToSolveForTheLimitThatRefusedAndNotForTheWholeDevice) {
   const std::string snapshot =
       HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz";
@@ -353,8 +353,8 @@ TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
   EXPECT_EQ(dom.find("data-sorted=\"3.19 GiB"), std::string::npos);  // by category: workspace comes first
 }
 
-// The least contrast of text with what is behind it, as WCAG 2 counts it, and whether the labels of the chart
-// stand out from the page.
+// Returns the smallest contrast between text and its background, as WCAG 2 counts it, and tells if the labels
+// of the chart stand out from the page.
 constexpr const char* kContrasts = R"(
 const channels = (colour) => colour.match(/[\d.]+/g).map(Number);
 const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)

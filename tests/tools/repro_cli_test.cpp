@@ -1,4 +1,4 @@
-// `headroom repro` as a user meets it: the reported figures come out.
+// Runs `headroom repro` as a user does: the reported figures are reproduced.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Outcome repro(const std::string& arguments, const std::string& environment = {})
   return run_shell(folder, "env " + environment + " " HEADROOM_COMMAND " repro " + arguments);
 }
 
-// What a scenario measured, by its id.
+// Returns the measurements of scenarios, by id.
 std::map<std::string, Json> measured_by(const std::string& arguments) {
   const Outcome outcome = repro(arguments + " --json");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
@@ -143,7 +143,7 @@ TEST(HeadroomRepro, WithoutAVisibleGpuTheRealOneIsRefusedInOneLine) {
   EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
 }
 
-// Where the command is built apart from what works on a GPU, that is where it goes on.
+// If the command is built apart from the code for GPUs, the run continues there.
 TEST(HeadroomRepro, AMachineWithoutAGpuIsTheReasonAndNotTheProgram) {
   const std::string hidden = "env CUDA_VISIBLE_DEVICES= " HEADROOM_COMMAND;
   const ScratchFolder folder;

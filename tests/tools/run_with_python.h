@@ -9,7 +9,7 @@
 
 namespace headroom {
 
-// Runs the command with its arguments in the folder; `script` is what Python does.
+// Runs the command with its arguments in the folder; `script` replaces Python.
 inline Outcome run_with_python(const ScratchFolder& folder, const std::string& script,
                                const std::string& arguments) {
   const std::string python = folder.write("python", "#!/bin/sh\n" + script);

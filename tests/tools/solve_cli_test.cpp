@@ -181,7 +181,7 @@ TEST(SolveCommand, AProgramThatCannotBeTracedIsOneLine) {
   EXPECT_NE(odd.errors.find("is not understood"), std::string::npos) << odd.errors;
 }
 
-// What a program of this project is solved with, where no Python is asked.
+// Runs the solver for a program of this project, which needs no Python.
 Outcome headroom(const ScratchFolder& folder, const std::string& arguments) {
   return run_shell(folder, HEADROOM_COMMAND " " + arguments);
 }

@@ -1,6 +1,5 @@
 #!/bin/sh
-# The wheel of pyproject.toml: it configures with what is written there, compiles nothing that it does not hold, and holds
-# the command. Compiles nothing itself. wheel_test.sh SOURCE FOLDER [CMAKE_ARGUMENT...]
+# The wheel of pyproject.toml: it configures with the settings there, compiles nothing that it does not contain, and contains the command. Compiles nothing itself. wheel_test.sh SOURCE FOLDER [CMAKE_ARGUMENT...]
 set -eu
 source=$1
 folder=$2

@@ -1,4 +1,4 @@
-// `headroom who` as a user runs it.
+// Runs `headroom who` as a user does.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(HeadroomWho, WatchPrintsOneLineOfJsonPerUpdate) {
   EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(0, outcome.out.find('\n')))["devices"].size(), 1u);
 }
 
-// A real GPU where there is one. Without a driver nothing is made up.
+// Uses a real GPU if there is one. If there is no driver, nothing is made up.
 TEST(HeadroomWho, SaysThatThereIsNoGpuAndProposesASimulatedOne) {
   const bool has_gpu = list_gpus().problem.empty() && !list_gpus().gpus.empty();
   const Outcome json = who("--json"), text = who("--allocate 64MiB");

@@ -1,4 +1,4 @@
-// Words are found wherever they lie in a text, also where it is read in several parts side by side.
+// Words are found anywhere in a text, even if it is read in several parts at once.
 #include "tools/explain/word_scanner.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,8 @@ std::vector<Found> found_by(const WordScanner& scanner, std::string_view text,
                             const std::vector<std::string_view>& words) {
   std::vector<Found> all;
   scanner.scan(text, [&](size_t word, size_t begin) {
-    // The end is not given: the word's characters behind its begin, a run of blanks as one.
+    // The end is not given: it follows the word's characters after its beginning, counting a run of blanks as
+    // one.
     size_t end = begin;
     for (size_t i = 0; i < words[word].size(); ++i) {
       if (i > 0 && is_blank(text[end - 1])) {

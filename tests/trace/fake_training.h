@@ -1,5 +1,5 @@
-// A training as PyTorch's snapshot tells it: allocations and frees with the stacks that a program would have.
-// Header only, for tests of several folders.
+// A training as PyTorch's snapshot records it: allocations and frees with the stacks that a program would
+// have. Header only, for tests of several folders.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ class FakeTraining {
   using Blocks = std::vector<uint64_t>;
   static constexpr int64_t kMiB = 1 << 20;
 
-  // `native`: stacks have C++ frames, too, as with stacks="all".
+  // `native`: stacks also have C++ frames, as with stacks="all".
   explicit FakeTraining(bool native = false) : native_(native) {
     for (int i = 0; i < kLayers; ++i) {
       weights_.push_back(allocate(kMiB, with(kModule + "convert", in_main(10))));
     }
   }
 
-  // Of the user's code, without a module.
+  // A block of the user's code, outside a module.
   uint64_t user(int line, int64_t bytes) { return allocate(bytes, in_loop(line)); }
   void drop(int line, uint64_t block) { release(block, in_loop(line)); }
   void drop(int line, const Blocks& blocks) {
     for (const uint64_t block : blocks) drop(line, block);
   }
 
-  // Activations of all layers, which a loop of four lines calls, and of one behind it; freed one after the
-  // other under no_grad.
+  // Activations of all layers, which a loop of four lines calls, and of one after it; freed one by one under
+  // no_grad.
   Blocks forward(int64_t bytes, bool grad = true, int line = 21) {
     Blocks live;
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -51,7 +51,7 @@ class FakeTraining {
     return live;
   }
 
-  // Frees the activations and makes the gradients of the weights, unless they are there.
+  // Frees the activations and makes the gradients of the weights, unless they exist.
   void backward(const Blocks& activations) {
     const std::string stack = backward_stack();
     uint64_t before = 0;
@@ -72,7 +72,7 @@ class FakeTraining {
     for (size_t i = 0; i < weights_.size(); ++i) temporary.push_back(allocate(kMiB / 8, stack));
     for (const uint64_t block : temporary) release(block, stack);
   }
-  // The optimizer's first step, which finds no room for the state of its last weight.
+  // The optimizer's first step, which has no room for the state of its last weight.
   void optimizer_fails() {
     for (size_t i = 0; i + 1 < 2 * weights_.size(); ++i) allocate(kMiB, optimizer_stack());
     fail(kMiB, optimizer_stack());
@@ -93,7 +93,7 @@ class FakeTraining {
     optimizer_step();
   }
 
-  // A block that a layer makes and nobody frees.
+  // A block that a layer makes and never frees.
   uint64_t keep_in_layer(int64_t bytes, int layer = 0) { return allocate(bytes, layer_stack(layer, 21)); }
   // All so far was there before the file's history.
   void begin_history() { builder_.begin_history(); }
@@ -127,7 +127,7 @@ class FakeTraining {
     return trace;
   }
 
-  // Next addresses come from here, so that tests can place blocks.
+  // Source of the next addresses, so that tests can place blocks.
   uint64_t next_address = uint64_t{1} << 32;
 
  private:

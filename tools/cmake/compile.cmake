@@ -1,4 +1,5 @@
-# How the project's code compiles: warnings, optimization, precompiled headers, several files as one. Fetched code has none of it.
+# Compile options of the project's code: warnings, optimization, precompiled headers, several files as one. Fetched code
+# has none of them.
 add_library(headroom_options INTERFACE)
 target_include_directories(headroom_options INTERFACE ${PROJECT_SOURCE_DIR})
 set(warnings -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)

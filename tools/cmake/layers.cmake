@@ -12,9 +12,9 @@ target_link_libraries(headroom_runtime PUBLIC headroom_plan headroom_kernels
 add_library(headroom_answers STATIC)
 target_link_libraries(headroom_answers PUBLIC headroom_runtime PRIVATE fmt::fmt)
 
-# The layers declare functions that one of two libraries defines: headroom_cuda, with CUDA's libraries behind it, or
+# The layers declare functions that one of two libraries defines: headroom_cuda, which links CUDA's libraries, or
 # headroom_no_cuda, which says that there is no CUDA. A program links the first where the toolkit is installed, unless its
-# property HEADROOM_LINK_NO_CUDA is set: without it a program loads none of CUDA's libraries, which takes 70 ms.
+# property HEADROOM_LINK_NO_CUDA is set: with that property a program loads none of CUDA's libraries, which takes 70 ms.
 add_library(headroom_no_cuda STATIC)
 target_link_libraries(headroom_no_cuda PUBLIC headroom_core PRIVATE fmt::fmt)
 set(choice headroom_no_cuda)

@@ -35,7 +35,7 @@ std::string blas(long long v) {  // cuBLAS's: 130100 is 13.1.0, since version 10
   return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100);
 }
 
-// How a library returns its version: as the result, or through a pointer. None takes a handle.
+// The way that a library returns its version: as the result, or through a pointer. None needs a handle.
 enum class Asked { kResult, kPointer };
 
 struct Known {
@@ -76,7 +76,7 @@ const std::vector<Known>& known_libraries() {
   return known;
 }
 
-// "580.65.06" of "/usr/lib/libcuda.so.580.65.06"; empty when the name ends in ".so" or there is none.
+// Returns "580.65.06" for "/usr/lib/libcuda.so.580.65.06"; empty if the name ends in ".so" or there is none.
 std::string version_of_name(const std::string& path) {
   const size_t at = path.rfind(".so.");
   return at == path.npos ? "" : path.substr(at + 4);

@@ -19,15 +19,15 @@ struct LibraryFile {
 // already loaded, for instance by LD_PRELOAD. Makes no context.
 std::vector<LibraryFile> load_libraries();
 
-// The same libraries among the files that a process has mapped, from the text of its /proc/PID/maps. Each
-// file once; versions come from the files' names.
+// Returns the same libraries among the files that a process has mapped, from the text of its /proc/PID/maps.
+// Lists each file once; versions come from the files' names.
 std::vector<LibraryFile> mapped_libraries(std::string_view maps);
 
 // The names with more than one file.
 std::vector<std::string> duplicates(const std::vector<LibraryFile>& libraries);
 
-// The newest CUDA that the installed driver runs, and the CUDA runtime's own version, each as 1000 * major +
-// 10 * minor; nothing where there is none.
+// Return the newest CUDA that the installed driver supports, and the CUDA runtime's own version, each as 1000
+// * major + 10 * minor; nullopt if there is none.
 std::optional<int> driver_cuda_version();
 std::optional<int> runtime_cuda_version();
 

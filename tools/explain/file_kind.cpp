@@ -18,8 +18,8 @@ struct FileKind {
   Next next = Next::kNothing;
 };
 
-// The first bytes of formats with which no log begins. Those of traces are as in trace/formats.h,
-// which this folder does not know.
+// First bytes of formats other than logs. Those of traces are as in trace/formats.h, which this folder does
+// not know.
 constexpr FileKind kKinds[] = {
     {"(dp0\n", "a pickle", Next::kReport},
     {"(lp0\n", "a pickle", Next::kReport},
@@ -92,7 +92,7 @@ std::string why_no_log(std::string_view beginning, std::string_view path) {
   if (is_pickle(beginning)) return is("a pickle", Next::kReport);
   if (is_safetensors(beginning)) return is("a safetensors file");
   if (is_onnx(beginning)) return is("an ONNX model", Next::kRun);
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of text saved by Excel
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // starts text saved by Excel
   if (beginning.starts_with(kByteOrderMark)) beginning.remove_prefix(kByteOrderMark.size());
   for (const FileKind& kind : kKinds) {
     if (beginning.starts_with(kind.beginning)) return is(kind.what, kind.next);

@@ -33,7 +33,8 @@ AddressMap::AddressMap(const History& history) : history_(history) {
   place_blocks();
 }
 
-// Without addresses blocks are placed by best fit, so that the map shows sizes. Its gaps mean nothing.
+// If there are no addresses, blocks are placed by best fit, so that the map shows sizes. Its gaps mean
+// nothing.
 void AddressMap::place_blocks() {
   constexpr uint64_t kNowhere = std::numeric_limits<uint64_t>::max();
   std::map<uint64_t, uint64_t> gaps;                 // begin -> end

@@ -30,8 +30,8 @@ struct Check {
   bool passed() const { return measured <= allowed; }
 };
 
-// One check for each limit, in the order of the fields. Throws InvalidArgument when the trace does not record
-// what a check needs.
+// Returns one check for each limit, in the order of the fields. Throws InvalidArgument if the trace does not
+// record the data of a check.
 std::vector<Check> check(const History& history, const Limits& limits);
 
 }  // namespace headroom::report

@@ -16,7 +16,7 @@ enum class ExchangeFormat : uint8_t { kMemoryViz, kSpeedscope, kPerfetto };
 // PyTorch's snapshot for pytorch.org/memory_viz: the allocations with their stacks, and the segments.
 std::string memory_viz(const History& history);
 
-// For speedscope.app: what is live at the peak, by stack.
+// For speedscope.app: the live memory at the peak, by stack.
 std::string speedscope(const History& history);
 
 std::string exchange(const History& history, ExchangeFormat format);

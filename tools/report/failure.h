@@ -1,5 +1,5 @@
-// The request that ended a traced program: what was asked, where, what was free, and why it was of no use.
-// Knows no steps.
+// The request that ended a traced program: its size, its place, the free memory, and the reason that it did
+// not help. Knows no steps.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace headroom::report {
 struct Failure {
   int64_t event = 0;  // events before it
   int64_t requested_bytes = 0;
-  int64_t driver_bytes = 0;           // what the strategy asked of the driver for it, as its message says
-  int64_t live_bytes = 0;             // without the request
-  int64_t allocated_bytes = 0;        // the same after rounding
+  int64_t driver_bytes = 0;     // bytes that the strategy requested from the driver for it, from its message
+  int64_t live_bytes = 0;       // without the request
+  int64_t allocated_bytes = 0;  // allocated bytes, after rounding
   std::optional<int64_t> free_bytes;  // on the device
   std::optional<int64_t> reserved_bytes, idle_bytes;
   int64_t idle_pieces = 0;
@@ -26,10 +26,10 @@ struct Failure {
   std::string last_line;  // without a stack: the loop's line before, whose backward it probably is
   std::string op, tensor, module, stack;
   int32_t stack_name = 0;  // position of the stack in Trace::names
-  Judgement judgement;     // why the request did not fit
+  Judgement judgement;     // reason that the request did not fit
 };
 
-// The failure that the program did not survive; nothing if there is none.
+// Returns the failure that ended the program; nullopt if there is none.
 std::optional<Failure> find_failure(const History& history);
 
 }  // namespace headroom::report

@@ -29,7 +29,8 @@ std::string times(double factor) {
   return fmt::format("grew {:.2g} times", factor);
 }
 
-// As the driver said last, otherwise what the program did not take of the device.
+// Returns the free memory from the driver's last report, otherwise the memory of the device that the program
+// did not reserve.
 std::optional<int64_t> free_at_end(const History& history, std::optional<int64_t> device_bytes) {
   const std::vector<DeviceEvent>& events = history.trace.device_events;
   const auto last = std::find_if(events.rbegin(), events.rend(), [](const DeviceEvent& event) {
@@ -95,10 +96,10 @@ std::string short_size(int64_t bytes) {
 }
 
 std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
-  // Where memory suffices, graphs that are dropped again are no fault.
+  // If there is enough memory, graphs that are dropped later are not a fault.
   if (evidence.failure == nullptr || evidence.steps.empty()) return std::nullopt;
   if (evidence.last == 0 || evidence.steps[evidence.last].has_backward) return std::nullopt;
-  // A step that failed may have had its backward before it; its predecessor tells.
+  // A step that failed may have had its backward before the failure; its predecessor tells.
   struct Kept {
     int all = 0, live = 0, most = 0;  // blocks that modules allocate
     int64_t bytes = 0, most_bytes = 0;
@@ -120,7 +121,7 @@ std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
     kept.most_bytes = kept.bytes;
     kept.block = block;
   }
-  // Without graphs the outputs of few layers are live at once.
+  // If there are no graphs, the outputs of few layers are live at once.
   constexpr int kMinBlocks = 16;
   const auto keeps = [&](size_t step) {
     return !evidence.steps[step].has_backward && steps[step].all >= kMinBlocks &&
@@ -140,13 +141,13 @@ std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
 std::optional<Finding> find_growing_batch(const Evidence& evidence) {
   const History& history = evidence.history;
   if (evidence.steps.empty() || evidence.last == 0) return std::nullopt;
-  // What each step allocates in forward, by site and turn, so that steps can be compared allocation by
+  // The forward allocations of each step, by site and repetition, so that steps can be compared allocation by
   // allocation.
   struct StepSizes {
     std::map<std::pair<int32_t, int>, int64_t> bytes;  // stack or op, turn -> bytes
     std::map<int32_t, int> turns;
     double inputs = 0;  // bytes; sums of all that is allocated in a step may exceed 64 bits
-    int64_t peak = 0;   // of live activations
+    int64_t peak = 0;   // peak of live activations
     std::optional<int64_t>
         at_same;  // live activations when the step made the allocation that fails in the last
   };
@@ -181,7 +182,7 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
       of.at_same = live + (is_activation ? 0 : event.bytes);
   }
   const StepSizes& last = sizes[evidence.last];
-  // The largest step before. What both allocate is compared, as a step that fails is not complete.
+  // The largest earlier step. Compares the allocations of both, because a step that fails is incomplete.
   struct Growth {
     size_t step = 0;
     double factor = 0;
@@ -205,7 +206,7 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
   }
   if (!least || least->factor < 1.05) return std::nullopt;
   if (evidence.failure == nullptr) {
-    // Without a failure only steady growth counts: never less, and larger more than once.
+    // If there is no failure, only steady growth counts: never less, and larger more than once.
     double before = 0;
     int grew = 0;
     for (const StepSizes& step : sizes) {
@@ -217,7 +218,7 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
   }
   const StepSizes& base = sizes[least->step];
   const double inputs = base.inputs > 0 && last.inputs > 0 ? last.inputs / base.inputs : least->factor;
-  // Up to the request that fails, where the step before made it, too.
+  // Counts up to the request that fails, if the step before made the same request.
   const int64_t before = base.at_same.value_or(base.peak);
   const int64_t now = evidence.failure != nullptr ? live + evidence.failure->requested_bytes : last.peak;
   return Finding{
@@ -243,7 +244,7 @@ std::optional<Finding> find_kept_gradients(const Evidence& evidence) {
     size_t used = from;
     while (used <= evidence.last && !evidence.steps[used].has_optimizer) ++used;
     if (used > evidence.last) used = from + 2;
-    // An evaluation beside the gradients of the last step is usual.
+    // An evaluation next to the gradients of the last step is usual.
     size_t trains = used + 1;
     while (trains <= evidence.last && !evidence.steps[trains].has_backward) ++trains;
     if (trains > evidence.last) continue;
@@ -264,7 +265,7 @@ std::optional<Finding> find_optimizer_state(const Evidence& evidence) {
   if (evidence.failure == nullptr || evidence.steps.empty()) return std::nullopt;
   size_t first = 0;
   while (first <= evidence.last && !evidence.steps[first].has_optimizer) ++first;
-  // It fails in that step, or in the next one, which has to fit beside the state for the first time.
+  // It fails in that step, or in the next one, which must fit together with the state for the first time.
   if (first > evidence.last || evidence.last > first + 1) return std::nullopt;
   const History& history = evidence.history;
   int64_t state = 0, weights = 0, gradients = 0;

@@ -1,4 +1,4 @@
-// The rules behind verdicts: each finds one mistake of a program in its allocations, or nothing.
+// The rules for verdicts: each finds one mistake of a program in its allocations, or nothing.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace headroom::report {
 
-// What the rules share, computed once.
+// Facts that the rules share, computed once.
 class Evidence {
  public:
   Evidence(const History& history, const Steps& steps, const Failure* failure,
@@ -18,7 +18,7 @@ class Evidence {
   const Trace& trace;
   const std::vector<Step>& steps;
   const Failure* const failure;  // null if the program did not fail
-  // What the device has left at the end, if that is known.
+  // Free memory of the device at the end, if known.
   const std::optional<int64_t> free_bytes;
   // Events before the failure, or before all was freed at the end.
   const int64_t stop;
@@ -39,7 +39,7 @@ class Evidence {
   mutable std::vector<signed char> in_module_;  // by stack; -1: not known yet
 };
 
-// "64 MiB", "1.54 GiB": without zeros behind the point.
+// Formats as "64 MiB", "1.54 GiB": without trailing zeros.
 std::string short_size(int64_t bytes);
 
 std::vector<Finding> find_leaks(const Evidence& evidence);

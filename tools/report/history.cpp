@@ -113,7 +113,7 @@ class History::Walk {
         case Kind::kOutOfMemory:
           ++h_.out_of_memory;
           break;
-        case Kind::kEmptyCache:  // what it gave back is in events of its own
+        case Kind::kEmptyCache:  // released memory is in events of its own
           break;
         case Kind::kDevice: {
           int64_t& library = now_.bytes[static_cast<size_t>(MemoryCategory::kLibrary)];
@@ -157,7 +157,7 @@ class History::Walk {
   MemorySample now_, best_;
   int64_t per_sample_ = 1, allocated_ = 0, library_ = 0, counted_library_ = 0, peak_reserved_ = 0;
   int64_t best_of_all_ = 0;
-  const int64_t end_ = static_cast<int64_t>(trace_.events.size()) + 1;  // of blocks that are never freed
+  const int64_t end_ = static_cast<int64_t>(trace_.events.size()) + 1;  // end of blocks that are never freed
   size_t next_ = 0;
   std::unordered_map<uint64_t, size_t> open_;  // by address: position in History::segments
   bool reserved_is_whole_ = true;

@@ -1,5 +1,5 @@
-// Memory over time as a trace tells it, computed once for every view: samples, lifetimes, the peak, driver
-// calls. Knows no file format and no output.
+// Memory over time from a trace, computed once for every view: samples, lifetimes, the peak, driver calls.
+// Knows no file format and no output.
 #pragma once
 
 #include <algorithm>

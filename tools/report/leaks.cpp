@@ -1,4 +1,4 @@
-// Which lines keep memory in step after step, and whether they keep results or the graphs of backward passes.
+// Finds lines that keep memory in step after step, and if they keep results or the graphs of backward passes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,12 +30,13 @@ struct Site {
 // A tensor of one number: a loss.
 constexpr int64_t kScalarBytes = 8;
 
-// Whether a site of a short history has kept blocks of every step that it ran in, the last one included, for
-// three steps or more. After a failure nobody knows what the rest of the step would have freed.
+// Returns true if a site of a short history has kept blocks of every step that it ran in, including the last
+// one, for three steps or more. After a failure it is unknown which blocks the rest of the step would have
+// freed.
 bool keeps_all(const Evidence& evidence, const Site& site) {
   constexpr size_t kShort = 10, kEnough = 3;
   if (evidence.failure != nullptr || evidence.last >= kShort) return false;
-  // What the last step frees only after its last allocation is not kept.
+  // Blocks that the last step frees only after its last allocation are not kept.
   const int64_t each = site.bytes / static_cast<int64_t>(std::max<size_t>(site.by_step.size(), 1));
   if (site.frees_late || site.never_freed_at_last < each / 2) return false;
   const size_t steps = site.by_step.size();
@@ -44,13 +45,13 @@ bool keeps_all(const Evidence& evidence, const Site& site) {
          site.by_step.begin()->first + static_cast<int>(steps) == static_cast<int>(evidence.last) + 1;
 }
 
-// Whether a site keeps blocks of step after step, up to the end.
+// Returns true if a site keeps blocks of step after step, up to the end.
 bool keeps_on(const Evidence& evidence, const Site& site) {
   const std::map<int, int64_t>& steps = site.by_step;
   const size_t enough = evidence.last <= 4 ? 2 : 3;
   if (steps.size() < enough) return false;
   const int first = steps.begin()->first, latest = steps.rbegin()->first;
-  // A queue of limited length frees what came before, and a cache stops to grow.
+  // A queue of limited length frees its earlier blocks, and a cache stops growing.
   if (site.frees_late && first > *site.allocates_in.begin()) return false;
   const double period = static_cast<double>(latest - first) / static_cast<double>(steps.size() - 1);
   return static_cast<double>(static_cast<int>(evidence.last) - 2 - latest) < period;
@@ -62,10 +63,10 @@ void forget_after(Site& site, int step) {
   }
 }
 
-// Which sites leave blocks behind in step after step.
+// Returns the sites that leave blocks allocated in step after step.
 std::vector<Site> keeping_sites(const Evidence& evidence) {
   const History& history = evidence.history;
-  // By stack, or by names where there is none, and by category.
+  // By stack, or by names if there is none, and by category.
   std::map<std::tuple<int32_t, int32_t, int32_t, int32_t>, Site> sites;
   for (size_t block = 0; block < history.lifetimes.size(); ++block) {
     const int step = evidence.step_of[block];
@@ -78,7 +79,7 @@ std::vector<Site> keeping_sites(const Evidence& evidence) {
     Site& site = sites[key];
     site.allocates_in.insert(step);
     if (evidence.stays(block)) {
-      // What the last step made may still be freed in it.
+      // Blocks of the last step may still be freed in it.
       if (step < static_cast<int>(evidence.last) || site.by_step.empty()) site.block = block;
       site.bytes += history.bytes(block);
       site.by_step[step] += history.bytes(block);
@@ -119,8 +120,8 @@ const Site& largest_site(const Evidence& evidence, const std::vector<Site>& site
           })->second.second;
 }
 
-// Whether a step keeps what a graph needs of few calls of modules: the largest of its inputs, which a result
-// does not hold, and something that was computed.
+// Returns true if a step keeps what a graph needs from few calls of modules: the largest of its inputs, which
+// a result does not hold, and a computed value.
 bool keeps_inputs_and_results(const Evidence& evidence, const std::map<int, int64_t>& steps) {
   struct Kept {
     int64_t largest_input = 0;
@@ -145,8 +146,8 @@ bool keeps_inputs_and_results(const Evidence& evidence, const std::map<int, int6
          });
 }
 
-// Whether the steps keep much of what modules allocate in them, as graphs for backward do. Kept results alone
-// are few blocks.
+// Returns true if the steps keep much of their modules' allocations, as graphs for backward do. Kept results
+// alone are few blocks.
 bool keeps_graphs(const Evidence& evidence, const std::map<int, int64_t>& steps) {
   int64_t all = 0, kept = 0;
   for (size_t block = 0; block < evidence.history.lifetimes.size(); ++block) {
@@ -163,7 +164,8 @@ bool keeps_graphs(const Evidence& evidence, const std::map<int, int64_t>& steps)
   return all <= 4 * results && keeps_inputs_and_results(evidence, steps);
 }
 
-// Whether those steps compute a loss: a function of that name, or a tensor of one number outside of modules.
+// Returns true if those steps compute a loss: a function of that name, or a tensor of one number outside
+// modules.
 bool computes_loss(const Evidence& evidence, const std::map<int, int64_t>& steps) {
   std::unordered_map<int32_t, bool> known;
   for (size_t block = 0; block < evidence.history.lifetimes.size(); ++block) {
@@ -175,7 +177,7 @@ bool computes_loss(const Evidence& evidence, const std::map<int, int64_t>& steps
         const bool named = frame.function.find("loss") != std::string_view::npos ||
                            frame.function.find("Loss") != std::string_view::npos ||
                            frame.function.find("cross_entropy") != std::string_view::npos;
-        // A user's function that holds the loop may be called after its losses, too.
+        // A user's function that contains the loop may also be named after its losses.
         at->second |= named && frame.is_python() && frame.is_library();
       }
     }

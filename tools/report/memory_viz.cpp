@@ -48,7 +48,7 @@ class PickleWriter {
     text(key);
     integer(value);
   }
-  // The number under which get() finds what was written last.
+  // Returns the number under which get() finds the last written value.
   uint64_t memoize() {
     text_ += '\x94';
     return memoized_++;
@@ -163,7 +163,7 @@ class Snapshot {
     }
   }
 
-  // What is reserved at the end, with its live blocks and the gaps between them.
+  // Writes the memory reserved at the end, with its live blocks and the gaps between them.
   void segments() {
     const auto end = std::ssize(trace_.events);
     std::vector<size_t> live;

@@ -26,7 +26,7 @@ class Steps {
   bool known() const { return !steps_.empty(); }
   // In order; a step number may be missing.
   const std::vector<Step>& list() const { return steps_; }
-  // Of the event at that position of the trace.
+  // Returns the moment of the event at that position of the trace.
   Moment at(int64_t event) const;
 
  private:

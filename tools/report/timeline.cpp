@@ -11,7 +11,7 @@
 namespace headroom::report {
 namespace {
 
-// The letters in the order of MemoryCategory. The stack begins at the bottom with what lives longest.
+// The letters in the order of MemoryCategory. The stack begins at the bottom with the longest-lived category.
 constexpr std::string_view kLetters = "#WGOAIS";
 constexpr MemoryCategory kOrder[] = {MemoryCategory::kWeights,   MemoryCategory::kOptimizerState,
                                      MemoryCategory::kInputs,    MemoryCategory::kActivations,
@@ -54,7 +54,7 @@ double round_step(int64_t highest, int most) {
   return std::max(1.0, step * unit);
 }
 
-// "15 MiB" for the mark inside (low, high], empty where there is none.
+// Returns the label of the mark inside (low, high], such as "15 MiB"; empty if there is none.
 std::string mark_between(double low, double high, double step) {
   const double mark = std::floor(high / step) * step;
   if (mark <= low) return "";

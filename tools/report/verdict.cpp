@@ -20,7 +20,7 @@ std::string phase_name(StepPhase phase) {
   return std::string(kStepPhaseNames[static_cast<size_t>(phase)]);
 }
 
-// " in step 3, forward"; empty where nobody knows.
+// Formats as " in step 3, forward"; empty if unknown.
 std::string in_step(const Steps& steps, int64_t event) {
   if (!steps.known()) return "";
   const Moment moment = steps.at(event);
@@ -37,7 +37,7 @@ std::string failed_request(const Failure& failure, const Steps& steps) {
                                    : fmt::format(" ({})", printable(failure.source));
   }
   if (!failure.last_line.empty()) text += fmt::format(", after {}", printable(failure.last_line));
-  // PyTorch's own message says what is taken for the request.
+  // PyTorch's own message states the bytes allocated for the request.
   const std::string requested = short_size(failure.requested_bytes), taken = short_size(failure.driver_bytes);
   text += ": " + taken + (requested != taken ? fmt::format(" ({} requested)", requested) : "");
   const std::string& what = failure.tensor.empty() ? failure.op : failure.tensor;
@@ -46,7 +46,7 @@ std::string failed_request(const Failure& failure, const Steps& steps) {
   return text;
 }
 
-// Of a trace without a history.
+// Returns the sentence about a trace without a history.
 std::string about_moment(const History& history) {
   std::map<std::string, int64_t> lines;
   const std::vector<size_t> live = history.live_blocks(history.peak_event());
@@ -95,7 +95,7 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
     add(find_optimizer_state(evidence));
     add(find_kept_gradients(evidence));
   }
-  // Where a program keeps more than is idle, pieces are what that looks like.
+  // If a program keeps more than is idle, fragmentation is only a symptom.
   if (auto pieces = find_fragmentation(evidence);
       pieces && std::none_of(findings.begin(), findings.end(),
                              [&](const Finding& other) { return other.bytes > pieces->bytes; })) {

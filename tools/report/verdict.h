@@ -1,5 +1,5 @@
-// Why a traced program ran out of memory or will do so, in one sentence: leaks, growing batches, graphs that
-// are kept, and other causes, with the bytes behind them. Knows no output.
+// The reason that a traced program ran out of memory or will do so, in one sentence: leaks, growing batches,
+// kept graphs, and other causes, with their bytes. Knows no output.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct Finding {
   std::string title = {};  // "Leak"
   std::string sentence =
       {};                   // "64 MiB a step since step 1, allocated at snap.py:8": no capital, no full stop
-  std::string advice = {};  // what to do
+  std::string advice = {};  // next step
 };
 
 struct Verdict {
   std::string sentence;  // about the program, with a full stop
   std::optional<Failure> failure;
-  std::vector<Finding> findings;  // what explains most bytes first
+  std::vector<Finding> findings;  // sorted by the bytes that they explain, largest first
 };
 
 // `device_bytes` is the memory of the device, for recordings that do not say it.

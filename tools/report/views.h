@@ -16,7 +16,7 @@ std::string timeline(const History& history, int width = 72, int height = 14);
 
 // The HTML page is kPageBeforeData + page_data(history) + kPageAfterData. The build makes the two constants
 // from the files of page/. The data is JSON without '<', so that no name can end its <script> element;
-// invalid UTF-8 in names is replaced. It takes at most about 6 MB, whatever the trace.
+// invalid UTF-8 in names is replaced. It has at most about 6 MB for any trace.
 extern const std::string_view kPageBeforeData, kPageAfterData;
 std::string page_data(const History& history, const Verdict& verdict);
 

@@ -1,4 +1,4 @@
-// C and D5: what PyTorch's allocator makes of a few tensors on a card of 6 GB. Every run has a new one.
+// C and D5: PyTorch's allocator with a few tensors on a card of 6 GB. Every run has a new one.
 
 #include <fmt/format.h>
 
@@ -21,8 +21,8 @@ void note_memory(Measured& measured, const Card& card) {
   measured.add("above_context_bytes", card.above_context_bytes());
 }
 
-// PyTorch's words, in which the failure was reported: what it tried is the segment that it asked the driver
-// for.
+// Formats the failure in PyTorch's words, in which it was reported: the size is that of the segment requested
+// from the driver.
 std::string torch_message(const MemoryFacts& facts) {
   return fmt::format(
       "CUDA out of memory. Tried to allocate {} (GPU 0; {} total capacity; {} already allocated; {} free; {} "
@@ -66,14 +66,14 @@ std::string try_net(const Stage& stage, int64_t batch, bool no_grad) {
     Variables variables(net.graph, card.device(), card.allocator());
     Session session(net.graph, no_grad ? net.test_targets() : net.training_targets(), PlanMode::kDynamic,
                     variables);
-    session.run();  // of images that are black: what they show changes no size
+    session.run();  // images are black: their content changes no size
     return "ok";
   } catch (const OutOfMemory&) {
     return "out_of_memory";
   }
 }
 
-// Whether another library or process finds room for a large piece of the card beside the cache.
+// Tries if another library or process finds room for a large piece of the card beside the cache.
 std::string try_beside(Card& card) {
   constexpr int64_t kBytes = 4 * kGiB;
   void* block = card.device().memory().try_allocate(kBytes);

@@ -1,5 +1,5 @@
-// A card with a strategy on it, and tensors as blocks of memory: what PyTorch's allocator sees of a program.
-// Knows no scenario.
+// A card with a strategy on it, and tensors as blocks of memory: the view of PyTorch's allocator. Knows no
+// scenario.
 #pragma once
 
 #include <initializer_list>
@@ -43,17 +43,17 @@ class Card {
     void* pointer_ = nullptr;
   };
 
-  // The card of that profile with its context made. Throws what make_device and make_allocator throw.
+  // Makes a card of that profile with its context. Throws the exceptions of make_device and make_allocator.
   Card(const Stage& stage, std::string_view profile, const std::string& strategy = "caching");
 
-  // What follows belongs to the next step of a loop.
+  // Begins the next step of a loop.
   void begin_step();
   // Throws OutOfMemory.
   Tensor randn(std::initializer_list<int64_t> shape);
 
   Device& device() { return *device_; }
   Allocator& allocator() { return *allocator_; }
-  // What nvidia-smi shows of this process, and how much of that is beyond the context.
+  // Returns the memory of this process as nvidia-smi shows it, and the part of it beyond the context.
   int64_t process_bytes() const { return device_->memory().info().process; }
   int64_t above_context_bytes() const { return process_bytes() - context_bytes_; }
 

@@ -1,4 +1,4 @@
-// B: four 2080 Ti, some of them hidden or full; and what of A is about several GPUs.
+// B: four 2080 Ti, some of them hidden or full; and the parts of A about several GPUs.
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ Measured list_simulated(bool initialises) {
   return measured;
 }
 
-// This process holds the card, and another comes to it.
+// This process fills the card, and another one starts on it.
 Measured come_to_full_card(const Stage& stage) {
   const std::unique_ptr<Device> device = make_cuda_device({.ordinal = *cuda_ordinal(stage.device)});
   device->initialise();

@@ -14,7 +14,7 @@ namespace {
 
 const TensorSpec kMatrix{DType::kF32, {2, 2}};
 
-// The first element of what the graph makes of its variables.
+// Returns the first element of the graph's result for its variables.
 float first_of(const Value& value, const Graph& graph, const DeviceSet& devices) {
   Variables variables(graph, devices);
   Session session(graph, {.fetches = {value}}, PlanMode::kDynamic, variables);

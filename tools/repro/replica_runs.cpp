@@ -16,7 +16,7 @@ TrainResult train_mirrored(Runtime& runtime, int replicas) {
   return train_four_steps(settings, runtime);
 }
 
-// `replicas` of the runtime's GPUs beside one of them alone, over the same batches.
+// Compares `replicas` of the runtime's GPUs with one of them, over the same batches.
 void compare_with_one(Measured& measured, const RuntimeOptions& options, int replicas) {
   Runtime together(options), alone(options);
   const TrainResult many = train_mirrored(together, replicas), one = train_mirrored(alone, 1);
@@ -57,7 +57,7 @@ Measured run_d7(const Stage& stage) {
   };
   const TrainResult cpu = train_on({.device = "cpu"});
   const TrainResult gpu = train_on(stage.card(kSixGb));
-  // A GPU adds in another order; a thousandth of the loss after four steps is far above what that makes.
+  // A GPU adds in another order; a thousandth of the loss after four steps is far above that difference.
   const bool agree = std::abs(cpu.final_loss - gpu.final_loss) <= 1e-3 * std::abs(cpu.final_loss);
   Measured measured;
   measured.add("on_the_cpu", cpu.outcome);

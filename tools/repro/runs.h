@@ -1,5 +1,5 @@
-// The runs of the scenarios, each named by its id. They make something happen and say what they measured;
-// they do not know what is expected.
+// The runs of the scenarios, each named by its id. They reproduce a failure and return their measurements;
+// they do not know the expected figures.
 #pragma once
 
 #include <cstdlib>

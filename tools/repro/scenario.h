@@ -1,5 +1,5 @@
-// What a scenario is: a failure that people reported, with its figures, and a run that makes it happen again.
-// Knows no single scenario.
+// A scenario: a failure that people reported, with its figures, and a run that reproduces it. Knows no single
+// scenario.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class TraceBuilder;
 
 namespace headroom::repro {
 
-// Where a scenario runs, and whether with its fix.
+// The device of a scenario, and the choice of its fix.
 struct Stage {
   std::string device = "sim";  // or "cuda", "cuda:N"
   bool fixed = false;
@@ -40,7 +40,7 @@ struct Expected {
   std::string_view differs_because = {};   // unless empty, our figure is shown and not compared
 };
 
-// What a run measured: figures by name, in order, and the lines that its user saw.
+// The results of a run: figures by name, in order, and the lines that its user saw.
 struct Measured {
   using Figure = std::variant<int64_t, std::string>;
   std::vector<std::pair<std::string, Figure>> figures;

@@ -16,7 +16,7 @@ constexpr std::string_view kOwnDemand =
     "a growing pool is as large as the net's needs: TensorFlow's convolutions had workspaces of cuDNN, ours "
     "run on the CPU without; only memory outside the pool is compared";
 
-// A: 431 = 1455 - 1024 is what context, handles and kernels take on the laptop.
+// A: 431 = 1455 - 1024 is the memory of context, handles and kernels on the laptop.
 constexpr Expected kA1[] = {
     {"outcome", "library_failure"},
     {"cublas_line", "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", kSim},
@@ -202,8 +202,8 @@ constexpr Expected kD4Cured[] = {
 // 8 x (1000 + 1000), and 1000 + 8 x 1000.
 constexpr Expected kD6[] = {{"eight_steps_end_at_us", 16000}, {"weights_with_a_loader", "the same bits"}};
 constexpr Expected kD6Cured[] = {{"eight_steps_end_at_us", 9000}, {"weights_with_a_loader", "the same bits"}};
-// What is left of 916 MiB beside 960,000,000 bytes is too short to be cut off, and counts as allocated: 4.47
-// GiB in the message of C5 is 5 x 916.
+// The rest of 916 MiB after 960,000,000 bytes is too short to be split off, and counts as allocated: 4.47 GiB
+// in the message of C5 is 5 x 916.
 constexpr Expected kD5[] = {
     {"memory_allocated_bytes", 916 * kMiB},    {"memory_reserved_bytes", 916 * kMiB},
     {"allocated_after_del_bytes", 0},          {"reserved_after_del_bytes", 916 * kMiB},

@@ -1,4 +1,5 @@
-// B6 and D: threads, and what PyTorch's documents say of streams, on the clock of a simulated GPU.
+// B6 and D: threads, and the statements of PyTorch's documents about streams, on the clock of a simulated
+// GPU.
 
 #include <fmt/format.h>
 
@@ -57,7 +58,7 @@ TrainResult train_from_host(const RuntimeOptions& options, int64_t loader_depth)
   return train_four_steps(settings, runtime);
 }
 
-// Whether both trained to the same weights; the error of one that did not train.
+// Returns true if both trained to the same weights; otherwise the error of the one that did not train.
 std::string compare_weights(const TrainResult& one, const TrainResult& other) {
   if (one.outcome != RunOutcome::kOk || other.outcome != RunOutcome::kOk) return one.error + other.error;
   return one.weights_checksum == other.weights_checksum ? "the same bits" : "other bits";

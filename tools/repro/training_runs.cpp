@@ -44,7 +44,7 @@ Measured figures_of(const TrainResult& result) {
   return measured;
 }
 
-// How a library's failure looks to TensorFlow's user; `message` is the last line of it.
+// Adds a library's failure as TensorFlow's user sees it; `message` is its last line.
 void add_failure(Measured& measured, const std::vector<std::string>& log, const std::string& message) {
   measured.lines = log;
   measured.lines.push_back(message);
@@ -57,9 +57,9 @@ void add_failure(Measured& measured, const std::vector<std::string>& log, const 
   measured.add("message", message.substr(0, message.find(" [[")));
 }
 
-// The handle is made when the pool has taken all but 8 MiB, and something lives in it. On a real card: a
-// session there makes its handles while the pool is idle and gives way, and today's libraries do with what
-// TensorFlow's reserve leaves them.
+// The handle is made when the pool has reserved all but 8 MiB, and something lives in it. On a real card, a
+// session makes its handles while the pool is idle and releases memory, and current libraries fit into
+// TensorFlow's reserve.
 Measured start_blas_beside_full_pool(const Stage& stage, const char* strategy) {
   constexpr int64_t kLeft = 8 * kMiB;  // less than any handle takes, more than the pages that drivers keep
   const std::unique_ptr<Device> device = make_device(stage.card(kLaptop));

@@ -8,12 +8,12 @@
 
 namespace headroom {
 
-// Whether that names a program of PyTorch, or a file that is no ONNX model.
+// Returns true if the text names a PyTorch program, or a file that is not an ONNX model.
 bool is_trace_input(const std::string& text);
 
-// Prints the changes of the program with which it keeps to the memory of the options, or to all that the
-// device has free. `set` says which options were given. Also writes a page to `html`, unless that is empty.
-// Returns the exit code.
+// Prints changes with which the program fits the memory of the options, or all free memory of the device.
+// `set` tells which options were given. Also writes a page to `html`, unless that is empty. Returns the exit
+// code.
 int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options,
                 const std::string& html, bool json);
 

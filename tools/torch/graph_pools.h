@@ -1,6 +1,6 @@
 // Private pools for CUDA graphs, over any strategy. A graph writes to the addresses of its capture at each
-// replay, so what a capture has used goes to nobody else until its pool is released. Knows no CUDA and no
-// PyTorch.
+// replay, so memory that a capture has used is not given to other users until its pool is released. Knows no
+// CUDA and no PyTorch.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ class GraphPools {
   using Id = std::pair<unsigned long long, unsigned long long>;
   using TakesStream = std::function<bool(Stream)>;
 
-  // Until end(), requests of the streams that `takes_stream` names come from this pool. Each begin() takes a
-  // share in the pool.
+  // Requests of the streams for which `takes_stream` returns true come from this pool until end(). Each
+  // begin() takes a share in the pool.
   void begin(Id id, TakesStream takes_stream);
   void end(Id id);
   // Gives a share back. With the last one idle blocks return to the strategy, and others when they are freed.
   void release(Id id, Allocator& strategy) noexcept;
 
-  // Null when no pool takes the stream. Throws what the strategy throws.
+  // Returns null if no pool serves the stream. Throws the exceptions of the strategy.
   void* allocate(Allocator& strategy, int64_t bytes, Stream stream);
   // False for a block of no pool.
   bool deallocate(Allocator& strategy, void* pointer) noexcept;
@@ -54,7 +54,7 @@ class GraphPools {
 
   std::shared_ptr<Pool> find(Id id) const;
 
-  // How many pools capture, and how many blocks they have handed out: most programs have neither.
+  // Number of pools that capture, and of blocks that they have handed out: most programs have neither.
   std::atomic<int> capturing_ = 0;
   std::atomic<int64_t> used_count_ = 0;
   std::mutex mutex_;

@@ -22,7 +22,7 @@
 namespace headroom {
 namespace {
 
-constexpr int kMaxDevices = 64;  // of one process, as in PyTorch
+constexpr int kMaxDevices = 64;  // devices of one process, as in PyTorch
 
 struct TorchDevice {
   std::atomic<Allocator*> allocator = nullptr;

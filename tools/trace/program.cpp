@@ -32,7 +32,7 @@ namespace headroom {
 namespace {
 
 constexpr std::string_view kFileEnd = ".py:";
-constexpr int64_t kMostBytes = 1 << 24;  // of a Python file
+constexpr int64_t kMostBytes = 1 << 24;  // size limit of a Python file
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
@@ -64,7 +64,7 @@ std::string find_python() {
   throw Error("no python3 in PATH: a program is traced by the Python that has PyTorch; set HEADROOM_PYTHON");
 }
 
-// The last line of what Python wrote, without the name of the module.
+// Returns the last line of Python's output, without the name of the module.
 std::string last_line(const ChildResult& child) {
   std::string text = error_of(child);
   constexpr std::string_view kName = "headroom trace: ";
@@ -114,7 +114,7 @@ class TemporaryFile {
 
 namespace {
 
-// How likely a function of a Python file is the one that builds the program; the least likely last.
+// The likelihood that a function of a Python file builds the program; the least likely last.
 enum class Likeness : uint8_t { kUsualName, kTakesBatch, kOther };
 
 Likeness likeness_of(std::string_view name, std::string_view parameters) {
@@ -124,8 +124,8 @@ Likeness likeness_of(std::string_view name, std::string_view parameters) {
              : Likeness::kOther;
 }
 
-// Functions in the outermost scope of a Python text that can be called with a batch alone or with nothing,
-// the most likely first.
+// Returns functions in the outermost scope of a Python text that can be called with only a batch or with no
+// arguments, the most likely first.
 std::vector<std::string> functions_of(std::string_view text) {
   constexpr std::string_view kDefinition = "\ndef ";
   const std::string lines = fmt::format("\n{}", text);
@@ -258,8 +258,8 @@ struct ProgramTracer::Process {
   }
 
   const std::string python;
-  std::string path;                  // of a file for the traces
-  std::shared_ptr<const void> file;  // which is gone with this
+  std::string path;                  // path of a file for the traces
+  std::shared_ptr<const void> file;  // removed with this object
   Dialogue dialogue;
 };
 

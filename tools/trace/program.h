@@ -16,27 +16,27 @@ namespace headroom {
 
 struct ProgramRequest {
   std::string program;           // "train.py:make_step"
-  std::optional<int64_t> batch;  // what make_step is called with; none: nothing
+  std::optional<int64_t> batch;  // argument of make_step; nullopt: no argument
   int64_t steps = 3;
   std::string device = "h200";  // the GPU whose kernels are traced, with or without "sim:"
 };
 
-// Whether a text names a function in a Python file: "train.py:make_step".
+// Returns true if a text names a function in a Python file: "train.py:make_step".
 bool is_program(std::string_view text);
 
 // Throws InvalidArgument for a Python file without a function, with those of its functions that could build a
 // program: "train.py:make_step".
 void require_function(const std::string& text);
 
-// What the program asks of its memory strategy in these steps; the trace is named after the program. Runs
-// `python3 -m headroom trace`, where HEADROOM_PYTHON, this command's folder or PATH has one. Throws
-// InvalidArgument with one line, and the program's own line where there is one, for a program that cannot be
-// traced, and Error when Python, the package headroom or PyTorch is missing.
+// Traces the requests of these steps of the program to its memory strategy; the trace is named after the
+// program. Runs `python3 -m headroom trace`, with the Python of HEADROOM_PYTHON, this command's folder or
+// PATH. Throws InvalidArgument with one line, and the program's own line if there is one, for a program that
+// cannot be traced, and Error if Python, the package headroom or PyTorch is missing.
 Trace trace_program(const ProgramRequest& request);
 
-// How many steps are traced: 0 once the program is loaded, then one more at a time.
+// Called with the number of traced steps: 0 once the program is loaded, then one more at a time.
 using OnStep = std::function<void(int64_t steps)>;
-// The same, kept in a file.
+// Traces and keeps the trace in a file.
 Trace trace_program_to(const ProgramRequest& request, const std::string& path, const OnStep& on_step = {});
 
 // Changes to a program as a person would make them to save memory; python/headroom/torch/changes.py makes
@@ -45,7 +45,7 @@ struct ProgramChanges {
   int64_t passes = 1;  // forward and backward passes of a step, each with a part of the batch
   std::vector<std::string>
       checkpoints;        // modules that torch.utils.checkpoint runs again in the backward pass
-  bool offload = false;   // what the backward pass needs is kept in host memory: save_on_cpu
+  bool offload = false;   // keeps values for the backward pass in host memory: save_on_cpu
   bool fused = false;     // optimizers that update all weights in one kernel
   bool uncached = false;  // Transformers' models without their cache of keys and values
   std::string autocast;   // "bf16" or "f16"
@@ -54,7 +54,7 @@ struct ProgramChanges {
   bool operator==(const ProgramChanges&) const = default;
 };
 
-// What kernels and copies of a GPU reach.
+// The throughput of a GPU's kernels and copies.
 struct ProgramSpeed {
   double flops_per_us = 0, half_flops_per_us = 0;
   double bytes_per_us = 0;
@@ -64,16 +64,16 @@ struct ProgramSpeed {
 
 struct ProgramModule {
   std::string path;  // "transformer.h.0.mlp"
-  double us = 0;     // of its forward pass, without the modules inside it
+  double us = 0;     // time of its forward pass, without the modules inside it
   int64_t children = 0;
 };
 
-// A traced program, and what is known of its largest model.
+// A traced program, and the facts about its largest model.
 struct TracedProgram {
   Trace trace = {};
   double us_per_step = 0;
   std::string model = {}, name = {};  // its class, and what the program calls it
-  bool uses_cache = false;            // of keys and values
+  bool uses_cache = false;            // caches keys and values
   bool normalises_batches = false;
   std::vector<ProgramModule> modules = {};  // in the order of the forward pass, as far as that is known
 };
@@ -85,8 +85,8 @@ class ProgramTracer {
   explicit ProgramTracer(ProgramRequest request);
   ~ProgramTracer();
 
-  // With another batch (none: that of the request) and changes; times are 0 without a speed. Throws
-  // InvalidArgument where a trace with the changes is not possible, and Error as trace_program does.
+  // Traces with another batch (nullopt: that of the request) and changes; times are 0 without a speed. Throws
+  // InvalidArgument if a trace with the changes is not possible, and Error as trace_program does.
   TracedProgram trace(std::optional<int64_t> batch, const ProgramChanges& changes = {},
                       const ProgramSpeed* speed = nullptr);
 

@@ -1,4 +1,4 @@
-// Reads recordings for commands, and says on stderr what a person must know to judge what they show. Knows no
+// Reads recordings for commands, and prints notes on stderr that users need to judge the results. Knows no
 // command.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace headroom {
 
-// read_traces, and a line on stderr where the file ends within a line: then it is not the whole program.
+// Like read_traces, with a line on stderr if the file ends within a line: then it is not the whole program.
 std::vector<Trace> read_with_notes(const std::string& path, FollowReading follow = {},
                                    Moments moments = Moments::kRefuse);
 

@@ -1,4 +1,4 @@
-// headroom trace: records what a PyTorch program would allocate on a GPU, without a GPU.
+// headroom trace: records the allocations that a PyTorch program would make on a GPU, without a GPU.
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ int run_trace(int argc, char** argv);  // as tools/subcommands.h, which stands a
 
 namespace {
 
-// Where most is live.
+// The place of the peak.
 struct PeakPlace {
   std::string_view op, module, source, phase;
   int32_t step = 0;
@@ -107,7 +107,7 @@ int run_trace(int argc, char** argv) {
   if (programs.size() != 1) throw InvalidArgument("give one program, as train.py:make_step");
   const ProgramRequest request = program_request(programs.front(), traced);
   require_writable(output);
-  Progress progress(0, "");  // nobody knows how long its imports take
+  Progress progress(0, "");  // the time of its imports is unknown
   progress.start("loading " + request.program);
   const Trace trace = trace_program_to(request, output, [&](int64_t steps) {
     steps == 0 ? progress.begin(static_cast<double>(request.steps), "steps", "tracing " + request.program)

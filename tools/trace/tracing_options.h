@@ -14,13 +14,13 @@
 namespace headroom {
 
 struct TracingOptions {
-  std::optional<int64_t> batch;  // what the program's function is called with; none: nothing
+  std::optional<int64_t> batch;  // argument of the program's function; nullopt: no argument
   int64_t steps = ProgramRequest().steps;
   std::string device = ProgramRequest().device;
 };
 
 void add_tracing_options(OptionSet& set, TracingOptions& options);
-// The same without the device, for commands to which it says more than what to trace.
+// Adds the options without --device, for commands that use the device for more than tracing.
 void add_batch_and_steps(OptionSet& set, TracingOptions& options);
 
 ProgramRequest program_request(const std::string& program, const TracingOptions& options);
@@ -29,8 +29,8 @@ ProgramRequest program_request(const std::string& program, const TracingOptions&
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options);
 
 // Throws InvalidArgument for a Python file without a function, and if none of the inputs is a program and the
-// command line has one of these options, which only programs take. In the environment and in files they are
-// for other commands.
+// command line has one of these options, which apply only to programs. In the environment and in files they
+// are for other commands.
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
                            std::initializer_list<std::string_view> names);
 

@@ -1,5 +1,5 @@
-// headroom train: trains the model of an ONNX file for some steps, on data from a file or on drawn numbers,
-// and compares with what a reference computed where the file holds that.
+// headroom train: trains the model of an ONNX file for some steps, on data from a file or on random numbers,
+// and compares with reference results if the file has them.
 
 #include <fmt/format.h>
 
@@ -55,7 +55,7 @@ struct Trained : RunResult {
   double seconds_per_step = 0;
   std::optional<NamedFloats> evaluated;
   std::vector<NamedFloats> gradients;
-  // How far these are from the reference's, as shares of the largest number there; that of all gradients.
+  // Differences from the reference values, as shares of the largest one; of all gradients together.
   double evaluated_error = 0, gradients_error = 0;
   std::vector<std::string> notes;
 };
@@ -150,14 +150,14 @@ class Training {
     const Targets& targets() const { return program.targets.front(); }
   };
 
-  // Plans the graph of what was made; its batch stays whole unless parts of it can be made. Of refusals the
-  // one that needs most is kept.
+  // Plans the graph of the program; its batch stays whole unless parts of it can be made. Of several
+  // refusals, keeps the one that needs most.
   template <typename T>
   Part<T> part_of(std::shared_ptr<T> made, const Targets& targets, const DeviceName& device,
                   decltype(Program::part) part = {}) {
     Part<T> result{made, {{made, &made->graph}, {targets}, {}, std::move(part)}, options_.runtime, nullptr};
     if (!result.program.part) result.options.split_batch = SplitBatch::kNever;
-    // What starts for one of them stays for the others.
+    // Libraries that start for one part stay for the others.
     if (result.options.memory_bytes) runtime_.expect_libraries(device.text(), libraries_of(made->graph, {}));
     try {
       result.planned = plan_ahead(result.program, result.options);
@@ -329,7 +329,7 @@ class Training {
   std::optional<ModelData> data_;
   int64_t rows_ = 0, batch_ = 0;
   onnx::ModelStepSettings settings_;
-  std::optional<MemoryTooSmall> refusal_;  // of the part that needs most
+  std::optional<MemoryTooSmall> refusal_;  // refusal of the part that needs most
 };
 
 nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& result) {

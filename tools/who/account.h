@@ -1,4 +1,4 @@
-// Who holds the memory of a device: total = free + ours + others + unaccounted. Knows no command line and
+// The users of a device's memory: total = free + ours + others + unaccounted. Knows no command line and
 // prints nothing.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace headroom::who {
 
-// What this process holds.
+// The memory of this process.
 struct Ours {
   int64_t context_bytes = 0;
   int64_t libraries_bytes = 0;  // handles and kernels: all that is neither context nor the strategy's
@@ -36,16 +36,16 @@ struct Account {
   int64_t total_bytes = 0, free_bytes = 0;
   Ours ours = {};
   std::vector<Holder> others = {};  // the largest first
-  bool processes_listed = true;     // whether the driver lists processes
+  bool processes_listed = true;     // true if the driver lists processes
 
-  // Of the others with known bytes.
+  // Returns the bytes of the other processes, as far as known.
   int64_t others_bytes() const;
-  // The rest of what is used: the driver's own, and processes that it does not list. Negative if more is
-  // claimed than used.
+  // Returns the rest of the used memory: the driver's own, and processes that it does not list. Negative if
+  // more is claimed than used.
   int64_t unaccounted_bytes() const;
 };
 
-// A GPU of the machine as its driver reports it. `ours` is what this process holds.
+// Returns a GPU of the machine as its driver reports it. `ours` is the memory of this process.
 Account account_of(const PhysicalGpu& gpu, const Ours& ours);
 
 }  // namespace headroom::who

@@ -22,7 +22,7 @@ class HeldDevice {
 
   // The current state.
   Account account() const;
-  // Empty if all could be taken, else one line; and its exit code.
+  // Empty if everything could be allocated, otherwise one line; and its exit code.
   const std::string& failure() const { return failure_; }
   int exit_code() const { return exit_code_; }
 

@@ -25,7 +25,7 @@ namespace headroom::who {
 namespace {
 
 constexpr size_t kKept = 240;   // samples of each device
-constexpr char kInterrupt = 3;  // what Ctrl-C sends where it is no signal
+constexpr char kInterrupt = 3;  // Ctrl-C without a signal
 
 bool is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
@@ -182,7 +182,7 @@ class OwnScreen {
     pollfd input{.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
     char key = 0;
     if (poll(&input, 1, static_cast<int>(std::min(1e3 * seconds, 1e9))) <= 0) return 0;
-    return read(STDIN_FILENO, &key, 1) == 1 ? key : 'q';  // who is at the other end is gone
+    return read(STDIN_FILENO, &key, 1) == 1 ? key : 'q';  // the other end is gone
   }
 
  private:

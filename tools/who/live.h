@@ -12,7 +12,7 @@
 
 namespace headroom::who {
 
-// What the screen shows, without the screen: samples and keys go in, text comes out.
+// The content of the screen, without a terminal: samples and keys go in, text comes out.
 class LiveScreen {
  public:
   enum class Order : uint8_t { kDevice, kUsed, kFree };

@@ -1,5 +1,4 @@
-// Runs in child processes, so that what one leaves behind, or how it dies, does not affect the next. Knows no
-// option.
+// Runs in child processes, so that leftovers or crashes of one do not affect the next. Knows no option.
 #pragma once
 
 #include <string>

@@ -25,8 +25,8 @@ RunSetup setup_of_failure(const RuntimeOptions& options, const MemoryFacts& fact
   return setup;
 }
 
-// Plays the trace on the device of the setup, where other processes, the context and the reserve for libraries
-// take their share; the libraries themselves instead of the reserve, where they start first.
+// Plays the trace on the device of the setup, where other processes, the context and the reserve for
+// libraries take their share; the libraries themselves instead of the reserve, where they start first.
 Played play_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains) {
   try {
     SimulatedGpu device(setup.device, 0, Backing::kNone);
@@ -38,7 +38,7 @@ Played play_on_device(const Trace& trace, const RunSetup& setup, int64_t passes,
     strategy = prepared_for(trace, std::move(strategy));
     if (setup.options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(device);
     Played played = play(trace, strategy, device, {.explains = explains, .passes = passes});
-    played.enough_total = 0;  // what a pool leaves to libraries depends on the total
+    played.enough_total = 0;  // the memory that a pool leaves to libraries depends on the total
     return played;
   } catch (const InvalidArgument& error) {  // a limit above this device's total
     return {.error = error.what()};
@@ -72,10 +72,9 @@ std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const Workl
   const int64_t passes = std::min<int64_t>(options.step.steps, 2);
   RunSetup present = setup_of_failure(options.runtime, *measured.memory);
   if (simulated_profile(options.runtime)) present.device.stack_bytes = 0;  // as measure() has it
-  OutOfMemoryReport report =
-      explain_out_of_memory(*measured.memory, present, [&](const RunSetup& setup, bool explains) {
-        return play_on_device(trace, setup, passes, explains);
-      });
+  OutOfMemoryReport report = explain_out_of_memory(
+      *measured.memory, present,
+      [&](const RunSetup& setup, bool explains) { return play_on_device(trace, setup, passes, explains); });
   report.message = fmt::format("{}: {}", measured.error, report.message);
   return report;
 }

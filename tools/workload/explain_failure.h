@@ -1,4 +1,5 @@
-// Why a workload ran out of memory, and the smallest change with which it fits. Knows no command line.
+// The reason that a workload ran out of memory, and the smallest change with which it fits. Knows no command
+// line.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@ namespace headroom {
 
 // Explains a run of the options that ended as `measured`; returns nothing unless memory ran out.
 std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options, const Measurement& measured);
-// The same for a trace that was played; at most two passes prove each change.
+// Explains the failure of a replayed trace; at most two passes test each change.
 std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const WorkloadOptions& options,
                                                  const Measurement& measured);
 

@@ -72,8 +72,9 @@ void print_traced_device_note(const OptionSet& set, const Trace& trace, const Ru
 
 namespace {
 
-// How much less the replay needs than the recorded process, whose last request failed: a history begins where
-// its recording does, and the blocks before are packed as a replay packs them. 0 where it fails, too.
+// Returns how much less memory the replay needs than the recorded process, whose last request failed: a
+// history begins where its recording does, and earlier blocks are packed as a replay packs them. 0 if it also
+// fails.
 int64_t spare_of_failure(const Trace& trace, RuntimeOptions options) {
   if (!ends_in_failure(trace)) return 0;
   options.strategy = recorded_strategy(trace);

@@ -1,5 +1,4 @@
-// What a command is given to work on: a recorded trace, a memory snapshot, or a program of PyTorch, which is
-// traced.
+// The input of a command: a recorded trace, a memory snapshot, or a PyTorch program, which is traced.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +26,24 @@ std::vector<Trace> read_recordings(const std::string& path, FollowReading follow
 // the device of the options. Throws InvalidArgument for what can be neither read nor traced.
 Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch);
 
-// What to trace of a program for these options; `batch` 0: its own.
+// Returns the request to trace a program for these options; `batch` 0: its own.
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch);
 
 // All traces of that file, or the one of a program.
 std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced,
                                FollowReading follow = {});
 
-// Where the command line names no device and no strategy, the options get those that the trace names, or the
-// defaults for a program without a trace.
+// If the command line names no device and no strategy, sets those that the trace names, or the defaults for a
+// program without a trace.
 void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options);
 
 // A line on stderr where a program was traced for another card than the one that a person names: the traced
 // kernels and workspaces are those of that card.
 void print_traced_device_note(const OptionSet& set, const Trace& trace, const RuntimeOptions& options);
 
-// The least that a limit of the recorded program can have been becomes the limit of the options, where the
-// command line names neither a device nor a limit. It is lower where a replay would find room for the request
-// that failed. Returns what is known of it.
+// Sets the smallest possible limit of the recorded program as the limit of the options, if the command line
+// names neither a device nor a limit. It is lower if a replay would have room for the failed request. Returns
+// the facts about it.
 std::optional<RecordedLimit> use_recorded_limit(const OptionSet& set, const Trace& trace,
                                                 RuntimeOptions& options);
 

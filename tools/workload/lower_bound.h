@@ -7,7 +7,7 @@
 
 namespace headroom {
 
-// Whether that holds for the strategy, as text for parse_strategy; see Strategy::gpu_reserved_ratio.
+// Returns true if that holds for the strategy, as text for parse_strategy; see Strategy::gpu_reserved_ratio.
 bool is_lower_bound(std::string_view strategy);
 
 // One line for people on each of the strategies for which that holds; empty where there is none.

@@ -17,7 +17,7 @@ struct Measurement : RunResult {
   // its driver's calls after the first step, on its own clock. For a trace the strategy's time for one pass
   // plus the mean time of the driver's calls.
   double seconds_per_step = 0;
-  double driver_seconds = 0;  // of all driver calls
+  double driver_seconds = 0;  // time of all driver calls
   // The share of idle reserved bytes outside the largest free block when most is allocated, or when there is
   // no room: of a twin, as a run cannot stop to look.
   double fragmentation = 0;
@@ -25,7 +25,7 @@ struct Measurement : RunResult {
   // With a budget of memory: what was planned for it, of replicas for the first one, but the bytes of the
   // process are of the one that takes the most.
   int64_t planned_process_bytes = 0;
-  double planned_seconds_per_step = 0;  // of the nodes, by the model of the device
+  double planned_seconds_per_step = 0;  // time of the nodes, by the model of the device
   int repeated_nodes = 0;
   int64_t host_bytes = 0;  // planned for values in host memory
 };
@@ -33,7 +33,7 @@ struct Measurement : RunResult {
 // Runs the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
 // library failures end in the result. Throws InvalidArgument for bad options.
 Measurement measure(const WorkloadOptions& options);
-// The same; a program that is refused for its budget (MemoryTooSmall) is a result, too.
+// Measures; a program that is refused for its budget (MemoryTooSmall) is also a result.
 Measurement measure_or_refuse(const WorkloadOptions& options);
 
 // Plays the trace `steps` times with the strategy of the options, on their device. It calls no library: with
@@ -41,8 +41,8 @@ Measurement measure_or_refuse(const WorkloadOptions& options);
 // program, with the stacks that a process of this runtime gives back (see DeviceProfile::stack_bytes).
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
 
-// As one line of JSON, and back without devices, replicas and facts. The latter throws InvalidArgument for
-// any other text.
+// Convert to one line of JSON, and back without devices, replicas and facts. The latter throws
+// InvalidArgument for any other text.
 std::string to_json(const Measurement& measurement);
 Measurement parse_measurement(const std::string& json);
 

@@ -182,7 +182,7 @@ const StoredTensor* ModelData::gradient(const onnx::ImportedModel& model, size_t
   if (sought.is_merged) return nullptr;
   if (const StoredTensor* tensor = find(std::string(kPrefix) + sought.name)) return tensor;
   const Shape& shape = sought.shape;
-  if (shape.rank() > 1 && shape[0] == shape[1]) return nullptr;  // whether it is transposed does not show
+  if (shape.rank() > 1 && shape[0] == shape[1]) return nullptr;  // a transposition would not be visible
   const auto has_gradient = [&](const onnx::BoundTensor& other) {
     return find(std::string(kPrefix) + other.name) != nullptr;
   };
@@ -190,7 +190,7 @@ const StoredTensor* ModelData::gradient(const onnx::ImportedModel& model, size_t
     return std::any_of(model.parameters.begin(), model.parameters.end(),
                        [&](const onnx::BoundTensor& other) { return other.name == name; });
   };
-  // Exporters may transpose a weight, too: whose turn it is then, extents do not tell.
+  // Exporters may also transpose a weight; extents do not tell which one.
   const auto sorted = [](std::vector<int64_t> extents) {
     std::sort(extents.begin(), extents.end());
     return extents;

@@ -17,7 +17,7 @@
 namespace headroom {
 
 struct ModelOptions {
-  std::string path;               // of the ONNX file; empty for a net by name
+  std::string path;               // path of the ONNX file; empty for a net by name
   std::string weights;            // a safetensors file beside it
   std::vector<std::string> dims;  // "NAME=N"
   LossKind loss = LossKind::kCrossEntropy;

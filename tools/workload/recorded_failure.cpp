@@ -16,8 +16,8 @@ using Kind = DeviceEvent::Kind;
 // No device has more. A prediction multiplies it.
 constexpr int64_t kLargestDeviceBytes = int64_t{1} << 50;
 
-// Calls `on_failure(event, reserved)` for each request that failed with a known free memory. What was
-// reserved follows from what the driver gave and took back. Returns the most of it.
+// Calls `on_failure(event, reserved)` for each request that failed with a known free memory. The reserved
+// bytes follow from the driver's allocations and releases. Returns their maximum.
 template <typename OnFailure>
 int64_t follow_reserved(const Trace& trace, const OnFailure& on_failure) {
   const auto is_known = [](int64_t bytes) { return bytes > 0 && bytes <= kLargestDeviceBytes; };
@@ -34,7 +34,7 @@ int64_t follow_reserved(const Trace& trace, const OnFailure& on_failure) {
   return most;
 }
 
-// What PyTorch asks of the driver for a request: no other recording has the free memory of a failure.
+// Returns PyTorch's request to the driver: no other recording has the free memory of a failure.
 int64_t driver_bytes(const DeviceEvent& failed) {
   const CachingRules rules;
   return rules.segment_bytes(rules.block_bytes(failed.bytes));

@@ -24,8 +24,8 @@ std::string_view setting_of(const Trace& trace, std::string_view name) {
   return {};
 }
 
-// What a snapshot says of PyTorch's allocator, as text for parse_torch_settings; nothing where it says
-// nothing.
+// Returns the settings of PyTorch's allocator from a snapshot, as text for parse_torch_settings; nullopt if
+// it has none.
 std::optional<std::string> recorded_torch_settings(const Trace& trace) {
   std::optional<std::string> settings;
   for (const auto& [name, value] : trace.settings) {
@@ -34,9 +34,9 @@ std::optional<std::string> recorded_torch_settings(const Trace& trace) {
   if (!settings) return std::nullopt;
   try {
     parse_torch_settings(*settings);
-    // What follows a '+' would be ours, such as a file to write to.
+    // Text after a '+' would be ours, such as a file to write to.
     if (settings->find('+') != std::string::npos) settings.emplace();
-  } catch (const InvalidArgument&) {  // of a version with other settings
+  } catch (const InvalidArgument&) {  // from a version with other settings
     settings.emplace();
   }
   constexpr std::string_view kExpandable = "expandable_segments";
@@ -73,7 +73,7 @@ RuntimeOptions with_card_of(RuntimeOptions options, const RecordedRoom& room) {
   return options;
 }
 
-// What the driver said last of the device; null where it said nothing.
+// Returns the driver's last report about the device; null if there is none.
 const DeviceEvent* last_device(const Trace& trace) {
   const auto last = std::find_if(
       trace.device_events.rbegin(), trace.device_events.rend(),
@@ -114,7 +114,7 @@ std::string recorded_strategy(const Trace& trace) {
       const StrategySettings settings = parse_strategy(recorded);
       // A recording names no file to load or to write.
       if (settings.plugin_path.empty() && settings.record_path.empty()) return std::string(recorded);
-    } catch (const InvalidArgument&) {  // of another program, or from a shared library
+    } catch (const InvalidArgument&) {  // from another program, or from a shared library
     }
   }
   const std::string settings = settings_of_environment();

@@ -1,4 +1,4 @@
-// What a trace says of the machine and the strategy that it was recorded with. Knows no command line.
+// The machine and the strategy that a trace was recorded with. Knows no command line.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace headroom {
 
-// Whether PyTorch made the trace: by a snapshot, or as a program that was traced.
+// Returns true if PyTorch made the trace: by a snapshot, or as a traced program.
 bool is_of_torch(const Trace& trace);
 
 // The strategy that the traced program used, as text for parse_strategy: as recorded, else RMM's pool for its
@@ -30,7 +30,7 @@ std::string traced_card(const Trace& trace);
 // The memory of the card that a program was traced for; nothing for a recording.
 std::optional<int64_t> traced_card_bytes(const Trace& trace);
 
-// Whether the trace says anything of its device.
+// Returns true if the trace has any fact about its device.
 bool names_device(const Trace& trace);
 
 // The options with the trace's own device and what other processes held of it: as the driver said last; the

@@ -22,7 +22,7 @@ namespace headroom {
 // The net and data of train_mnist; all other names belong to the zoo.
 inline constexpr const char* kMnist = "mnist";
 
-inline constexpr int64_t kStepsOfRun = 10;  // of headroom run, where nobody names a number
+inline constexpr int64_t kStepsOfRun = 10;  // steps that headroom run makes by default
 
 struct WorkloadOptions {
   std::string net = kMnist;
@@ -36,7 +36,7 @@ struct WorkloadOptions {
 
 // Adds the net, its width, and the options of steps, replicas and runtimes.
 void add_workload_options(OptionSet& set, WorkloadOptions& options);
-// The same without net, and with --strategy as a list that goes to `strategies`.
+// Adds the options except --net, with --strategy as a list that goes to `strategies`.
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies);
 
 // kMnist and the names of the zoo.
@@ -54,10 +54,12 @@ std::string command_to_solve(WorkloadOptions options);
 // of a net that is placed, and sizes beyond 64 bits.
 std::vector<Program> make_programs(const WorkloadOptions& options);
 
-// The same programs, planned for the kernels of the CPU, as traces. Throws as make_programs and make_plan do.
+// Returns the traces of the same programs, planned for the kernels of the CPU. Throws as make_programs and
+// make_plan do.
 Traced trace_of(const WorkloadOptions& options);
 
-// How a replica's net or model of the options is made for parts of its batch; see Program::part.
+// Returns a function that makes a replica's net or model of the options for parts of its batch; see
+// Program::part.
 std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const WorkloadOptions& options, int rank);
 
 // Throws InvalidArgument for replicas and placement, as a trace has one device.
@@ -67,11 +69,12 @@ void require_one_device(const WorkloadOptions& options);
 TrainSettings train_settings(const WorkloadOptions& options);
 // The settings of a net of the zoo, for a replica.
 ZooSettings zoo_settings(const WorkloadOptions& options, int rank);
-// The same of the model.
+// Returns the settings of the model.
 onnx::ModelStepSettings model_settings(const WorkloadOptions& options, int rank);
-// What messages call the program: the net, or the model's file.
+// Returns the program's name in messages: the net, or the model's file.
 std::string program_name(const WorkloadOptions& options);
-// How many digits a run of the mnist net draws: as many as train_mnist, or one batch if that is more.
+// Returns the number of digits that a run of the mnist net generates: as many as train_mnist, or one batch if
+// that is more.
 int64_t training_images(int64_t batch);
 
 }  // namespace headroom

@@ -20,11 +20,11 @@ namespace headroom {
 // Progress of a training.
 struct Position {
   int64_t steps = 0;    // done
-  double loss_sum = 0;  // of the steps in the current epoch
+  double loss_sum = 0;  // sum over the steps of the current epoch
 };
 
-// The checkpoint of one replica. All replicas of a group call it together; rank 0 alone reads and writes
-// files. The file depends neither on the number of replicas nor on how they split the optimizer's state.
+// The checkpoint of one replica. All replicas of a group call it together; only rank 0 reads and writes
+// files. The file depends neither on the number of replicas nor on their split of the optimizer's state.
 class Checkpoint {
  public:
   // The arguments must outlive the object; `group` is null for a single replica.

@@ -1,4 +1,4 @@
-// Labelled images in memory, where they come from, and their order in training. Knows no tensors.
+// Labeled images in memory, their origin, and their order in training. Knows no tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct Dataset {
   std::vector<uint8_t> labels;  // (count), each in [0, kClasses)
 };
 
-// The image indices [0, count) in the order of one epoch. The permutation depends on (seed, epoch) alone.
+// Returns the image indices [0, count) in the order of one epoch. The permutation depends only on (seed,
+// epoch).
 std::vector<int64_t> epoch_order(int64_t count, uint64_t seed, int64_t epoch);
 
 struct TrainingData {

@@ -11,9 +11,9 @@
 #include "base/random.h"
 #include "examples/models/mnist/glyphs.h"
 
-// The same bytes everywhere: doubles are only added, subtracted, multiplied, divided and rooted, for which
-// IEEE 754 defines the rounding. This file is compiled without fused multiply-adds and calls no libm function
-// that may differ between machines.
+// Produces the same bytes on every machine: doubles are only added, subtracted, multiplied, divided and
+// rooted, for which IEEE 754 defines the rounding. This file is compiled without fused multiply-adds and
+// calls no libm function that may differ between machines.
 
 namespace headroom {
 namespace {
@@ -50,7 +50,7 @@ class Dice {
   PhiloxCounter words_{};
 };
 
-// How one writer writes one digit: maps the box of the glyph to pixels.
+// The handwriting of one digit: maps the box of the glyph to pixels.
 class Hand {
  public:
   explicit Hand(Dice& dice) {

@@ -7,9 +7,9 @@
 
 namespace headroom {
 
-// Draws `count` digits. Image i depends on (seed, first + i) alone and has the same bytes on every machine,
-// so two disjoint ranges serve as training and test data. Throws InvalidArgument for a negative count or
-// first.
+// Generates `count` digits. Image i depends only on (seed, first + i) and has the same bytes on every
+// machine, so two disjoint ranges serve as training and test data. Throws InvalidArgument for a negative
+// count or first.
 Dataset draw_digits(int64_t count, uint64_t seed, int64_t first = 0);
 
 }  // namespace headroom

@@ -1,5 +1,5 @@
-// Feeds training and test steps: from data on the device, where a whole epoch runs without the host, or step
-// by step from the host. Both give the same results. Knows no command line.
+// Feeds training and test steps: from data on the device, so that a whole epoch runs without the host, or
+// step by step from the host. Both give the same results. Knows no command line.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What must be equal between two sides that train one net: the ranks of a job, or a training and the
-// checkpoint that it resumes. Knows neither.
+// The properties that must be equal on two sides that train one net: the ranks of a job, or a training and
+// the checkpoint that it resumes. Knows neither.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace headroom {
 // Names and values, such as {"batch", "64"}.
 using Fingerprint = std::map<std::string, std::string>;
 
-// "batch is 64, on rank 0 128; seed is 7, on rank 0 missing": the entries of `own` that differ in `other`,
-// which the text calls `where`. Empty if there is none.
+// Lists the entries of `own` that differ in `other`, which the text calls `where`: "batch is 64, on rank 0
+// 128; seed is 7, on rank 0 missing". Empty if there are none.
 std::string list_differences(const Fingerprint& own, const Fingerprint& other, std::string_view where);
 
 // Length and CRC-32 of the bytes.

@@ -18,7 +18,7 @@
 namespace headroom {
 namespace {
 
-// Far above MNIST's largest file (45 MiB), below what a broken header could ask for.
+// Far above MNIST's largest file (45 MiB), and below the size that a broken header could request.
 constexpr int64_t kMaxDataBytes = kGiB;
 constexpr uint8_t kUnsignedByte = 0x08;  // third byte of the magic number
 
@@ -62,7 +62,7 @@ std::string find_file(const std::string& folder, std::string_view stem, std::str
       const std::string path = fmt::format("{}/{}{}{}{}", folder, stem, separator, suffix, end);
       const std::filesystem::file_status status = std::filesystem::status(path, ignored);
       if (!std::filesystem::exists(status)) continue;
-      // A pipe that nobody writes to would be waited for without an end.
+      // Opening a pipe without a writer would block forever.
       if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_directory(status)) {
         throw InvalidArgument(fmt::format("{}: is not a regular file", path));
       }

@@ -90,8 +90,8 @@ class MpiRankJob final : public RankJob {
   void claim_error_report() override { watch_.claim_error_report(); }
   [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
 
-  // Called at the end. MPI waits for all ranks here; a rank that dies before is a failure. After a signal it
-  // is none once all have done their work: the launcher may not wait for MPI.
+  // Called at the end. MPI waits for all ranks here; an earlier death of a rank is a failure. After a signal
+  // it is not, once all have done their work: the launcher may not wait for MPI.
   void finish(bool is_after_signal) {
     if (is_after_signal) watch_.finish();
     group_.reset();

@@ -42,8 +42,8 @@ class RankJob {
 };
 
 // Calls `body` and returns its exit code. `body` gets null if mpirun did not start this process. If `body`
-// throws on a rank, one rank prints the error with its name and all ranks end. An exit code of a failure (see
-// ExitCode) ends all ranks, too; `body` must have called claim_error_report before.
+// throws on a rank, one rank prints the error with its name and all ranks end. A failing exit code (see
+// ExitCode) also ends all ranks; `body` must have called claim_error_report before.
 int run_as_rank(const char* program, const std::function<int(RankJob*)>& body);
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// The text after training: figures, or the failure, and what to do next. Knows no training.
+// The text after training: figures, or the failure, and the next step. Knows no training.
 #pragma once
 
 #include <string>

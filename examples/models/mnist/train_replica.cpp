@@ -38,7 +38,7 @@ double seconds_since_boot() {
 }
 
 // Field 22 of /proc/self/stat (proc(5)): clock ticks from boot to the process' start. The second field, the
-// program's name in parentheses, may hold blanks.
+// program's name in parentheses, may contain blanks.
 std::optional<double> read_process_start() {
   std::ifstream file("/proc/self/stat");
   const std::string text(std::istreambuf_iterator<char>(file), {});
@@ -259,7 +259,7 @@ class Training {
   }
 
   // Averages losses, accuracies and the time over the replicas, so that all choose the same next piece; a
-  // signal that one has seen ends all of them at this step.
+  // signal to one of them ends all at this step.
   void average(std::vector<StepResult>& results, double& seconds, int& signal) {
     std::vector<float> sums;
     for (const StepResult& step : results) sums.insert(sums.end(), {step.loss, step.accuracy});

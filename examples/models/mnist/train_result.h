@@ -1,4 +1,4 @@
-// What a training took and how it ended. Knows no device.
+// Memory, time and outcome of a training. Knows no device.
 #pragma once
 
 #include <array>
@@ -31,12 +31,12 @@ struct TrainResult : RunResult {
   // From the start of the process to the first evaluation that reached the target, if any.
   std::optional<double> seconds_to_target;
   double images_per_second = 0;
-  std::string sums;  // how replicas sum gradients: "nccl", "gpu" or "host"; empty for one replica
+  std::string sums;  // transport of gradient sums: "nccl", "gpu" or "host"; empty for one replica
   // by label, then by prediction
   std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
 };
 
-// As JSON arrays.
+// Return JSON arrays.
 std::string to_json(const std::vector<DeviceResult>& devices);
 std::string to_json(const std::vector<ReplicaResult>& replicas);
 

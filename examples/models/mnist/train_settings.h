@@ -1,4 +1,4 @@
-// How the conv net is trained, and the report of one step. Knows no graph.
+// Settings of the conv net's training, and the report of one step. Knows no graph.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct EnumNames<Schedule> {
   static constexpr std::array<std::string_view, 3> kNames = {"constant", "cosine", "one-cycle"};
 };
 
-// Where the images are: on the device, or in host memory, from which each batch is copied.
+// The location of the images: on the device, or in host memory, from which each batch is copied.
 enum class DataOn : uint8_t { kDevice, kHost };
 template <>
 struct EnumNames<DataOn> {
@@ -58,7 +58,7 @@ struct TrainSettings {
   int replicas = 1;              // share each batch
   bool shard_optimizer = false;  // split the optimizer's state between replicas
   BucketSettings buckets;
-  // How long a replica waits for the others before it fails.
+  // Time that a replica waits for the others before it fails.
   std::chrono::milliseconds collective_timeout = kCollectiveTimeout;
 
   int64_t batch_of_replica() const { return batch / replicas; }
@@ -66,7 +66,7 @@ struct TrainSettings {
 
 struct StepReport {
   int epoch;      // from 1
-  int64_t step;   // of the epoch, from 1
+  int64_t step;   // step of the epoch, from 1
   int64_t steps;  // in the epoch
   float loss, accuracy, learning_rate;
   double mean_loss;                     // over the steps of the epoch so far

@@ -20,8 +20,8 @@ namespace headroom {
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                   Runtime& runtime, const std::function<void(const StepReport&)>& on_step = {});
 
-// The same as one rank of `group`, which has one rank per replica, each in its own process; this one runs on
-// `host`, on the device of the runtime's options. The result covers all ranks, or the failure of this one.
+// Trains as one rank of `group`, which has one rank per replica, each in its own process; this one runs on
+// `host`, on the device of the runtime's options. The result covers all ranks, or this one's failure.
 TrainResult train_rank(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                        Runtime& runtime, const std::string& host, Collective& group,
                        const std::function<void(const StepReport&)>& on_step = {});

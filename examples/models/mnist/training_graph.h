@@ -60,7 +60,8 @@ class TrainingGraph {
   bool resident_, prefetched_;
 };
 
-// How the graph of a replica is made for parts of its batch, with as many steps; see Program::part.
+// Returns a function that makes a replica's graph for parts of its batch, with as many steps; see
+// Program::part.
 std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const TrainSettings& settings,
                                                                    const TrainingSizes& sizes, int rank);
 

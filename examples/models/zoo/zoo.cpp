@@ -20,7 +20,7 @@ Value images(ZooStep& step, const Shape& shape) {
   return step.input = step.graph.input("images", {DType::kF32, shape});
 }
 
-// Adds the input for labels and the loss of logits (M,C), where label_shape has M elements.
+// Adds the input for labels and the loss of logits (M,C); label_shape has M elements.
 void finish(ZooStep& step, const Layers& layers, Value logits, const Shape& label_shape) {
   step.classes = logits.shape().last();
   step.labels = step.graph.input("labels", {DType::kI32, label_shape});

@@ -51,7 +51,7 @@ struct ZooNet {
 
 // All nets, the smallest first.
 std::span<const ZooNet> zoo_nets();
-// Null if there is none of that name.
+// Returns null if there is no net of that name.
 const ZooNet* find_zoo_net(std::string_view name);
 
 // A training step: forward, gradients, updates. Throws InvalidArgument for a batch or width below 1, an

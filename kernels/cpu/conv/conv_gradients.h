@@ -7,8 +7,8 @@
 
 namespace headroom::cpu {
 
-// dx of one group-wise convolution from a dense gradient: for each tap, a product of the positions' gradients
-// with the tap's transposed weights is added to the image where the tap lies.
+// dx of one group-wise convolution from a dense gradient: for each tap, adds the product of the positions'
+// gradients with the tap's transposed weights to the image at the tap's position.
 class UnpooledInputGrad {
  public:
   explicit UnpooledInputGrad(const ConvShape& shape);
@@ -24,7 +24,7 @@ class UnpooledInputGrad {
   void copy_group(const float* image, int64_t group, int64_t index, float* dx) const;
 
   ConvShape shape_;
-  int64_t padded_channels_;      // of one group, in whole vectors
+  int64_t padded_channels_;      // channels of one group, in whole vectors
   std::vector<int64_t> pixels_;  // by position: its first pixel in a padded image
 };
 
@@ -41,16 +41,16 @@ class UnpooledFilterGrad {
   template <int V>
   void run_block(const float* images, int64_t image_stride, int64_t count, const float* dy, int64_t dy_stride,
                  int64_t column, float* sums) const;
-  // Whether dy can be read as it is: one group of whole vectors.
+  // Returns true if dy can be read directly: one group of whole vectors.
   bool whole_rows() const { return shape_.groups == 1 && padded_channels_ == shape_.k; }
 
   ConvShape shape_;
   std::vector<int32_t> taps_, positions_;
-  int64_t padded_channels_;  // of one group, in whole vectors
+  int64_t padded_channels_;  // channels of one group, in whole vectors
   int64_t images_per_block_;
 };
 
-// Gradients of a pooled block where each row of taps is whole vectors. Visits live positions alone: each
+// Gradients of a pooled block in which each row of taps is whole vectors. Visits only live positions: each
 // live (window, channel) is one term, a patch of the image times one number.
 class SparseFilterGrad {
  public:

@@ -29,7 +29,8 @@ struct ConvShape {
   int64_t positions() const { return oh * ow; }
   int64_t image_elements() const { return h * w * c; }
   int64_t padded_elements() const { return hp * wp * c; }
-  // Taps that lie one after the other in an image: a row of the filter where it is dense, else one pixel.
+  // Returns the length of consecutive taps in an image: a row of the filter if it is dense, otherwise one
+  // pixel.
   int64_t run() const { return op.dilation[1] == 1 && groups == 1 ? kw * cg : cg; }
 
   // Offset in a padded image of the first tap of output position (oy, ox).
@@ -46,14 +47,14 @@ struct ConvShape {
   // position_offset of all output positions in order.
   std::vector<int32_t> position_offsets() const;
 
-  // Image `index` of x with zeros around it: x itself without padding, else a copy in `buffer`
-  // (padded_elements() floats).
+  // Returns image `index` of x with zeros around it: x itself if there is no padding, otherwise a copy in
+  // `buffer` (padded_elements() floats).
   const float* padded_image(const float* x, int64_t index, float* buffer) const;
   // The inner part of `image` (hp, wp, stride channels) becomes image `index` of x.
   void crop(const float* image, int64_t pixel_stride, int64_t index, float* x) const;
 };
 
-// How output positions are grouped by max pooling. Without pooling each position is a window of its own.
+// Groups of output positions for max pooling. Without pooling, each position is a window of its own.
 struct Windows {
   Windows(const ConvShape& shape, const std::optional<Pool2d>& pool, const Shape& y);
 

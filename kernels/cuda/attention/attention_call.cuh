@@ -1,4 +1,4 @@
-// What the kernels of attention are given, and how they are chosen and launched. Knows no arithmetic.
+// The arguments of attention kernels, and their choice and launch. Knows no arithmetic.
 #pragma once
 
 #include <type_traits>
@@ -59,7 +59,7 @@ struct AttentionArguments {
   float scale;
   bool zero_nan_rows, is_aligned;
   HeadOperand q, k, v, y, dy, dq, dk, dv;  // y is a result of Attention
-  const float* statistics;                 // a result of Attention, too
+  const float* statistics;                 // also a result of Attention
   float* computed_statistics;              // where Attention writes them
   float* products;                         // dy . y of each query of each head
 };
@@ -72,7 +72,7 @@ constexpr int kTileWords = kHeadTile* kHeadPitch<kExtent>;
 
 using AttentionKernel = void (*)(AttentionArguments);
 
-// Calls instance_of(Policy, extent as a type) for what the operands need.
+// Calls instance_of(Policy, extent as a type) with the types that the operands need.
 template <typename InstanceOf>
 AttentionKernel choose_attention(DType stored, int64_t extent, const CudaGpu& device,
                                  InstanceOf instance_of) {
@@ -113,7 +113,7 @@ inline void check_attention(const Request& request, size_t count, const TensorSp
   if (statistics.dtype != DType::kF32) throw InvalidArgument("attention's statistics are f32 on a GPU");
 }
 
-// What both ops have: sizes, and the mask, if there is one.
+// The common part of both ops: sizes, and the mask, if there is one.
 struct AttentionCall {
   HeadOperands heads;
   AttentionSizes sizes;

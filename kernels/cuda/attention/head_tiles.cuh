@@ -1,4 +1,4 @@
-// Tiles of heads in shared memory and products of them: what the kernels of attention are written with.
+// Tiles of heads in shared memory and products of them: the building blocks of attention kernels.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -169,7 +169,7 @@ __device__ void store_head_row(const HeadMatrix& to, int row, const float (&sums
   }
 }
 
-// The kinds of a block's tiles, fetched at once: one after the other they would wait for memory.
+// The kinds of a block's tiles, fetched at once: single fetches would each wait for memory.
 class TileKinds {
  public:
   static constexpr int kHeld = 512;
@@ -242,7 +242,7 @@ struct HeadBlock {
   int64_t head, b, h;
   int tile;
   int warp, t;  // this lane's columns are 2t and 2t + 1 of every 8
-  int row;      // of the head, this lane's first; its other is 8 below
+  int row;      // row of the head, this lane's first; its other is 8 below
 
   // Under a causal mask the last queries have the most to do: they begin with `from_last`.
   __device__ HeadBlock(const AttentionArguments& arguments, int64_t tiles, bool from_last)
@@ -257,14 +257,14 @@ struct HeadBlock {
     row = first() + warp * 16 + static_cast<int>(threadIdx.x % 32) / 4;
   }
   __device__ int first() const { return tile * kHeadTile; }
-  // Whether this warp has any of `rows`.
+  // Returns true if this warp has any of `rows`.
   __device__ bool has_rows(int rows) const { return first() + warp * 16 < rows; }
   __device__ HeadMatrix matrix(const HeadOperand& operand) const {
     return operand.of(args.sizes, b, h, args.is_aligned);
   }
 
-  // Adds to a warp's scores what the mask of a tile of this kind adds, and returns what they are multiplied
-  // by to be powers of 2: for most tiles the scale, which then costs no instruction of its own.
+  // Adds the mask of a tile of this kind to a warp's scores, and returns the factor that makes them powers of
+  // 2: for most tiles the scale, which then costs no instruction of its own.
   template <int kColumns>
   __device__ float finish_scores(float (&scores)[kColumns][4], MaskTile kind, const ScorePlace& place) const {
     const float factor = args.scale * kLog2E;

@@ -8,7 +8,7 @@
 
 namespace headroom::cuda {
 
-// How a convolution's result (images,height,width,channels) becomes a block's (images,out_h,out_w,channels).
+// Maps a convolution's result (images,height,width,channels) to a block's (images,out_h,out_w,channels).
 // Without a pool both are the same.
 struct BlockShape {
   int64_t images, height, width, channels;
@@ -19,11 +19,11 @@ struct BlockShape {
   BlockShape(const ConvBlock& block, const Shape& convolved);
   int64_t elements() const { return images * height * width * channels; }
   int64_t outputs() const { return images * out_h * out_w * channels; }
-  // Of the same block over some of the images.
+  // Returns the shape of the same block over some of the images.
   BlockShape with_images(int64_t count) const;
 };
 
-// Queues y = relu(z + bias), then the pool; `index` may be null. Without a pool z may be y.
+// Queues y = relu(z + bias), then the pool; `index` may be null. If there is no pool, z may be y.
 void bias_relu_pool(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* z,
                     const float* bias, float* y, uint8_t* index);
 

@@ -7,7 +7,7 @@
 
 namespace headroom::cuda {
 
-// How the terms of a sum lie in shared memory, in words: taps in rows of kernel_w, each with chunks_of_tap
+// The layout of a sum's terms in shared memory, in words: taps in rows of kernel_w, each with chunks_of_tap
 // chunks.
 struct TapWalk {
   int chunks_of_tap, kernel_w;
@@ -17,7 +17,7 @@ struct TapWalk {
 };
 
 // sums[i][j] += rows x filter over the chunks [first, end) of kTermsOfChunk channels of one tap each. rows[i]
-// is where the lane's row of 16-row tile i starts for the first tap: row lane % 16, from word 4 * (lane / 16)
+// is the start of the lane's row of 16-row tile i for the first tap: row lane % 16, from word 4 * (lane / 16)
 // on.
 template <typename Policy, int kColumnTiles>
 __device__ void accumulate(float (&sums)[2][kColumnTiles][4], const uint32_t* const (&rows)[2],
@@ -28,7 +28,7 @@ __device__ void accumulate(float (&sums)[2][kColumnTiles][4], const uint32_t* co
   int tap = first / walk.chunks_of_tap, in_tap = first % walk.chunks_of_tap;
   int column_of_tap = tap % walk.kernel_w;
   int offset = tap / walk.kernel_w * walk.row_words + column_of_tap * walk.pixel_words + in_tap * kWords;
-  // Of two column tiles: columns lane % 8 (+ 8 for the upper half of the warp), words 0 or 4 on.
+  // Pointers for two column tiles: columns lane % 8 (+ 8 for the upper half of the warp), from word 0 or 4.
   const uint32_t* columns[kColumnTiles / 2];
 #pragma unroll
   for (int j = 0; j < kColumnTiles / 2; ++j) {

@@ -26,7 +26,8 @@ std::unique_ptr<Kernel> library_conv_block_filter_grad(const ConvBlockFilterGrad
 // The share of the GPU for the request's kernels.
 GpuShare share_of(const Request& request);
 
-// How many blocks share `tiles` evenly when `slices` slices of the filters run at once on `multiprocessors`.
+// Returns the number of blocks that share `tiles` evenly when `slices` slices of the filters run at once on
+// `multiprocessors`.
 unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
                     const CudaGpu& device);
 

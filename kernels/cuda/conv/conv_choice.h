@@ -1,6 +1,6 @@
-// Chooses tiles, columns and warps of a block for our convolution kernels on the tensor cores, and how
-// many multiprocessors a kernel may use beside others. Pure arithmetic: knows the kernels' layout of
-// shared memory, and no device.
+// Chooses tiles, columns and warps of a block for our convolution kernels on the tensor cores, and the number
+// of multiprocessors for a kernel that runs with others. Pure arithmetic: knows the kernels' layout of shared
+// memory, and no device.
 #pragma once
 
 #include <optional>
@@ -32,23 +32,24 @@ constexpr int max_threads(int columns) {
 // lie in different banks; in the third the four positions of a step.
 inline constexpr int kForwardPadding = 4, kInputGradPadding = 4, kFilterGradPadding = 8;
 
-// Of the filter gradient: one or two steps of every policy; taps x channels of a warp, two 16-row tiles.
+// Limits of the filter gradient: one or two steps of every policy; taps x channels of a warp, two 16-row
+// tiles.
 inline constexpr int kPositionsOfStep = 16, kRowsOfWarp = 32, kMaxFilterGradWarps = 12;
 
 // The resources of a GPU that a kernel may use.
 struct GpuShare {
   int multiprocessors = 0;
-  int64_t shared_limit_bytes = 0;  // of a block
+  int64_t shared_limit_bytes = 0;  // per block
   int replicas = 1;                // that run the same kernels side by side
 };
 
 struct FilterGradTile {
   TileChoice choice;
-  int positions = 0;  // of an image in a tile, rounded up to kPositionsOfStep
-  int pixels = 0;     // of an image in shared memory
-  int filters = 0;    // of a block
+  int positions = 0;  // per image in a tile, rounded up to kPositionsOfStep
+  int pixels = 0;     // per image in shared memory
+  int filters = 0;    // per block
   int warp_rows = 0;  // pieces of kRowsOfWarp taps x channels, in all
-  int slices = 0;     // of them, to a block each
+  int slices = 0;     // slices of the filters, one per block
 };
 
 // Both gradients of a layer read the same values: in a parallel plan they may run at the same time.
@@ -57,7 +58,7 @@ struct GradientTiles {
   std::optional<FilterGradTile> filter;
 };
 
-// Nothing if the kernel does not take such a convolution.
+// Returns nullopt if the kernel does not support such a convolution.
 std::optional<TileChoice> choose_forward(const ConvGeometry& geometry, Math math, const GpuShare& gpu);
 GradientTiles choose_gradients(const ConvGeometry& geometry, Math math, const GpuShare& gpu);
 

@@ -1,4 +1,4 @@
-// What follows a convolution of a forward pass. Knows no convolution.
+// The operations after a convolution in a forward pass. Knows no convolution.
 #pragma once
 
 #include "kernels/cuda/cuda_kernels.h"

@@ -1,4 +1,4 @@
-// Which instance of a convolution's kernel runs. Knows no kernel.
+// Chooses the instance of a convolution's kernel. Knows no kernel.
 #pragma once
 
 #include "kernels/cuda/conv/conv_block.h"
@@ -6,7 +6,7 @@
 
 namespace headroom::cuda {
 
-// How operands are rounded, how many columns a block has, and whether the convolution is pooled.
+// The rounding of operands, the number of columns of a block, and pooling of the convolution.
 template <typename P, int columns, bool pooled>
 struct ConvInstance {
   using Policy = P;
@@ -14,7 +14,7 @@ struct ConvInstance {
   static constexpr bool kPooled = pooled;
 };
 
-// What kernel_of(ConvInstance) returns for them, `columns` being 16, 32 or 64. Its blocks may have all of the
+// Returns kernel_of(ConvInstance) for these values; `columns` is 16, 32 or 64. Its blocks may use all of the
 // device's shared memory.
 template <typename Kernel, typename KernelOf>
 Kernel choose_instance(Math math, int columns, bool pooled, const CudaGpu& device, KernelOf kernel_of) {

@@ -1,6 +1,5 @@
-// The gradient that reaches a convolution through its block's relu and pooling, put together in shared
-// memory: dy where the block's route says that the position counted, zero elsewhere. Nothing of it is ever
-// stored in global memory.
+// The gradient that reaches a convolution through its block's relu and pooling, assembled in shared memory:
+// dy at the position that the block's route names, zero elsewhere. It is never stored in global memory.
 #pragma once
 
 #include "kernels/cuda/conv/conv_stage.cuh"
@@ -13,17 +12,17 @@ struct Routed {
   const float* y;        // without: the block's result
 };
 
-// dy of 4 filters of one output, and where it goes.
+// dy of 4 filters of one output, and its target.
 struct RoutedUnit {
   float4 dy;
   uchar4 route;  // position inside the window, or kNoGradient
 
-  // What arrives at the window, wherever.
+  // Returns the gradient at the window, for any position.
   __device__ float4 all() const {
     return {route.x != kNoGradient ? dy.x : 0, route.y != kNoGradient ? dy.y : 0,
             route.z != kNoGradient ? dy.z : 0, route.w != kNoGradient ? dy.w : 0};
   }
-  // What arrives at that position of the window.
+  // Returns the gradient at that position of the window.
   __device__ float4 at(int position) const {
     return {route.x == position ? dy.x : 0, route.y == position ? dy.y : 0, route.z == position ? dy.z : 0,
             route.w == position ? dy.w : 0};

@@ -1,4 +1,4 @@
-// How a block of threads brings pixels and filters into shared memory, 4 floats at a time. Knows no
+// Copies pixels and filters to shared memory with a block of threads, 4 floats at a time. Knows no
 // arithmetic.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace headroom::cuda {
 
-// Pieces of a filter that a thread loads at once: as many as fit in its registers, since it does nothing else
-// before.
+// Pieces of a filter that a thread loads at once: as many as fit in its registers, because it does nothing
+// else before.
 inline constexpr int kFiltersAhead = 8;
 
 // The pieces i = first, first + step, ... below end that one thread moves: start() reads the first kAhead of
@@ -71,7 +71,7 @@ class Divisor {
   uint32_t multiplier_ = 1;
 };
 
-// Which pixels and which 4 channels of them a thread moves: threads run over the channels first.
+// The pixels, and 4 channels of each, that a thread copies: threads run over the channels first.
 struct PixelLanes {
   int quad, first,
       step;  // pixels first, first + step, ...; first is past all pixels for threads that would not fit

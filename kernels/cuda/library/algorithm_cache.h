@@ -1,5 +1,5 @@
-// What libraries' algorithms cost, kept in one file between runs: timing those of a whole network takes
-// longer than starting a program. Knows no library and no device: a problem is a line of text, so is an
+// Costs of libraries' algorithms, kept in one file between runs: timing those of a whole network takes longer
+// than starting a program. Knows no library and no device: a problem is a line of text, and so is an
 // algorithm.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace headroom::cuda {
 
-// One way to compute a problem: the algorithm as text that its library takes, and what it costs.
+// One way to compute a problem: the algorithm as text that its library accepts, and its cost.
 struct AlgorithmChoice {
   std::string algorithm;
   double time_us = 0;
@@ -20,7 +20,7 @@ struct AlgorithmChoice {
   bool operator==(const AlgorithmChoice&) const = default;
 };
 
-// What one search found.
+// The result of one search.
 struct AlgorithmSet {
   int64_t limit_bytes = 0;               // the search skipped algorithms with a larger workspace
   std::vector<AlgorithmChoice> choices;  // a Pareto front, the fastest first
@@ -32,23 +32,22 @@ using AlgorithmTable = std::map<std::string, AlgorithmSet>;  // by problem
 // The Pareto-optimal choices: by time ascending, by workspace descending.
 std::vector<AlgorithmChoice> pareto_front(std::vector<AlgorithmChoice> choices);
 
-// The table that `text` holds. Throws InvalidArgument for what algorithms_text has not written.
+// Parses a table. Throws InvalidArgument for text that algorithms_text has not written.
 AlgorithmTable parse_algorithms(std::string_view text);
 // The table as the text of a file.
 std::string algorithms_text(const AlgorithmTable& table);
 
-// Where algorithms are kept: what HEADROOM_ALGORITHM_CACHE names, or algorithms.json in
-// $XDG_CACHE_HOME/headroom or
-// ~/.cache/headroom. Empty when HEADROOM_ALGORITHM_CACHE is "off" or there is no home.
+// Returns the path of the cache: HEADROOM_ALGORITHM_CACHE, or algorithms.json in $XDG_CACHE_HOME/headroom or
+// ~/.cache/headroom. Empty if HEADROOM_ALGORITHM_CACHE is "off" or there is no home.
 std::string algorithm_cache_path();
 
-// What is kept for a problem. A file that cannot be read or is not ours counts as empty: everything in it can
-// be measured again.
+// Returns the cached algorithms for a problem. A file that cannot be read or is not ours counts as empty:
+// everything in it can be measured again.
 std::optional<AlgorithmSet> kept_algorithms(const std::string& path, const std::string& problem);
-// Adds what a search found to the file, replacing it as a whole, so that other processes see the old one or
-// the new one. Of a problem that an earlier search under a higher limit has timed, it adds only what takes
-// less workspace, unless it replaces that. False, and nothing has changed, when the file cannot be written or
-// holds something else.
+// Adds the result of a search to the file, replacing it as a whole, so that other processes see the old file
+// or the new one. If an earlier search under a higher limit has timed the problem, adds only algorithms with
+// less workspace, unless `replaces` is set. Returns false, and changes nothing, if the file cannot be written
+// or has other content.
 bool keep_algorithms(const std::string& path, const std::string& problem, const AlgorithmSet& algorithms,
                      bool replaces = false) noexcept;
 

@@ -20,7 +20,7 @@ struct AlgorithmCandidate {
   std::function<void(std::byte* operands, void* workspace, cudaStream_t stream)> run;
 };
 
-// What a library says of one problem.
+// A library's answers for one problem.
 struct AlgorithmSearch {
   std::string problem;  // names it, with everything that algorithms depend on but the machine
   int64_t operand_bytes = 0;
@@ -32,9 +32,9 @@ struct AlgorithmSearch {
   std::function<bool(const AlgorithmChoice&)> use;
 };
 
-// Uses the fastest algorithm within request.settings.workspace_limit_bytes and returns it. Without device
-// memory to time algorithms in, the library's best guess. Throws LibraryError naming the problem when there
-// is no algorithm.
+// Uses the fastest algorithm within request.settings.workspace_limit_bytes and returns it. If there is no
+// device memory to time algorithms in, uses the library's best guess. Throws LibraryError naming the problem
+// if there is no algorithm.
 AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& search);
 
 }  // namespace headroom::cuda

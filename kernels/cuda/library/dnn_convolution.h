@@ -12,21 +12,19 @@
 
 namespace headroom::cuda {
 
-// Math::kF32 takes engines that multiply in unrounded f32, kTf32 also those on tensor cores. In kBf16 and
-// kF16 operands may also be rounded to that type in workspace first. The fastest is taken, so a small problem
+// Math::kF32 uses engines that multiply in unrounded f32, kTf32 also those on tensor cores. In kBf16 and kF16
+// operands may also be rounded to that type in workspace first. The fastest is chosen, so a small problem
 // stays with kTf32, which is more exact. Operands stored in 16 bits are multiplied as they are, in every
 // mode.
 class DnnConvolution {
  public:
-  // The types of the two operands that are read and of the one that is computed. Those that are read are of
-  // one type.
+  // The types of the two operands that are read, which are equal, and of the one that is computed.
   struct Types {
     DType read = DType::kF32, computed = DType::kF32;
   };
 
-  // An image is (N,H,W,C), a filter (KH,KW,C/groups,K), whatever its order in memory
-  // by conv.filter_by_result, the result (N,OH,OW,K).
-  // None may be empty.
+  // An image is (N,H,W,C), a filter (KH,KW,C/groups,K), regardless of its order in memory by
+  // conv.filter_by_result, the result (N,OH,OW,K). None may be empty.
   DnnConvolution(const Request& request, ConvDirection direction, const Conv2d& conv, const Shape& image,
                  const Shape& filter, const Shape& result, const Types& types);
 
@@ -38,9 +36,10 @@ class DnnConvolution {
   void run(const void* a, const void* b, void* computed, void* workspace, cudaStream_t stream) const;
 
  private:
-  // An algorithm with the places in workspace of what is converted before and after it; -1 where nothing is.
+  // An algorithm with the positions in workspace of tensors converted before and after it; -1 if there are
+  // none.
   struct Prepared {
-    DType type;  // of the operands that cuDNN reads; sums are f32
+    DType type;  // type of the operands that cuDNN reads; sums are f32
     DnnAlgorithm algorithm;
     int64_t a_at = -1, b_at = -1, computed_at = -1, algorithm_at = 0, workspace_bytes = 0;
   };

@@ -30,7 +30,7 @@ class DnnDescriptor {
 
 enum class ConvDirection : uint8_t { kForward, kInputGrad, kFilterGrad };
 
-// An operand: extents in cuDNN's order, (N,C,H,W) or (K,C,KH,KW), whatever the strides (in elements).
+// An operand: extents in cuDNN's order, (N,C,H,W) or (K,C,KH,KW), with any strides (in elements).
 struct DnnTensor {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   std::array<int64_t, 4> extents{}, strides{};
@@ -42,7 +42,7 @@ struct DnnProblem {
   DnnTensor image, filter, result;  // x or dx, filter or dfilter, y or dy
 };
 
-// Which engines may be used.
+// Restrictions on the engines.
 struct DnnRules {
   bool exact = false;          // no rounding of f32 operands: no tensor cores, no down-conversion
   bool deterministic = false;  // the same bits on every run
@@ -53,8 +53,7 @@ struct DnnPointers {
   const void *image, *filter, *result;
 };
 
-// An engine with its settings, ready to run: what cuDNN calls an execution plan. Runs from one thread at a
-// time.
+// An engine with its settings, ready to run: cuDNN's execution plan. Runs from one thread at a time.
 class DnnAlgorithm {
  public:
   explicit DnnAlgorithm(DnnDescriptor execution_plan);

@@ -1,4 +1,4 @@
-// Brings operands of ours into the types and the layout that cuDNN's tensor-core engines want. Knows no
+// Converts our operands to the types and the layout that cuDNN's tensor-core engines need. Knows no
 // algorithm.
 #pragma once
 

@@ -20,7 +20,7 @@ struct MatMulShape {
   MatMul op;
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_y = 0;  // elements from one product to the next
-  DType read = DType::kF32, computed = DType::kF32;  // of a and b; of y and the bias
+  DType read = DType::kF32, computed = DType::kF32;  // types of a and b; of y and the bias
   bool aligned = true;  // all operands start at multiples of 16 bytes, not just at any element
 };
 
@@ -28,13 +28,13 @@ enum class Epilogue : uint8_t {
   kNone,
   kBias,     // y + bias (n)
   kBiasSum,  // y + bias (n) + c, a matrix like y
-  // relu of these. Some algorithms (cuBLASLt 13.1) make 0 of NaN.
+  // Relu of the two above. Some algorithms (cuBLASLt 13.1) make 0 of NaN.
   kBiasRelu,
   kBiasSumRelu,
   kSumB,  // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
 };
 
-// Prepared for one shape: the algorithm is the fastest that fits. Extents must not be 0.
+// Prepared for one shape with the fastest algorithm that fits. Extents must not be 0.
 //
 // Math::kF32 multiplies in f32 without tensor cores. The other modes let cuBLAS round both operands on their
 // way into the tensor cores; they stay f32 in memory, so that no mode needs a copy of them. Operands stored
@@ -52,12 +52,12 @@ class Product {
   using Algorithm = cublasLtMatmulAlgo_t;
   using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-  // What cuBLASLt suggests for a workspace of at most `limit_bytes`.
+  // Returns the suggestions of cuBLASLt for a workspace of at most `limit_bytes`.
   std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const KernelSettings& settings,
                                                            const MatMulShape& shape,
                                                            int64_t limit_bytes) const;
   std::vector<AlgorithmCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
-  // The bytes of workspace that cuBLASLt wants for an algorithm; none where it refuses it.
+  // Returns the workspace bytes that cuBLASLt needs for an algorithm; nullopt if it refuses it.
   std::optional<int64_t> checked_workspace(const Algorithm& algorithm) const;
   bool use(const AlgorithmChoice& choice);
   void launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias, const void* c,

@@ -57,7 +57,7 @@ def follow(func, inputs, result):
 
 
 def tests(known):
-    """Returns the tests by their names in PyTorch; `known` gives the real tensor behind a fake one."""
+    """Returns the tests by their names in PyTorch; `known` gives the real tensor of a fake one."""
     return {name: _test(getattr(torch, name), known, answer) for name, answer in TESTS.items()}
 
 

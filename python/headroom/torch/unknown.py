@@ -72,7 +72,7 @@ class UnknownNumber(float):
 
 def unknown_among(known, values):
     """Returns, for max and min, the first of the values that a trace does not know, or None. `known` gives the real
-    tensor behind a fake one.
+    tensor of a fake one.
     """
     for value in values:
         if isinstance(value, UnknownNumber) or (

@@ -72,7 +72,7 @@ class KnownValues:
         self._storages = {}
 
     def of(self, tensor):
-        """Returns the real tensor behind a fake one, or None if its values are unknown."""
+        """Returns the real tensor of a fake one, or None if its values are unknown."""
         if not isinstance(tensor, FakeTensor):
             return tensor
         real = getattr(tensor, "_headroom_value", None)

@@ -1,5 +1,5 @@
-// The same rules give the same figures: the bytes that PyTorch 2.11 reserved for these traces on an H200,
-// replayed through its allocator from C++, and the bytes that ours reserves on the simulated one.
+// Equal rules give equal figures: the bytes that PyTorch 2.11 reserved for these traces on an H200, replayed
+// through its allocator from C++, and the bytes that ours reserves on the simulated one.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -22,11 +22,11 @@ namespace headroom {
 using GpuRank = std::function<void(DeviceCollective&, Device&)>;
 
 // A way is a struct with
-//   static constexpr bool kOneGpu;   // for all ranks; otherwise each has its own
-//   static void require();           // skips the test where the machine does not have it
+//   static constexpr bool kOneGpu;   // for all ranks; otherwise each rank has its own
+//   static void require();           // skips the test if the machine does not support it
 //   static std::unique_ptr<DeviceCollective> make(Device&, Collective&);
 //
-// `work` for each rank in a thread; what each failed with.
+// Runs `work` for each rank in a thread; returns the failures by rank.
 template <typename Way>
 std::vector<std::optional<CollectiveError>> run_gpu_ranks(int ranks, const GpuRank& work) {
   std::vector<std::unique_ptr<Device>> devices;
@@ -61,7 +61,7 @@ void run_gpu_ranks_to_the_end(int ranks, const GpuRank& work) {
   for (const auto& failure : run_gpu_ranks<Way>(ranks, work)) EXPECT_FALSE(failure) << failure->what();
 }
 
-// Of each rank other values, with fractions that round.
+// Returns different values for each rank, with fractions that round.
 inline std::vector<float> thirds(int rank, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -143,7 +143,7 @@ TYPED_TEST_P(CudaCollectiveContract, RecordedSumsAreSummedAtEachLaunch) {
     const std::vector<Task> tasks = {sum_in_place(collective, first, 1, {}, {3}),
                                      sum_in_place(collective, second, 1, {0}, {1}),
                                      sum_in_place(collective, first, 1, {1}, {}), copies};
-    for (const Task& task : tasks) task.run(stream);  // what is recorded must have run
+    for (const Task& task : tasks) task.run(stream);  // recorded tasks must have run before
     device.streams().synchronize(stream);
     {
       const std::unique_ptr<Capture> recording = collective.capture(device, tasks, 2);

@@ -25,7 +25,7 @@ std::vector<PhysicalGpu> four(const char* cuda_visible_devices = nullptr,
   return simulated_gpus(find_profile("four-2080ti"), others, cuda_visible_devices);
 }
 
-// Positions of the GPUs behind /GPU:0, /GPU:1, ...
+// Positions of the GPUs named /GPU:0, /GPU:1, ...
 std::vector<int> order(const DeviceMap& map) {
   std::vector<int> positions;
   for (const LogicalGpu& gpu : map.logical) positions.push_back(gpu.physical);
@@ -62,7 +62,7 @@ TEST(DeviceMap, CudaVisibleDevicesHidesGpusAsTheDriverDoes) {
     return order(make_device_map(four(variable), std::nullopt, {}));
   };
   EXPECT_EQ(with("2,1"), (std::vector<int>{2, 1}));
-  EXPECT_EQ(with("1,9,2"), (std::vector<int>{1}));  // what follows a wrong number is hidden
+  EXPECT_EQ(with("1,9,2"), (std::vector<int>{1}));  // GPUs after a wrong number are hidden
   EXPECT_TRUE(with("").empty());
   EXPECT_TRUE(with("-1").empty());
   EXPECT_TRUE(with("1,1").empty());

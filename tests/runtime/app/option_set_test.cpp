@@ -145,7 +145,7 @@ TEST(OptionSet, ReadsListsFromFilesAndTheEnvironmentAsWords) {
   setenv("HEADROOM_COLOUR", "blue", 1);
   ParsedOptions other;
   other.parse({"a", "--config", config.c_str()});
-  EXPECT_EQ(other.colours, Words{"blue"});  // in place of the file's, not behind them
+  EXPECT_EQ(other.colours, Words{"blue"});  // replaces the file's value
   ParsedOptions last;
   std::ostringstream out;
   EXPECT_FALSE(last.parse({"a", "--colour", "white", "black", "--print-config"}, out));

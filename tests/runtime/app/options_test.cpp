@@ -51,7 +51,7 @@ class OptionsTest : public testing::Test {
     return "accepted";
   }
 
-  std::optional<OptionSet> set_;  // of the last command line
+  std::optional<OptionSet> set_;  // options of the last command line
   RuntimeOptions options_;
   std::string output_;
   std::vector<std::string> variables_;
@@ -208,7 +208,7 @@ TEST_F(OptionsTest, UnknownWordsSuggestTheNearestName) {
   for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda1"}) {
     EXPECT_NE(refusal({"--device", name}).find("did you mean 'cuda"), std::string::npos) << name;
   }
-  EXPECT_TRUE(parse({"--device", "cuda:17"}));  // whether it is there is seen when it is made
+  EXPECT_TRUE(parse({"--device", "cuda:17"}));  // its existence is checked when it is made
   const std::string file = folder_.write("s.toml", "\nmemory_fraction = 0.5\n");
   const std::string message = refusal({"--config", file.c_str()});
   EXPECT_TRUE(message.starts_with(file + ":2: unknown key 'memory_fraction'")) << message;

@@ -1,4 +1,4 @@
-// Several devices behind one runtime.
+// Several devices of one runtime.
 
 #include "runtime/app/runtime.h"
 
@@ -32,7 +32,7 @@ TEST(RuntimeDevices, VirtualDevicesShareTheCardAndKeepTheirOwnLimits) {
   void* block = small.allocate(4 * kMiB);
   EXPECT_EQ(first.memory().info().process, context + 4 * kMiB);
   EXPECT_THROW(small.allocate(2 * kMiB), OutOfMemory);
-  void* other = large.allocate(8 * kMiB);  // what the first holds is no part of it
+  void* other = large.allocate(8 * kMiB);  // does not include the first one's memory
   EXPECT_EQ(runtime.memory_info().process, context + 12 * kMiB);
   small.deallocate(block, 4 * kMiB);
   large.deallocate(other, 8 * kMiB);

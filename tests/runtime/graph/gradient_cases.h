@@ -11,7 +11,7 @@ namespace headroom::test {
 
 struct GradientCase {
   const char* name;
-  std::vector<Shape> shapes;  // of the float operands
+  std::vector<Shape> shapes;  // shapes of the float operands
   // Any shape; the loss is a weighted sum of it.
   std::function<Value(Graph&, const std::vector<Value>&)> build;
   float low = -1, high = 1;  // range of the operands

@@ -1,4 +1,4 @@
-// What tests of imported models share: models from bytes, numbers for their weights, and a few steps of
+// Helpers of the tests of imported models: models from bytes, numbers for their weights, and a few steps of
 // training.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace headroom::test {
 
 std::shared_ptr<const onnx::Model> model_of(const std::string& bytes);
-// Numbers of both signs, no two next to each other alike.
+// Returns numbers of both signs; adjacent ones differ.
 std::vector<float> wave(int64_t count, float scale = 0.5f);
 // The nodes of that op.
 int count_of(const Graph& graph, std::string_view op);

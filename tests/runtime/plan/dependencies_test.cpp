@@ -27,7 +27,7 @@ std::vector<int> working_nodes(const Graph& graph, const Plan& plan) {
   return nodes;
 }
 
-// Pairs of nodes of which one has to wait for the other, directly or not.
+// Counts pairs of nodes of which one must wait for the other, directly or not.
 int64_t ordered_pairs(const std::vector<Waits>& waits) {
   Ancestors before(waits.size());
   int64_t pairs = 0;
@@ -142,7 +142,7 @@ TEST(ParallelPlan, NeedsMoreThanAPackedPlanButLessThanNoSharing) {
   EXPECT_LT(peak(PlanMode::kParallel), apart);
 }
 
-// What a GPU may do with the branches and with steps that overlap, drawn many times.
+// Random orders in which a GPU may run the branches and overlapping steps.
 TEST(Dependencies, EveryAllowedOrderGivesTheSameBits) {
   const auto train = [](Device& device, PlanMode mode, bool fused) {
     SmallNet net;

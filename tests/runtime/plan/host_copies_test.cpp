@@ -1,4 +1,4 @@
-// Where copies to host memory and back stand in a step, and what waits for them.
+// Tests the positions of copies to host memory and back in a step, and the nodes that wait for them.
 
 #include "runtime/plan/host_copies.h"
 

@@ -51,7 +51,7 @@ TEST(Plan, WorksInPlaceOnlyWhereAnInputDies) {
   EXPECT_EQ(plan.peak_bytes, 2 * 4096);
 }
 
-// An op of several results makes the second from its operands behind the first.
+// An op of several results computes the second from its operands after the first.
 TEST(Plan, NoResultTakesOverWhatAnotherOneIsMadeOf) {
   for (const PlanMode mode : kPlanModes) {
     Graph graph;
@@ -164,7 +164,7 @@ TEST(FindFault, FindsEveryKindOfFault) {
       change(plan);
       return find_fault(net.graph, plan, workspace).has_value();
     };
-    // Every single step left out, and every two neighbours swapped where the second one needs the first.
+    // Omits every single step, and swaps every two neighbors of which the second needs the first.
     for (size_t i = 0; i < good.steps.size(); ++i) {
       EXPECT_TRUE(damaged([&](Plan& p) { p.steps.erase(p.steps.begin() + static_cast<long>(i)); }))
           << "step " << i;

@@ -1,4 +1,4 @@
-// Batches in parts: the same training but for rounding, in less memory.
+// Batches in parts: the same training except for rounding, in less memory.
 
 #include "runtime/plan/split_batch.h"
 
@@ -70,9 +70,9 @@ TrainedParts train(const BatchNet& net, Graph& graph, PlanMode mode) {
   session.input<float>(here(net.rate))[0] = 1e-2f;
   for (int i = 0; i < 2; ++i) session.run();
   TrainedParts trained{{},
-                  fetch<float>(session, here(net.rows)),
-                  session.output<float>(here(net.loss))[0],
-                  plan.lower_bound_bytes};
+                       fetch<float>(session, here(net.rows)),
+                       session.output<float>(here(net.loss))[0],
+                       plan.lower_bound_bytes};
   for (const Value& parameter : net.parameters) {
     const std::vector<float> values = read<float>(variables, here(parameter));
     trained.weights.insert(trained.weights.end(), values.begin(), values.end());

@@ -1,4 +1,4 @@
-// The loss in parts of its rows: the same training but for rounding, in less memory.
+// The loss in parts of its rows: the same training except for rounding, in less memory.
 
 #include "runtime/plan/split_loss.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kTextCount = 5, kTokens = 10, kHidden = 8, kClasses = 1024;
 
-// A head over a vocabulary behind a hidden layer, with tied or own weights.
+// A head over a vocabulary after a hidden layer, with tied or own weights.
 struct TextNet {
   Graph graph;
   Value x, labels, rate, loss, logits;
@@ -73,7 +73,7 @@ TEST(SplitLoss, TrainsAsTheWholeButForRoundingInLessMemory) {
     for (const bool is_transposed : {false, true}) {
       for (const bool fused : {false, true}) {
         if (has_bias && !fused) continue;  // an addition of its own
-        for (const int parts : {2, 7}) {  // 7 parts have unequal numbers of rows
+        for (const int parts : {2, 7}) {   // 7 parts have unequal numbers of rows
           SCOPED_TRACE(::testing::Message() << has_bias << is_transposed << fused << parts);
           TextNet whole(has_bias, is_transposed), split(has_bias, is_transposed);
           if (fused) {

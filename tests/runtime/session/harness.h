@@ -1,4 +1,4 @@
-// What the runtime's tests share: graphs run on the CPU with a plain strategy.
+// Helpers of the runtime's tests: graphs run on the CPU with a plain strategy.
 #pragma once
 
 #include <gtest/gtest.h>

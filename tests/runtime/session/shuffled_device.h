@@ -1,4 +1,4 @@
-// A CPU whose captures run their tasks in a drawn order, any that the tasks allow: what a GPU with parallel
+// A CPU whose captures run their tasks in a random order that the tasks allow, as a GPU with parallel
 // branches may do.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Verdicts on snapshots of real programs: PyTorch 2.11 on an H200, limited to 4 GiB. bench/snapshots.py
-// made them; its functions say what each program does.
+// Verdicts on snapshots of real programs: PyTorch 2.11 on an H200, limited to 4 GiB. bench/snapshots.py made
+// them; its functions describe each program.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Trace load(const std::string& name) {
 struct Expected {
   const char* snapshot;
   Cause cause;        // kUnknown: nothing may be found
-  const char* words;  // of the verdict
+  const char* words;  // words of the verdict
 };
 
 class RealSnapshot : public testing::TestWithParam<Expected> {};
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// The logs beside them have the same sizes.
+// Their logs have the same sizes.
 TEST(Snapshot, SharedSnapshotsHaveTheVerdictsOfTheirPrograms) {
   const std::filesystem::path folder = shared_data() / "snapshots";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no snapshots in " << folder;
@@ -98,7 +98,7 @@ TEST(Snapshot, CategoriesOfATransformerAddUp) {
   const History history(trace);
   const MemorySample& peak = history.samples[history.peak_sample];
   const auto bytes = [&](MemoryCategory category) { return peak.bytes[static_cast<size_t>(category)]; };
-  // AdamW keeps two numbers for each weight; the transformer's masks count as weights, too.
+  // AdamW keeps two numbers for each weight; the transformer's masks also count as weights.
   EXPECT_NEAR(static_cast<double>(bytes(MemoryCategory::kOptimizerState)) /
                   static_cast<double>(bytes(MemoryCategory::kWeights)),
               2, 0.1);

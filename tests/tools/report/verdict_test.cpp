@@ -1,4 +1,5 @@
-// What the report says of a program: each cause in a training that has it, and not in one that looks like it.
+// Tests the report's verdict on programs: each cause in a training that has it, and not in one that looks
+// like it.
 #include "tools/report/verdict.h"
 
 #include <gtest/gtest.h>
@@ -200,8 +201,8 @@ TEST(Verdict, LossesThatAccumulateKeepTheirGraphs) {
   EXPECT_TRUE(finds(verdict, Cause::kLossesKept)) << all_of(verdict);
 }
 
-// A net of one layer as the tracer records it: a batch, what its layer makes, a temporary and a loss. Of each
-// step the program keeps what it is told, and frees the batch and the loss of the step before.
+// A net of one layer as the tracer records it: a batch, its layer's result, a temporary and a loss. Of each
+// step the program keeps the chosen blocks, and frees the batch and the loss of the step before.
 class OneLayer {
  public:
   struct Kept {

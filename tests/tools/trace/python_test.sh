@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests of the tracer, where Python has PyTorch 2.4 or later; else they are skipped (77).
+# Runs the tests of the tracer if Python has PyTorch 2.4 or later; otherwise skips them (77).
 python=${HEADROOM_PYTHON:-python3}
 "$python" -c 'import sys, torch
 sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 4))' 2>/dev/null || exit 77

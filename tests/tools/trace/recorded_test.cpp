@@ -1,4 +1,4 @@
-// What the tracer wrote of two small trainings (recorded/train.py), read as every command reads it.
+// Reads the tracer's output for two small trainings (recorded/train.py) as every command does.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,13 +1,12 @@
 // Predictions against real runs on simulated GPUs.
 
-#include "answers/predict.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 
+#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "tools/workload/measure.h"
@@ -103,7 +102,7 @@ TEST_P(EveryNet, CategoriesAddUpAndNoneIsNegative) {
 INSTANTIATE_TEST_SUITE_P(Zoo, EveryNet, testing::ValuesIn(net_names()),
                          [](const auto& test) { return test.param; });
 
-// What was enough on the whole device is played once; only what is less must be tried.
+// If the whole device was enough, it is played once; only smaller capacities must be tried.
 TEST(Prediction, PlaysAFewTimesHoweverLargeDeviceAndBatchAre) {
   for (const char* strategy : {"allow-growth", "caching", "pool", "stream-ordered", "direct"}) {
     for (const int64_t batch : {16, 64}) {
@@ -176,7 +175,7 @@ TEST(Prediction, OthersMayHoldEverything) {
   EXPECT_LT(*predicted.margin_bytes, 0);
 }
 
-// Below it context and libraries alone take more than the limit, which make_allocator refuses.
+// Below it, context and libraries alone exceed the limit, which make_allocator refuses.
 TEST(Prediction, ALimitOnTheProcessHasAMarginToo) {
   WorkloadOptions options = small("lenet");
   options.runtime.strategy = "allow-growth+process-limit=500MiB";

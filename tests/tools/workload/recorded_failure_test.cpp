@@ -31,7 +31,7 @@ Trace failed_training(int64_t reserved, int64_t free) {
 TEST(RecordedFailure, TheRequestIsTheLastEventAndHasItsLine) {
   const Trace recorded = failed_training(kGiB, kMiB);
   const Trace played = with_failed_request(recorded);
-  ASSERT_EQ(played.events.size(), 2u);  // not the free behind it
+  ASSERT_EQ(played.events.size(), 2u);  // without the free after it
   EXPECT_TRUE(ends_in_failure(played));
   EXPECT_FALSE(ends_in_failure(recorded));
   EXPECT_EQ(played.peak_bytes, kGiB + 64 * kMiB);
@@ -79,7 +79,7 @@ TEST(RecordedFailure, ARefusalBesideFreeMemoryIsALimit) {
   EXPECT_EQ(limit->at_least_bytes, 3 * kGiB);
   EXPECT_EQ(limit->below_bytes, 3 * kGiB + 64 * kMiB);
   EXPECT_EQ(limit->free_bytes, 20 * kGiB);
-  // The request that failed is part of what is known.
+  // The failed request is part of the facts.
   EXPECT_TRUE(recorded_limit(with_failed_request(trace)).has_value());
 }
 

@@ -129,7 +129,7 @@ class _Group:
 
 
 def install(stack):
-    # Also covers code that has imported the name before.
+    # Covers code that has imported the name before.
     made = staticmethod(lambda _, *args, **kwargs: OneRank(*args, **kwargs))
     patch(stack, torch.nn.parallel.DistributedDataParallel, "__new__", made)
     patch(stack, torch.nn.parallel, "DistributedDataParallel", OneRank)

@@ -1,4 +1,4 @@
-// What of CUDA's runtime RMM's headers show.
+// The part of CUDA's runtime that RMM's headers need.
 #pragma once
 using cudaStream_t = struct CUstream_st*;
 inline int cudaGetDevice(int* device) {
