@@ -54,7 +54,7 @@ __global__ void reduce_terms(F f, ReductionLayout layout, Places<I> places, From
 // terms.
 class SplitAxes {
  public:
-  SplitAxes(const Shape& x, std::span<const int> axes)
+  SplitAxes(const Shape& x, const PerAxis<int>& axes)
       : SplitAxes(x, only(x, axes, false), only(x, axes, true)) {}
 
   template <typename I>
