@@ -69,7 +69,11 @@ class TotalSearch {
     // The samples of a program of ours reach down to nothing, as its regions grow with what there is.
     const int64_t lowest = program_.starts_libraries ? total % setup_.device.granularity_bytes : least;
     const std::optional<Edge> edge = search.next_to(total, lowest, largest_total_bytes(setup_, least));
-    return edge ? std::optional(edge->fitting) : std::nullopt;
+    if (!edge || program_.starts_libraries) return edge ? std::optional(edge->fitting) : std::nullopt;
+    // The same pages on a device without the odd bytes beside them, from whatever total the search began.
+    const int64_t process = others_bytes(setup_) + setup_.device.overhead_bytes();
+    const int64_t whole = edge->fitting - (edge->fitting - process) % setup_.device.granularity_bytes;
+    return search.fits(whole) ? whole : edge->fitting;
   }
   int64_t plays() const { return plays_; }
 
@@ -157,9 +161,13 @@ void note_peaks(const Played& played, const RunSetup& setup, Prediction& predict
   prediction.total_bytes = fullest->process_bytes;
   prediction.context_bytes = fullest->context_bytes;
   prediction.library_bytes = fullest->library_bytes;
-  prediction.reserved_bytes = fullest->statistics.reserved.peak;
-  prediction.allocated_bytes = fullest->statistics.allocated.peak;
-  prediction.requested_bytes = fullest->statistics.requested.peak;
+  // The highest of any device, as a run reports them.
+  for (const PlayedDevice& device : played.devices) {
+    const Statistics& statistics = device.statistics;
+    prediction.reserved_bytes = std::max(prediction.reserved_bytes, statistics.reserved.peak);
+    prediction.allocated_bytes = std::max(prediction.allocated_bytes, statistics.allocated.peak);
+    prediction.requested_bytes = std::max(prediction.requested_bytes, statistics.requested.peak);
+  }
   // The peak of a process may be its new context.
   if (prediction.total_bytes == setup.device.context_bytes) {
     prediction.context_bytes =

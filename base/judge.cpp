@@ -60,7 +60,14 @@ std::optional<int64_t> limit_room(const MemoryNumbers& n) {
 
 // Returns the bytes that the pool may still reserve; needs n.free.
 int64_t room(const MemoryNumbers& n) {
-  return std::min(*n.free, limit_room(n).value_or(*n.free));
+  return *room_of(n);
+}
+
+// Returns "the limit is 6.99 GiB", or the bounds of a limit that only a refusal shows.
+std::string limit_text(const MemoryNumbers& n) {
+  const std::string least = size(*n.limit), below = size(n.limit_below.value_or(*n.limit));
+  return least == below ? "the limit is " + least
+                        : fmt::format("the limit is at least {} and below {}", least, below);
 }
 
 Result size_overflow(const MemoryNumbers& n) {
@@ -122,8 +129,7 @@ Result limit(const MemoryNumbers& n) {
                                "{} are needed, the pool stops at {} to leave room for libraries, and {}",
                                size(needed(n)), size(*n.limit), free)}
                : Judgement{kLimit, kHigh,
-                           fmt::format("{} are needed, the limit is {}, and {}", size(needed(n)),
-                                       size(*n.limit), free)};
+                           fmt::format("{} are needed, {}, and {}", size(needed(n)), limit_text(n), free)};
   }
   if (!n.limit_refused) return std::nullopt;
   return Judgement{kLimit, kHigh,
@@ -290,12 +296,11 @@ Result fragmentation(const MemoryNumbers& n) {
                                             size(pool))
                               : "")};
   }
-  if (!n.free || !n.idle || *n.requested > sum(*n.free, *n.idle)) return std::nullopt;
-  return Judgement{
-      kFragmentation, kMedium,
-      fmt::format(
-          "{} free on the device and {} idle in the pool are enough for the {} requested only together",
-          size(*n.free), size(*n.idle), size(*n.requested))};
+  if (!n.free || !n.idle || *n.requested > sum(room(n), *n.idle)) return std::nullopt;
+  return Judgement{kFragmentation, kMedium,
+                   fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
+                               size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
+                               size(*n.idle), size(*n.requested))};
 }
 
 Result exhausted(const MemoryNumbers& n) {
@@ -310,21 +315,21 @@ Result exhausted(const MemoryNumbers& n) {
                      n.free ? fmt::format("a library finds only {} free", size(*n.free))
                             : "the device had no room; the log does not say for what, nor who holds it"};
   }
-  if (n.free && n.idle && *n.requested > sum(unused(n), *n.free)) {
-    const int64_t more = *n.requested - unused(n) - *n.free;
+  if (n.free && n.idle && *n.requested > sum(unused(n), room(n))) {
+    const int64_t more = *n.requested - unused(n) - room(n);
     return Judgement{kExhausted, kHigh,
                      n.reserved && live(n)
                          ? fmt::format("{} are needed and {} are available on the device, {} too little",
-                                       size(needed(n)), size(*n.reserved + *n.free), size(more))
+                                       size(needed(n)), size(*n.reserved + room(n)), size(more))
                          : fmt::format("{} were requested; {} free and {} idle in the pool are {} too little",
-                                       size(*n.requested), size(*n.free), size(*n.idle), size(more))};
+                                       size(*n.requested), size(room(n)), size(*n.idle), size(more))};
   }
   if (n.free && n.idle && n.total && n.allocated) {
     return Judgement{
         kExhausted, kHigh,
         fmt::format("{} are allocated on a device of {}; {} were requested, and the {} that are free or idle "
                     "are in pieces",
-                    size(*n.allocated), size(*n.total), size(*n.requested), size(*n.free + *n.idle))};
+                    size(*n.allocated), size(*n.total), size(*n.requested), size(room(n) + *n.idle))};
   }
   if (n.capacity && *n.requested > *n.capacity) {
     return Judgement{kTooLargeForDevice, kHigh,
@@ -397,6 +402,11 @@ MemoryNumbers numbers_of(const MemoryFacts& facts) {
 }
 
 }  // namespace
+
+std::optional<int64_t> room_of(const MemoryNumbers& numbers) {
+  if (!numbers.free) return std::nullopt;
+  return std::min(*numbers.free, limit_room(numbers).value_or(*numbers.free));
+}
 
 std::optional<Judgement> judge(const MemoryNumbers& numbers) {
   if (numbers.request == Request::kNone) return std::nullopt;

@@ -44,11 +44,12 @@ struct MemoryNumbers {
   bool others_are_estimated = false;
   std::string named_others;  // " (pid 17, 23)", where the log names them
 
-  std::optional<int64_t> limit;       // on this pool
-  std::optional<int64_t> limit_room;  // what the limit still lets it reserve
-  bool limit_is_reserve = false;      // nobody set it: it keeps memory free for libraries
-  bool limit_is_on_process = false;   // it counts context and libraries, too
-  bool limit_refused = false;         // the message itself says that a limit refused
+  std::optional<int64_t> limit;        // on this pool
+  std::optional<int64_t> limit_below;  // the limit is not known: it is at least `limit`, and below this
+  std::optional<int64_t> limit_room;   // what the limit still lets it reserve
+  bool limit_is_reserve = false;       // nobody set it: it keeps memory free for libraries
+  bool limit_is_on_process = false;    // it counts context and libraries, too
+  bool limit_refused = false;          // the message itself says that a limit refused
 
   std::optional<int64_t> capacity;  // how far the pool may grow: a limit, or what was free at its start
   bool takes_capacity = false;      // all of that counts as the pool's
@@ -58,6 +59,9 @@ struct MemoryNumbers {
   bool takes_three_quarters = false;  // of the device, by default
 };
 
+// What the pool may still reserve: what the device has free, as far as the limit goes. Nothing where the
+// former is not known.
+std::optional<int64_t> room_of(const MemoryNumbers& numbers);
 // The first rule that holds, see docs/explain.md; nothing where numbers decide nothing.
 std::optional<Judgement> judge(const MemoryNumbers& numbers);
 // Of the numbers of an error, which always decide. A request of 0 bytes is a library's.

@@ -151,7 +151,11 @@ void add_device_options(OptionSet& set, RuntimeOptions& options) {
                &options.visible_devices);
   set.add_text("virtual-devices", "Split a GPU into devices with these limits, such as 0:1024MiB,1024MiB",
                &options.virtual_devices);
-  set.add_check([&options] { require_more_than_context(options); });
+  set.add_check([&options] {
+    require_more_than_context(options);
+    // So that the output names the card, and keeps it when its memory changes.
+    if (is_known_by_total(options)) options = with_named_profile(std::move(options));
+  });
   set.add_integer("gpus", "Number of GPUs in the simulated machine; 0: as in its profile", &options.gpus, 0,
                   kMaxGpus);
   set.begin_group();

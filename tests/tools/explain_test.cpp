@@ -293,6 +293,49 @@ TEST(Explain, AnErrorAndItsTextHaveTheSameCause) {
   }
 }
 
+// A limit of 6.99 GiB on a device of 140 GiB.
+TEST(Explain, MemoryBeyondTheLimitIsNotAvailable) {
+  MemoryNumbers numbers;
+  numbers.request = MemoryNumbers::Request::kTensor;
+  numbers.requested = 512 * kMiB;
+  numbers.total = 140 * kGiB;
+  numbers.free = 132 * kGiB;
+  numbers.limit = 7158 * kMiB;
+  numbers.idle = 464 * kMiB;
+  numbers.allocated = 6600 * kMiB;
+  numbers.reserved = *numbers.allocated + *numbers.idle;
+  EXPECT_EQ(room_of(numbers), 94 * kMiB);
+  const std::optional<Judgement> judgement = judge(numbers);
+  ASSERT_TRUE(judgement.has_value());
+  EXPECT_EQ(judgement->reason,
+            "94.00 MiB left of the limit and 464.00 MiB idle in the pool are enough for the 512.00 MiB "
+            "requested only together");
+  const Explanation explanation = explain_text(
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.54 GiB. GPU 0 has a total capacity of "
+      "139.80 GiB of which 129.34 GiB is free. 9.79 GiB allowed; Of the allocated memory 9.40 GiB is "
+      "allocated by PyTorch, and 333.95 MiB is reserved by PyTorch but unallocated.");
+  EXPECT_LE(bytes_of(explanation, "maximum available") + bytes_of(explanation, "allocated"),
+            bytes_of(explanation, "limit"));
+}
+
+TEST(Explain, ALimitThatOnlyARefusalShowsLiesBetweenItsBounds) {
+  MemoryNumbers numbers;
+  numbers.request = MemoryNumbers::Request::kTensor;
+  numbers.is_exact = true;
+  numbers.requested = kGiB;
+  numbers.free = 20 * kGiB;
+  numbers.in_use = numbers.allocated = numbers.reserved = 4 * kGiB;
+  numbers.idle = 0;
+  numbers.limit = 4 * kGiB;
+  numbers.limit_below = 5 * kGiB;
+  EXPECT_EQ(
+      judge(numbers)->reason,
+      "5.00 GiB are needed, the limit is at least 4.00 GiB and below 5.00 GiB, and the device has 20.00 "
+      "GiB free");
+  numbers.limit_below = 4 * kGiB + 1;
+  EXPECT_NE(judge(numbers)->reason.find("the limit is 4.00 GiB, and"), std::string::npos);
+}
+
 // A library's failure with the report of train_mnist: the cause is on a line by itself.
 TEST(Explain, ALibrarysErrorAndItsReportHaveTheSameCause) {
   for (const int64_t reserved : {900 * kMiB, 1500 * kMiB}) {

@@ -57,6 +57,17 @@ TEST(FitCommand, SaysIfItOnlyPredicts) {
   EXPECT_EQ(outcome.out.find("--record"), std::string::npos) << "compare refuses it";
 }
 
+// Parts of a batch fit at any size.
+TEST(FitCommand, UnderABudgetTheBatchStaysWholeUnlessAsked) {
+  const Outcome help = headroom("fit --help");
+  const size_t at = help.out.find("--split-batch");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_NE(help.out.substr(at, 60).find("\"never\""), std::string::npos) << help.out.substr(at, 400);
+  const Outcome outcome = headroom("fit --net lenet --memory 440MiB --most 4096 --verify=false");
+  EXPECT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_NE(outcome.out.find("--split-batch needed"), std::string::npos) << outcome.out;
+}
+
 TEST(FitCommand, ReportsEachDeviceOfReplicasAndOfAPlacedNet) {
   const std::string halves =
       "--net mlp --device sim:card-6gb --virtual-devices 0:20MiB,24MiB --most 64 --json ";

@@ -73,9 +73,8 @@ std::vector<std::string> words_of(const std::string& settings) {
   return words;
 }
 
-// Throws InvalidArgument for what a child process would refuse, before any of them runs. Returns whether what
-// it will say is a lower bound.
-bool check(const std::vector<std::string>& words) {
+// Throws InvalidArgument for what a child process would refuse, before any of them runs. Returns its options.
+WorkloadOptions checked(const std::vector<std::string>& words) {
   WorkloadOptions options;
   OptionSet set("headroom compare", {});
   add_workload_options(set, options);
@@ -86,13 +85,12 @@ bool check(const std::vector<std::string>& words) {
   std::ostringstream out;
   set.parse(static_cast<int>(arguments.size()), arguments.data(), out);
   options.runtime.strategy_settings();
-  const bool is_bound = is_lower_bound(options.runtime.strategy) && simulated_profile(options.runtime);
   if (trace.empty()) {
     make_programs(options);
   } else {
     require_one_device(options);
   }
-  return is_bound;
+  return options;
 }
 
 // Programs that were traced, in files that go with this.
@@ -144,7 +142,9 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
           row.words.insert(row.words.end(), {"--steps", std::to_string(passes)});
         }
         for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
-        row.is_lower_bound = check(row.words);
+        const RuntimeOptions runtime = checked(row.words).runtime;
+        row.is_simulated = simulated_profile(runtime).has_value();
+        row.is_lower_bound = row.is_simulated && is_lower_bound(runtime.strategy);
         rows.push_back(std::move(row));
       }
     }

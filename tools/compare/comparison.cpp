@@ -22,7 +22,7 @@ void add(ComparedRow& row, const Measurement& measured, std::vector<double>& sec
 }
 
 bool is_clearly_faster(const ComparedRow& a, const ComparedRow& b) {
-  return a.seconds_high < b.seconds_low;
+  return a.is_simulated ? a.worst.driver_seconds < b.worst.driver_seconds : a.seconds_high < b.seconds_low;
 }
 
 bool dominates(const ComparedRow& a, const ComparedRow& b) {

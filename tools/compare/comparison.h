@@ -17,6 +17,7 @@ struct ComparedRow {
   std::string strategy;
   std::string settings;            // "plan=packed"; may be empty
   std::vector<std::string> words;  // arguments of the process that runs it
+  bool is_simulated = false;       // its steps take what the host needs to compute, or to replay, them
   bool is_lower_bound = false;     // a real GPU takes more, see tools/workload/lower_bound.h
 
   Measurement worst = {};  // the first failure, if any, and the highest peaks of all runs
@@ -35,7 +36,8 @@ void compare(std::vector<ComparedRow>& rows, int64_t runs,
 
 // Marks the successful rows that no other row of the same workload dominates. A row dominates one that takes
 // more memory if it is not clearly slower, and one that takes the same memory if it is clearly faster.
-// Clearly faster: its slowest run is faster than the other's fastest run.
+// Clearly faster: its slowest run is faster than the other's fastest run; on a simulated device, less time in
+// driver calls.
 void mark_pareto_optimal(std::vector<ComparedRow>& rows);
 
 }  // namespace headroom::compare

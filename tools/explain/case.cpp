@@ -268,7 +268,7 @@ void derive(Case& result) {
   }
   find_own_among_holders(result);
   if (total && free && result.reserved) result.outside = *total - *free - *result.reserved;
-  if (free && result.idle) result.best = *free + *result.idle;
+  if (free && result.idle) result.best = *room_of(result) + *result.idle;
   if (result.process && result.reserved) result.own_outside_pool = *result.process - *result.reserved;
 
   if (const std::optional<int64_t> named = bytes_of(result.figures, Field::kOthers)) {

@@ -24,7 +24,7 @@ struct Case : MemoryNumbers {
   const StatedCause* stated = nullptr;  // beside the failure; null where there is none
   std::optional<int64_t> outside;       // total - free - reserved: contexts, libraries and other processes
   std::optional<int64_t> own_outside_pool;  // process - reserved
-  std::optional<int64_t> best;              // free + idle: the most that any arrangement could give
+  std::optional<int64_t> best;              // the most that any arrangement could give
   std::vector<Holder> holders;              // other processes
   std::optional<int64_t> own_pid;           // of this process, where the message lists it among the others
 

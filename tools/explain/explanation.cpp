@@ -81,7 +81,9 @@ void add_computed(std::vector<Evidence>& evidence, const Case& found) {
                       : "outside the pool - 1 GiB for a context and libraries",
         all);
   }
-  add("maximum available", found.best, "free + idle", {kFree, kIdle});
+  const bool is_limited = found.free && *room_of(found) < *found.free;
+  add("maximum available", found.best, is_limited ? "limit - reserved + idle" : "free + idle",
+      {kFree, kIdle});
   if (found.requested && found.best && *found.requested > *found.best) {
     add("short by", *found.requested - *found.best, "requested - maximum available",
         {kRequested, kFree, kIdle});

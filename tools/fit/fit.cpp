@@ -116,6 +116,10 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
     fmt::print("{}\n",
                terminal.wrapped(why_not_text(*options.margin_bytes, options.least_memory ? "less" : "more",
                                              result.stopped_by)));
+    if (!options.least_memory && workload.runtime.memory_bytes &&
+        workload.runtime.split_batch == SplitBatch::kNever) {
+      fmt::print("{}\n", terminal.wrapped("a larger batch may run in parts: --split-batch needed"));
+    }
   }
   Table table({{""},
                {.title = "batch", .is_number = true},
@@ -152,6 +156,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
   next.runtime.record.clear();  // compare would write all runs to one file, and refuses
+  if (options.least_memory && fits) next.runtime = with_device_memory(next.runtime, result.device_bytes);
   if (!next.runtime.memory_bytes) next.runtime.split_batch = WorkloadOptions().runtime.split_batch;
   // Refused for its budget, whatever the device.
   if (!fits && options.least_memory && workload.runtime.memory_bytes && result.trials.empty()) {
@@ -194,6 +199,8 @@ std::string to_json(const FitOptions& options, const FitResult& result, bool fit
 int run_fit(int argc, char** argv) {
   FitOptions options;
   options.workload.step.steps = kFitSteps;
+  // A batch in parts fits at any size: a user who asks for the largest one means the whole.
+  options.workload.runtime.split_batch = SplitBatch::kNever;
   std::vector<std::string> inputs;
   OptionSet set("headroom fit",
                 "Finds the largest batch that fits on a device, or the smallest device for a batch.");
@@ -240,8 +247,6 @@ int run_fit(int argc, char** argv) {
   }
   if (const auto note = lower_memory_to_free(options.workload.runtime))
     fmt::print(stderr, "note: {}\n", *note);
-  // A batch in parts fits at any size: whoever asks for the largest one means the whole.
-  if (!set.is_given("split-batch")) options.workload.runtime.split_batch = SplitBatch::kNever;
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   options.margin_bytes = margin_of(options, options.workload.runtime);
@@ -260,7 +265,9 @@ int run_fit(int argc, char** argv) {
   if (options.json) {
     fmt::print("{}\n", to_json(options, result, fits));
   } else {
-    print_report(options, result, options.workload.runtime.device, fits, set.terminal());
+    const RuntimeOptions& runtime = options.workload.runtime;
+    print_report(options, result, options.least_memory ? with_named_profile(runtime).device : runtime.device,
+                 fits, set.terminal());
   }
   return fits ? kExitDone : kExitOutOfMemory;
 }

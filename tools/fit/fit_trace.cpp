@@ -182,7 +182,9 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
     fmt::print("\nin MiB\n{}", table.text(fit.terminal));
     print_bound(options, fit.terminal);
   }
-  print_next(input, options, 0);
+  WorkloadOptions next = options;
+  if (least) next.runtime = with_device_memory(next.runtime, device_bytes);
+  print_next(input, next, 0);
   return least ? kExitDone : kExitOutOfMemory;
 }
 

@@ -9,6 +9,7 @@
 #include "allocators/strategies/caching_rules.h"
 #include "base/bytes.h"
 #include "tools/report/steps.h"
+#include "tools/workload/recorded_failure.h"
 #include "trace/categorize.h"
 #include "trace/stack.h"
 
@@ -88,10 +89,13 @@ Judgement judge(const Trace& trace, const DeviceEvent& failed, const Failure& fa
     numbers.others = device->others_bytes;
     if (!numbers.free) numbers.free = device->free_bytes;
   }
-  // The device had room, so a limit refused. It is at least what was reserved.
+  // The device had room, so a limit refused. It is at least what was ever reserved.
   if (failure.free_bytes && *failure.free_bytes > failure.requested_bytes && failure.reserved_bytes) {
-    numbers.limit = *failure.reserved_bytes;
-    numbers.limit_room = 0;
+    const std::optional<RecordedLimit> limit = recorded_limit(trace);
+    numbers.limit = std::max(*failure.reserved_bytes, limit ? limit->at_least_bytes : 0);
+    numbers.limit_below = *failure.reserved_bytes + failure.driver_bytes;
+    if (limit) numbers.limit_below = std::min(*numbers.limit_below, limit->below_bytes);
+    numbers.limit_below = std::max(*numbers.limit_below, *numbers.limit);
   }
   return headroom::judge(numbers).value_or(Judgement{});
 }

@@ -313,9 +313,12 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
   if (!verdict.failure || !verdict.failure->reserved_bytes || piles_up(verdict)) return {};
   if (is_moment(history.trace)) return {};
   const Failure& failure = *verdict.failure;
-  // Where the device had room, a limit refused: it is what was reserved.
+  // Where the device had room, a limit refused: it is at least what was ever reserved.
+  const std::optional<RecordedLimit> limit = recorded_limit(history.trace);
   const int64_t free = failure.free_bytes.value_or(0);
-  const int64_t capacity = *failure.reserved_bytes + (free > failure.driver_bytes ? 0 : free);
+  const int64_t capacity = free > failure.driver_bytes
+                               ? std::max(*failure.reserved_bytes, limit ? limit->at_least_bytes : 0)
+                               : *failure.reserved_bytes + free;
   std::vector<std::string> changes;
   for (const TorchChange& change :
        find_torch_changes(history.trace, RecordedFailure{failure.event, failure.requested_bytes, capacity})) {

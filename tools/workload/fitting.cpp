@@ -116,6 +116,12 @@ std::string why_not_text(int64_t margin_bytes, std::string_view more_or_less, st
                      more_or_less, reason);
 }
 
+RuntimeOptions with_device_memory(RuntimeOptions options, int64_t bytes) {
+  options = with_named_profile(std::move(options));
+  options.device_memory_bytes = bytes;
+  return options;
+}
+
 FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
   Batches batches(options, settings);
   const RunSetup& setup = batches.setup();
@@ -198,8 +204,7 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   for (int i = 0; i < kTries; ++i, total += round_up(total / 64, page)) {
     result.device_bytes = total + settings.margin_bytes;
     WorkloadOptions smaller = without_margin(options, setup, settings.margin_bytes);
-    smaller.runtime = with_named_profile(smaller.runtime);
-    smaller.runtime.device_memory_bytes = result.device_bytes;
+    smaller.runtime = with_device_memory(smaller.runtime, result.device_bytes);
     lower_memory_to_free(smaller.runtime);
     if (is_taken(result, smaller, run)) break;
   }

@@ -20,6 +20,9 @@ std::string lacks_margin_text(std::string_view what, int64_t margin_bytes);
 // "64.00 MiB kept free; why not more: ..."; without a margin the reason alone.
 std::string why_not_text(int64_t margin_bytes, std::string_view more_or_less, std::string_view reason);
 
+// The options with the same device, and that much memory on it.
+RuntimeOptions with_device_memory(RuntimeOptions options, int64_t bytes);
+
 struct FitSettings {
   int64_t margin_bytes = 0;  // must stay free beside the peak
   int64_t max_batch = 1;

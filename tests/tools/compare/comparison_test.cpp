@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/terminal.h"
 #include "tools/compare/formats.h"
 
 namespace headroom::compare {
@@ -43,6 +44,20 @@ TEST(Compare, OverlappingTimesDoNotJustifyMoreMemory) {
 
 TEST(Compare, AtEqualMemoryOnlyAClearlySlowerRowIsDominated) {
   EXPECT_EQ(pareto_optimal({row("a", 1, 1, 2), row("b", 1, 1.5, 3), row("c", 1, 2.5, 4)}), (Names{"a", "b"}));
+}
+
+TEST(Compare, OnASimulatedDeviceNoRowIsTheFastest) {
+  std::vector<ComparedRow> rows = {row("less", 1, 5, 6), row("more", 2, 1, 2), row("calls", 1, 1, 2)};
+  for (ComparedRow& r : rows) {
+    r.is_simulated = true;
+    r.worst.driver_seconds = r.strategy == "calls" ? 2 : 1;
+  }
+  EXPECT_EQ(pareto_optimal(rows), Names{"less"});  // the host's time decides nothing
+  const std::string text = to_text(rows, Terminal(0, false));
+  EXPECT_EQ(text.find("fastest"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ms/step"), std::string::npos) << text;
+  for (ComparedRow& r : rows) r.is_simulated = false;
+  EXPECT_NE(to_text(rows, Terminal(0, false)).find("fastest: "), std::string::npos);
 }
 
 TEST(Compare, WorkloadsAreComparedSeparatelyAndFailuresDominateNothing) {

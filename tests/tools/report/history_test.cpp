@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "tests/scratch_folder.h"
 #include "tools/report/address_map.h"
 #include "tools/report/checks.h"
 #include "tools/report/diff.h"
+#include "tools/report/failure.h"
 #include "tools/report/views.h"
 #include "trace/read_trace.h"
+#include "trace/trace_builder.h"
 
 namespace headroom::report {
 namespace {
@@ -39,6 +43,27 @@ constexpr const char* kRecording =
 Trace read(const std::string& text) {
   const ScratchFolder folder;
   return std::move(read_traces(folder.write("run.trace", text)).front());
+}
+
+// 2 GiB were reserved once, and 1 GiB when a request failed beside much free memory.
+TEST(Failure, ALimitIsNotBelowWhatWasEverReserved) {
+  TraceBuilder builder("run.pickle", "PyTorch memory snapshot");
+  const uint64_t first = uint64_t{1} << 40, second = uint64_t{2} << 40;
+  for (const uint64_t address : {first, second}) {
+    builder.add({.kind = DeviceEvent::Kind::kReserve, .address = address, .bytes = kGiB});
+    builder.allocate(address, kGiB);
+  }
+  builder.free(second);
+  builder.add({.kind = DeviceEvent::Kind::kUnreserve, .address = second, .bytes = kGiB});
+  builder.add({.kind = DeviceEvent::Kind::kOutOfMemory, .bytes = 4 * kGiB, .free_bytes = 20 * kGiB},
+              {.op = "aten::mm", .source = "train.py:7"});
+  const Trace trace = builder.take();
+  const std::optional<Failure> failure = find_failure(History(trace));
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->reserved_bytes, kGiB);
+  EXPECT_NE(failure->judgement.reason.find("the limit is at least 2.00 GiB and below 5.00 GiB"),
+            std::string::npos)
+      << failure->judgement.reason;
 }
 
 TEST(History, KnowsThePeakItsCategoriesAndTheDriverCalls) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "base/bytes.h"
 #include "tools/workload/measure.h"
 
@@ -46,6 +48,22 @@ TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
     EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory) << strategy << " " << result.batch;
     EXPECT_NE(result.stopped_by.find("out of memory"), std::string::npos) << result.stopped_by;
   }
+}
+
+// Where parts of the batch fit at any size, the search would go on for hours.
+TEST(Fit, UnderABudgetItPlansFewBatchesAndSaysWhatItHas) {
+  WorkloadOptions options;
+  options.net = "mlp";
+  options.runtime.device = "sim:laptop-2gb";
+  options.runtime.strategy = "direct";
+  options.runtime.plan = PlanMode::kPacked;
+  options.runtime.memory_bytes = 480 * kMiB;
+  int planned = 0;
+  const FitSettings settings{.max_batch = 5000, .on_batch = [&](int64_t) { ++planned; }};
+  const FitResult result = fit_batch(options, settings, [](const WorkloadOptions&) { return std::nullopt; });
+  EXPECT_GT(result.batch, 1);
+  EXPECT_LE(planned, 26);
+  EXPECT_NE(result.stopped_by, "");
 }
 
 TEST(Fit, TheMarginStaysFree) {
