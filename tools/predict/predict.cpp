@@ -126,7 +126,7 @@ void print_report(const WorkloadOptions& options, const Traced& program, const R
   fmt::print("{}\ndevice of {}, others hold {}\n", terminal.wrapped(first),
              format_bytes(setup.device.total_bytes), format_bytes(others_bytes(setup)));
   if (!options.model.is_given() && options.net == kMnist && options.step.steps == 0) {
-    fmt::print("{}\n", terminal.wrapped("for whole epochs with their test; --steps counts those of a run"));
+    fmt::print("{}\n", terminal.wrapped("it counts whole epochs with their test; a run of --steps N may take less"));
   }
   if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(ending(rows)));
   if (chosen.total_bytes > 0) {
