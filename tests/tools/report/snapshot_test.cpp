@@ -41,6 +41,15 @@ TEST_P(RealSnapshot, HasTheVerdictOfItsProgram) {
   }
 }
 
+// 3.95 GiB had been reserved once, and 3.37 when the request failed.
+TEST(RealSnapshots, AnInferredLimitIsNotBelowThePeakOfTheReservedMemory) {
+  const Trace trace = load("growing-batch-gpt2-python");
+  const Verdict verdict = judge_history(History(trace), Steps(trace));
+  ASSERT_TRUE(verdict.failure.has_value());
+  const std::string& reason = verdict.failure->judgement.reason;
+  EXPECT_NE(reason.find("the limit is at least 3.95 GiB and below 4.90 GiB"), std::string::npos) << reason;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Programs, RealSnapshot,
     testing::Values(
