@@ -42,16 +42,16 @@ function(headroom_sources target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# headroom_precompiled(NAME LEVEL LIBRARIES... HEADERS...): a precompiled header and the optimization of a Release build for
-# those who use it. Release otherwise takes -O3, which doubles the time of a file full of templates. Precompiled headers only
-# save time: every file still includes what it uses, and .ci/run compiles without them.
+# headroom_precompiled(NAME LEVEL SANITIZED_LEVEL LIBRARIES... HEADERS...): a precompiled header, and the optimization of those
+# who use it in a Release build and under a sanitizer. Release otherwise takes -O3, which doubles the time of a file full of
+# templates; sanitizers' checks double the time of every optimization. Precompiled headers only save time: every file still
+# includes what it uses, and .ci/run compiles without them.
 file(WRITE ${PROJECT_BINARY_DIR}/precompiled.cpp "")
-function(headroom_precompiled name level)
+function(headroom_precompiled name level sanitized_level)
   cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS" ${ARGN})
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled.cpp)
   target_link_libraries(${name} PRIVATE headroom_options fmt::fmt nlohmann_json::nlohmann_json ${ARG_LIBRARIES})
-  # Sanitizers' checks double the time of every optimization.
-  set(level "$<$<CONFIG:Release>:${level}>$<$<CONFIG:RelWithDebInfo>:-O1>")
+  set(level "$<$<CONFIG:Release>:${level}>$<$<CONFIG:RelWithDebInfo>:${sanitized_level}>")
   target_compile_options(${name} PRIVATE ${level})
   set_target_properties(${name} PROPERTIES HEADROOM_LEVEL ${level})
   if(HEADROOM_PRECOMPILE)
@@ -65,10 +65,10 @@ set(timed_level -O2)
 if(SKBUILD)  # a wheel's user waits for the compiler
   set(timed_level -O1)
 endif()
-headroom_precompiled(headroom_timed_pch ${timed_level})  # strategies and searches
-headroom_precompiled(headroom_pch -O1)
+headroom_precompiled(headroom_timed_pch ${timed_level} -O1)  # strategies and searches
+headroom_precompiled(headroom_pch -O1 -O1)
 if(HEADROOM_TESTS)
-  headroom_precompiled(headroom_test_pch -O1 LIBRARIES GTest::gtest HEADERS <gtest/gtest.h>)
+  headroom_precompiled(headroom_test_pch -O1 -O0 LIBRARIES GTest::gtest HEADERS <gtest/gtest.h>)
 endif()
 
 # headroom_compile_as(PRECOMPILED TARGETS...). Kernels and benchmarks keep -O3, and flags of their own.
