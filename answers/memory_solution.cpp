@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/bytes.h"
-#include "runtime/graph/host_state.h"
-#include "runtime/plan/compress_norms.h"
-#include "runtime/plan/split_batch.h"
-#include "runtime/plan/split_loss.h"
 
 namespace headroom {
 namespace {
@@ -20,12 +18,6 @@ MemoryFacts facts_of_budget(int64_t memory_bytes) {
 
 }  // namespace
 
-std::vector<Value> all_fetches(std::span<const Targets> targets) {
-  std::vector<Value> fetches;
-  for (const Targets& some : targets) fetches.insert(fetches.end(), some.fetches.begin(), some.fetches.end());
-  return fetches;
-}
-
 MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
     : OutOfMemory(facts_of_budget(memory_bytes)),
       least_bytes_(least_bytes),
@@ -36,35 +28,36 @@ MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
                               format_bytes(memory_bytes))) {}
 
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
-  if (solution.compresses_norms) compress_norms(graph, all_fetches(targets));
-  if (solution.parts > 1) split_batch(graph, *solution.part, solution.parts, targets);
-  if (solution.loss_parts > 1) split_loss(graph, solution.loss_parts, all_fetches(targets));
-  put_on_host(graph, solution.host_states);
+  for (const Change& change : solution.changes) change.apply(graph, targets);
   apply(solution.schedule, graph);
+}
+
+int amount_of(const MemorySolution& solution, std::string_view lever) {
+  for (const Change& change : solution.changes) {
+    if (change.lever == lever) return change.amount;
+  }
+  return 0;
+}
+
+bool keeps_bits(const MemorySolution& solution) {
+  return std::all_of(solution.changes.begin(), solution.changes.end(),
+                     [](const Change& change) { return change.bits.empty(); });
 }
 
 std::string describe_parts(const MemorySolution& solution) {
   std::string text;
-  if (solution.loss_parts > 1) text = fmt::format("with the loss in {} parts", solution.loss_parts);
-  if (solution.parts > 1) text = fmt::format("in {} parts", solution.parts);
-  if (!solution.compresses_norms) return text;
-  return text.empty() ? "with norms in 8 bits" : text + " and norms in 8 bits";
+  for (const Change& change : solution.changes) {
+    if (!change.text.empty()) text += (text.empty() ? "" : " and ") + change.text;
+  }
+  return text;
 }
 
 std::string describe_bits(const MemorySolution& solution) {
-  if (keeps_bits(solution)) return "weights keep the same bits";
   std::string text;
-  if (solution.compresses_norms) text = "gradients of batch norms read 8 bits";
-  const std::string_view and_then = text.empty() ? "" : "; ";
-  if (solution.loss_parts > 1) {
-    text += fmt::format("{}the loss is computed in {} parts: sums round in another order", and_then,
-                        solution.loss_parts);
-  } else if (solution.parts > 1) {
-    text += fmt::format(
-        "{}the batch runs in {} parts: sums round in another order{}", and_then, solution.parts,
-        solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
+  for (const Change& change : solution.changes) {
+    if (!change.bits.empty()) text += (text.empty() ? "" : "; ") + change.bits;
   }
-  return text;
+  return text.empty() ? "weights keep the same bits" : text;
 }
 
 }  // namespace headroom

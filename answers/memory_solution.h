@@ -1,8 +1,9 @@
-// What a search for a budget of memory has found: the plan, its costs, and how to say them. Searches for
-// nothing.
+// What a search for a budget of memory has found: the changes of the program, the schedule of its step, their
+// costs, and how to say them. Searches for nothing.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,38 +12,46 @@
 
 #include "base/errors.h"
 #include "runtime/graph/node_schedule.h"
+#include "runtime/plan/frontier.h"
 #include "runtime/plan/plan.h"
-#include "runtime/plan/solve.h"
 
 namespace headroom {
 
+// A change of a program (see variants.h).
+struct Change {
+  std::string_view lever, what;  // "split-batch", and what it does
+  int amount = 1;                // parts, or states
+  std::string text = {};         // "in 4 parts"; empty: nothing that a headline says
+  std::string label = {};        // "4", for a column of a table
+  std::string bits = {};         // what it does to the bits of the weights; empty: nothing
+  bool keeps_nodes = false;      // every node computes the same, so that any schedule fits
+  std::function<void(Graph&, std::span<const Targets>)> apply = {};
+};
+
+struct PlannedProgram;  // program.h
+
 struct MemorySolution {
-  int64_t memory_bytes = 0;  // the budget
-  bool keeps = false;        // to it, as played on a twin of the device
-  // The batch is split into so many parts, whose graph is `part` (see split_batch); 1: it stays whole.
-  int parts = 1;
-  std::shared_ptr<const Graph> part = {};
-  int loss_parts = 1;             // the loss is split into so many parts (see split_loss)
-  bool compresses_norms = false;  // their gradients read 8 bits (see compress_norms)
-  bool normalises_parts = false;  // batch normalisation takes its statistics from a part
-  NodeSchedule schedule;          // of the program's first session, then; empty where nothing is moved
-  std::vector<LeverUse> levers;
-  // The process at its peak, as planned for the budget; when that cannot be kept, as planned for the least.
+  int64_t memory_bytes = 0;                            // the budget
+  bool fits = false;                                   // in the budget, as played on a twin of the device
+  std::vector<Change> changes = {};                    // in the order in which to apply them
+  std::shared_ptr<const PlannedProgram> planned = {};  // as it was played
+  NodeSchedule schedule = {};  // of the program's first session, then; empty where nothing is moved
+  std::vector<LeverUse> levers = {};
+  // The process at its peak, as planned for the budget; when that is too small, as planned for the least.
   int64_t process_bytes = 0;
   int64_t process_bytes_without = 0;  // without a budget
-  int64_t least_memory_bytes = 0;     // the least budget that is kept; known when this one is not
+  int64_t least_memory_bytes = 0;     // the least budget that is enough; known when this one is not
   double us = 0, us_without = 0;      // a step's nodes, by the model of the device
   int64_t host_bytes = 0;             // of values in host memory at their peak, and of states there
-  std::vector<int> host_states = {};  // variables of the optimizer that lie in host memory (see host_state.h)
 };
 
 // Rewrites the graph of a program with these targets as the solution says.
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets);
 
-// No plan that keeps to a budget was found, and nothing was run.
+// No plan within a budget was found, and nothing was run.
 class MemoryTooSmall : public OutOfMemory {
  public:
-  // `least_bytes` is the least budget that is kept; 0 when none is, on this device.
+  // `least_bytes` is the least budget that is enough; 0 when none is, on this device.
   MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes);
   int64_t least_bytes() const { return least_bytes_; }
   const char* what() const noexcept override { return text_.c_str(); }
@@ -52,20 +61,14 @@ class MemoryTooSmall : public OutOfMemory {
   std::string text_;
 };
 
-// What split_batch(), split_loss() and compress_norms() are called among levers.
 inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss",
-                                  kCompressNormsLever = "compress-norms";
-// What put_on_host() is called.
-inline constexpr std::string_view kHostStateLever = "host-state";
-inline bool keeps_bits(const MemorySolution& solution) {
-  return solution.parts == 1 && solution.loss_parts == 1 && !solution.compresses_norms;
-}
-// "in 4 parts" of the batch, or "with the loss in 4 parts", "with norms in 8 bits", or both; empty for none.
+                                  kCompressNormsLever = "compress-norms", kHostStateLever = "host-state";
+// The amount of the change with that lever, such as a number of parts; 0: it is not changed so.
+int amount_of(const MemorySolution& solution, std::string_view lever);
+bool keeps_bits(const MemorySolution& solution);
+// "in 4 parts", "with the loss in 4 parts", "with norms in 8 bits", or several of them; empty for none.
 std::string describe_parts(const MemorySolution& solution);
 // What a solution does to the bits of the weights, one line without an end.
 std::string describe_bits(const MemorySolution& solution);
-
-// What the programs of these targets fetch, all of it.
-std::vector<Value> all_fetches(std::span<const Targets> targets);
 
 }  // namespace headroom

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "answers/keep_to_memory.h"
+#include "answers/solve.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "runtime/session/link_timer.h"
@@ -55,9 +55,9 @@ MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& dev
   for (int round = 1;; ++round) {
     RunSetup setup = setup_of_started(devices, options, link_bytes_per_us);
     setup.options.split_batch = split;
-    MemorySolution solution = ProgramSolver(program, setup, costs_of, replicas).solve(memory_bytes);
+    MemorySolution solution = Solver(program, setup, costs_of, replicas).solve(memory_bytes);
     const int64_t held = setup_of_started(devices, options, link_bytes_per_us).device.kept_context_bytes();
-    if (!solution.keeps || held <= setup.device.kept_context_bytes() || round == kMaxRounds) return solution;
+    if (!solution.fits || held <= setup.device.kept_context_bytes() || round == kMaxRounds) return solution;
   }
 }
 
@@ -93,7 +93,7 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
     };
     MemorySolution solution = solve_beside_kernels(program, devices, options, split, memory_bytes,
                                                    known_costs_of, link_bytes_per_us.value_or(0), replicas);
-    if (!solution.keeps) {
+    if (!solution.fits) {
       const int64_t least = solution.least_memory_bytes;
       if (!failure || (least > 0 && least < failure->least_bytes())) {
         failure.emplace(memory_bytes, least);
@@ -151,7 +151,7 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
 std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const RuntimeOptions& options) {
   if (!options.memory_bytes || cuda_ordinal(options.device)) return nullptr;
   const std::vector<Program> programs = keep_to_memory({program}, options);
-  require_kept(programs);
+  require_fit(programs);
   return programs.front().memory;
 }
 

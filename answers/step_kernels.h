@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "answers/solve_program.h"
+#include "answers/solve.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/kernels.h"
 

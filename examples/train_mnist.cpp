@@ -19,7 +19,7 @@
 #include <system_error>
 #include <utility>
 
-#include "answers/keep_to_memory.h"
+#include "answers/solve.h"
 #include "base/end_signals.h"
 #include "base/errors.h"
 #include "base/files.h"
@@ -341,7 +341,7 @@ int run(int argc, char** argv, RankJob* job) {
   if (job != nullptr) job->require_equal(fingerprint_of(data));
   // Asked for JSON, the training itself refuses, and is an object.
   if (options.runtime.memory_bytes && !cuda_ordinal(options.runtime.device) && !options.json) {
-    require_kept(training_programs(settings, data.training.count, data.test.count, options.runtime));
+    require_fit(training_programs(settings, data.training.count, data.test.count, options.runtime));
   }
   TrainingOutput progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };

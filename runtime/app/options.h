@@ -51,7 +51,7 @@ struct RuntimeOptions {
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
   // The most that the process may take on the device: the strategy keeps to it, and a training step is
-  // planned for it (solve_program.h).
+  // planned for it (answers/solve.h).
   std::optional<int64_t> memory_bytes = {};
   SplitBatch split_batch = SplitBatch::kNeeded;
   bool compress_norms = false;  // gradients of batch norms may read 8 bits (compress_norms.h)

@@ -49,11 +49,11 @@ void mark_branches(Graph& graph) {
   std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().end());
   std::vector<int> maker(graph.values().size(), -1);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    for (const int output : nodes[i].outputs) maker[static_cast<size_t>(output)] = static_cast<int>(i);
+    for (const int output : nodes[i].outputs) maker[output] = static_cast<int>(i);
     auto* const branches = std::get_if<BranchGrad>(&nodes[i].op);
-    const int made_by = branches ? maker[static_cast<size_t>(nodes[i].inputs[1])] : -1;
+    const int made_by = branches ? maker[nodes[i].inputs[1]] : -1;
     if (made_by < 0 || branches->marked) continue;
-    Node& norm = nodes[static_cast<size_t>(made_by)];
+    Node& norm = nodes[made_by];
     auto* const apply = std::get_if<BatchNormApply>(&norm.op);
     const Shape& shape = graph.value(nodes[i].inputs[1]).spec.shape;
     if (!apply || apply->marks || apply->compressed || shape.last() % 8 != 0 ||
@@ -121,13 +121,13 @@ int compress_norms(Graph& graph, std::span<const Value> fetches) {
   const CompressibleNorms norms(graph, fetches);
   std::vector<int> restored(graph.values().size(), -1);  // by value: the norm that made it
   std::vector<bool> is_fetched(graph.values().size());
-  for (const Value& fetch : fetches) is_fetched[static_cast<size_t>(fetch.id)] = true;
+  for (const Value& fetch : fetches) is_fetched[fetch.id] = true;
   int count = 0;
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     const std::optional<CompressibleNorm> found = norms.match(i);
     if (!found) continue;
     ++count;
-    Node &norm = nodes[static_cast<size_t>(i)], &gradient = nodes[static_cast<size_t>(found->gradient)];
+    Node &norm = nodes[i], &gradient = nodes[found->gradient];
     const int codes =
         graph
             .new_result({.name = norm.name + "/codes",
@@ -150,7 +150,7 @@ int compress_norms(Graph& graph, std::span<const Value> fetches) {
       const auto value = static_cast<size_t>(input);
       if (!is_backward || value >= restored.size() || restored[value] < 0) continue;
       if (replacement[value] < 0) {
-        const Node& norm = nodes[static_cast<size_t>(restored[value])];
+        const Node& norm = nodes[restored[value]];
         ValueInfo info = graph.value(input);
         info.name += "/restored";
         info.backward = true;

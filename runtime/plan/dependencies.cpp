@@ -30,24 +30,24 @@ class Accesses {
     }
     // A reshape writes nothing: its result is its operand.
     for (int output : node.outputs) add_value(output, !std::holds_alternative<Reshape>(node.op));
-    add_buffer(plan.workspace_of_node[static_cast<size_t>(id)], true);
+    add_buffer(plan.workspace_of_node[id], true);
   }
 
   const std::vector<Access>& all() const { return all_; }
 
  private:
   void add_value(int id, bool writes) {
-    const int variable = plan_.variable_of_value[static_cast<size_t>(id)];
+    const int variable = plan_.variable_of_value[id];
     if (variable >= 0) {
       all_.push_back({0, variable, 0, graph_.value(variable).spec.bytes(), writes});
     } else {
-      add_buffer(plan_.buffer_of_value[static_cast<size_t>(id)], writes);
+      add_buffer(plan_.buffer_of_value[id], writes);
     }
   }
 
   void add_buffer(int id, bool writes) {
     if (id < 0) return;
-    const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
+    const Buffer& buffer = plan_.buffers[id];
     if (buffer.doubled) return;  // no node writes there
     all_.push_back({buffer.device, -1, buffer.offset_bytes, buffer.offset_bytes + buffer.bytes, writes});
   }

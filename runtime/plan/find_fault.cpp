@@ -33,16 +33,14 @@ class Checker {
   using Fault = std::optional<std::string>;
 
   const std::string& name(int value) const { return graph_.value(value).name; }
-  int buffer_of(int value) const { return plan_.buffer_of_value[static_cast<size_t>(value)]; }
-  int variable_of(int value) const { return plan_.variable_of_value[static_cast<size_t>(value)]; }
-  const std::string& device_of(int buffer) const {
-    return plan_.devices[static_cast<size_t>(plan_.buffers[static_cast<size_t>(buffer)].device)].name;
-  }
+  int buffer_of(int value) const { return plan_.buffer_of_value[value]; }
+  int variable_of(int value) const { return plan_.variable_of_value[value]; }
+  const std::string& device_of(int buffer) const { return plan_.devices[plan_.buffers[buffer].device].name; }
   bool overlap(const Buffer& a, const Buffer& b) const {
     return a.device == b.device && !a.doubled && !b.doubled && a.offset_bytes < b.offset_bytes + b.bytes &&
            b.offset_bytes < a.offset_bytes + a.bytes;
   }
-  const Buffer& buffer(int id) const { return plan_.buffers[static_cast<size_t>(id)]; }
+  const Buffer& buffer(int id) const { return plan_.buffers[id]; }
 
   Fault check_sizes() const {
     if (plan_.buffer_of_value.size() != graph_.values().size() ||
@@ -176,8 +174,8 @@ class Checker {
       return fmt::format("{} comes after a copy out", node.name);
     }
     mutated_ = mutated_ || updates;
-    const int workspace = plan_.workspace_of_node[static_cast<size_t>(id)];
-    if (workspace_bytes_[static_cast<size_t>(id)] > 0) {
+    const int workspace = plan_.workspace_of_node[id];
+    if (workspace_bytes_[id] > 0) {
       if (workspace < 0 || !is_live(workspace)) return fmt::format("{} has no workspace", node.name);
       overwrite(workspace);
       for (int input : node.inputs) {
@@ -220,9 +218,8 @@ class Checker {
       if (a < 0) continue;
       const bool shared = a == b || (has_arena(plan_.mode) && overlap(buffer(a), buffer(b)));
       const bool may_be_view = node.outputs.size() == 1 || static_cast<int>(i) == allowed;
-      const bool same_operand = allowed >= 0 && may_be_view &&
-                                specs[i] == specs[static_cast<size_t>(allowed)] &&
-                                a == buffer_of(node.inputs[static_cast<size_t>(allowed)]);
+      const bool same_operand =
+          allowed >= 0 && may_be_view && specs[i] == specs[allowed] && a == buffer_of(node.inputs[allowed]);
       if (shared && !same_operand)
         return fmt::format("{} overwrites its operand {}", node.name, name(node.inputs[i]));
     }
@@ -233,7 +230,7 @@ class Checker {
     if (plan_.targets.updated.empty()) return true;
     for (int position : mutated_inputs(update.op, update.inputs.size())) {
       for (const Value& variable : plan_.targets.updated) {
-        if (update.inputs[static_cast<size_t>(position)] == variable.id) return true;
+        if (update.inputs[position] == variable.id) return true;
       }
     }
     return false;

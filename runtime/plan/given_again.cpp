@@ -20,7 +20,7 @@ std::vector<int> find_given_again(const Graph& graph) {
     const auto* gradient = std::get_if<BatchNormGrad>(&node.op);
     if (!gradient || !gradient->again) continue;
     const auto found = results.find({{in[1], in[2], in[5], in[3], in[4]}, gradient->epsilon});
-    if (found != results.end()) again[static_cast<size_t>(found->second)] = node.outputs[3];
+    if (found != results.end()) again[found->second] = node.outputs[3];
   }
   return again;
 }
@@ -28,7 +28,7 @@ std::vector<int> find_given_again(const Graph& graph) {
 std::vector<int> find_restorers(const Graph& graph) {
   constexpr size_t kStatistics = 3;  // mean and variance from there on in a norm, which no two norms share
   std::vector<int> norm_of(graph.values().size(), -1), restorers(graph.values().size(), -1);
-  const auto result_of = [&](int value) -> int& { return norm_of[static_cast<size_t>(value)]; };
+  const auto result_of = [&](int value) -> int& { return norm_of[value]; };
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     int result = -1;
@@ -40,7 +40,7 @@ std::vector<int> find_restorers(const Graph& graph) {
     } else if (std::holds_alternative<ConvNormApply>(node.op)) {
       result = result_of(node.inputs[kStatistics + 1]);
     }
-    if (result >= 0) restorers[static_cast<size_t>(result)] = static_cast<int>(i);
+    if (result >= 0) restorers[result] = static_cast<int>(i);
   }
   return restorers;
 }
@@ -50,13 +50,11 @@ NeededNodes with_readers_behind(const Graph& graph, const NeededNodes& nodes) {
   const std::vector<int> again = find_given_again(graph);
   std::vector<int> maker(graph.values().size(), -1), first_reader(graph.values().size(), kNever);
   const auto count = static_cast<int>(nodes.pure.size());
-  const auto node_at = [&](int position) -> const Node& {
-    return graph.node(nodes.pure[static_cast<size_t>(position)]);
-  };
+  const auto node_at = [&](int position) -> const Node& { return graph.node(nodes.pure[position]); };
   for (int position = 0; position < count; ++position) {
-    for (const int output : node_at(position).outputs) maker[static_cast<size_t>(output)] = position;
+    for (const int output : node_at(position).outputs) maker[output] = position;
     for (const int input : node_at(position).inputs) {
-      int& first = first_reader[static_cast<size_t>(input)];
+      int& first = first_reader[input];
       first = std::min(first, position);
     }
   }
@@ -70,22 +68,21 @@ NeededNodes with_readers_behind(const Graph& graph, const NeededNodes& nodes) {
     }
     int giver = -1;
     for (const int input : node.inputs) {
-      const int value = again[static_cast<size_t>(input)];
-      if (value >= 0) giver = std::max(giver, maker[static_cast<size_t>(value)]);
+      const int value = again[input];
+      if (value >= 0) giver = std::max(giver, maker[value]);
     }
-    const bool nobody_waits = std::all_of(node.outputs.begin(), node.outputs.end(), [&](int output) {
-      return first_reader[static_cast<size_t>(output)] > giver;
-    });
+    const bool nobody_waits = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                          [&](int output) { return first_reader[output] > giver; });
     if (giver <= position || !nobody_waits) continue;
-    behind[static_cast<size_t>(giver)].push_back(position);
-    is_moved[static_cast<size_t>(position)] = true;
+    behind[giver].push_back(position);
+    is_moved[position] = true;
   }
   NeededNodes result{{}, nodes.updates};
-  const auto put = [&](int position) { result.pure.push_back(nodes.pure[static_cast<size_t>(position)]); };
+  const auto put = [&](int position) { result.pure.push_back(nodes.pure[position]); };
   for (int position = 0; position < count; ++position) {
-    if (is_moved[static_cast<size_t>(position)]) continue;
+    if (is_moved[position]) continue;
     put(position);
-    for (const int reader : behind[static_cast<size_t>(position)]) put(reader);
+    for (const int reader : behind[position]) put(reader);
   }
   return result;
 }

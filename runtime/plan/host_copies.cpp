@@ -48,7 +48,7 @@ class Placer {
       const auto position = static_cast<int>(node);
       for (; known < queue_.size() && stores_[queue_[known]].last_reader < position; ++known) {
         const HostStore& store = stores_[queue_[known]];
-        link_free = std::max(link_free, end_us[static_cast<size_t>(store.maker)]) + store.us;
+        link_free = std::max(link_free, end_us[store.maker]) + store.us;
         store_end_us_[queue_[known]] = link_free;
         if (store.waits) place_until(queue_[known], position);
       }
@@ -69,14 +69,13 @@ class Placer {
     double next_us = std::numeric_limits<double>::max();
     for (size_t i = loads_.size(); i-- > 0;) {
       const HostLoad& load = loads_[i];
-      next_us = std::min(next_us, begin_us_[static_cast<size_t>(load.reader)]) - load.us;
+      next_us = std::min(next_us, begin_us_[load.reader]) - load.us;
       int& at = copies_.load_at[i];
       at = load.reader;
       if (load.waits) continue;
       const auto end = begin_us_.begin() + load.reader + 1;
       const auto running = std::upper_bound(begin_us_.begin(), end, next_us);
-      at = std::max(static_cast<int>(running - begin_us_.begin()) - 1,
-                    copies_.store_at[static_cast<size_t>(load.store)]);
+      at = std::max(static_cast<int>(running - begin_us_.begin()) - 1, copies_.store_at[load.store]);
     }
   }
 
@@ -93,7 +92,7 @@ class Placer {
       const auto position = static_cast<int>(node);
       for (; store < queue_.size() && copies_.store_at[queue_[store]] == position; ++store) {
         const HostStore& copy = stores_[queue_[store]];
-        to_host_free = std::max(to_host_free, end_us[static_cast<size_t>(copy.maker)]) + copy.us;
+        to_host_free = std::max(to_host_free, end_us[copy.maker]) + copy.us;
         store_end_us_[queue_[store]] = to_host_free;
         now = std::max(now, to_host_free);
       }

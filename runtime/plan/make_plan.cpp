@@ -17,7 +17,7 @@ namespace {
 bool is_wanted_update(const Node& node, const Targets& targets) {
   if (!targets.updates || !is_update(node.op)) return false;
   const auto is_asked_for = [&](int position) {
-    const int variable = node.inputs[static_cast<size_t>(position)];
+    const int variable = node.inputs[position];
     return std::any_of(targets.updated.begin(), targets.updated.end(),
                        [&](const Value& v) { return v.id == variable; });
   };
@@ -110,8 +110,8 @@ class Planner {
     const NeededNodes needed = find_needed_nodes(graph_, plan_.targets);
     std::vector<bool> copied(graph_.values().size());
     const auto copy_in = [&](int id) {
-      if (value(id).kind != ValueKind::kInput || copied[static_cast<size_t>(id)]) return;
-      copied[static_cast<size_t>(id)] = true;
+      if (value(id).kind != ValueKind::kInput || copied[id]) return;
+      copied[id] = true;
       events_.push_back({StepKind::kCopyIn, id});
     };
     const auto for_nodes = [&](bool updates, const auto& visit) {
@@ -143,9 +143,9 @@ class Planner {
   void count_reads() {
     reads_.assign(graph_.values().size(), 0);
     for (const Event& event : events_) {
-      if (event.kind == StepKind::kCopyOut) ++reads_[static_cast<size_t>(event.id)];
+      if (event.kind == StepKind::kCopyOut) ++reads_[event.id];
       if (event.kind != StepKind::kRun) continue;
-      for (int input : graph_.node(event.id).inputs) ++reads_[static_cast<size_t>(input)];
+      for (int input : graph_.node(event.id).inputs) ++reads_[input];
     }
   }
 
@@ -159,7 +159,7 @@ class Planner {
   // Whether the data flow orders every user of the buffer so far before that event. The latest users are the
   // least likely to be.
   bool is_free_for(int buffer, int event) {
-    const std::vector<int>& users = users_[static_cast<size_t>(buffer)];
+    const std::vector<int>& users = users_[buffer];
     return plan_.mode != PlanMode::kParallel || std::all_of(users.rbegin(), users.rend(), [&](int user) {
              return precedence_->has(static_cast<size_t>(event), static_cast<size_t>(user));
            });
@@ -177,8 +177,8 @@ class Planner {
 
   // Makes `id` live in `buffer` from this event on.
   void put(int id, int buffer) {
-    plan_.buffer_of_value[static_cast<size_t>(id)] = buffer;
-    reads_left_[static_cast<size_t>(buffer)] += reads_[static_cast<size_t>(id)];
+    plan_.buffer_of_value[id] = buffer;
+    reads_left_[buffer] += reads_[id];
   }
 
   // The buffer of an input that an output of the node may take over: the input dies here, no other operand
@@ -189,29 +189,29 @@ class Planner {
     for (int input : node.inputs) specs.push_back(value(input).spec);
     const TensorSpec& output = value(node.outputs[index]).spec;
     const int position = in_place_input(node.op, specs, output, index);
-    if (position < 0 || specs[static_cast<size_t>(position)].bytes() != output.bytes()) return -1;
-    const int buffer = plan_.buffer_of_value[static_cast<size_t>(node.inputs[static_cast<size_t>(position)])];
+    if (position < 0 || specs[position].bytes() != output.bytes()) return -1;
+    const int buffer = plan_.buffer_of_value[node.inputs[position]];
     if (buffer < 0) return -1;
     for (size_t i = 0; i < index; ++i) {
-      if (plan_.buffer_of_value[static_cast<size_t>(node.outputs[i])] == buffer) return -1;
+      if (plan_.buffer_of_value[node.outputs[i]] == buffer) return -1;
     }
     int reads_here = 0;
     for (int input : node.inputs) {
-      if (plan_.buffer_of_value[static_cast<size_t>(input)] != buffer) continue;
+      if (plan_.buffer_of_value[input] != buffer) continue;
       ++reads_here;
-      if (value(input).spec != specs[static_cast<size_t>(position)]) return -1;
+      if (value(input).spec != specs[position]) return -1;
     }
     if (reads_here > 1 && node.outputs.size() > 1) return -1;
-    const bool dies = reads_left_[static_cast<size_t>(buffer)] == reads_here;
+    const bool dies = reads_left_[buffer] == reads_here;
     if (!dies || !is_free_for(buffer, event)) return -1;
-    users_[static_cast<size_t>(buffer)].clear();  // who comes after this event comes after all of them
+    users_[buffer].clear();  // who comes after this event comes after all of them
     return buffer;
   }
 
   void place_values() {
-    for (int id : graph_.variables()) plan_.variable_of_value[static_cast<size_t>(id)] = id;
+    for (int id : graph_.variables()) plan_.variable_of_value[id] = id;
     for (int event = 0; event < static_cast<int>(events_.size()); ++event) {
-      const auto [kind, id] = events_[static_cast<size_t>(event)];
+      const auto [kind, id] = events_[event];
       if (kind == StepKind::kCopyIn && value(id).spec.bytes() > 0) {
         put(id, new_buffer(value(id).spec.bytes(), id, -1, event));
         if (plan_.targets.doubled_inputs) {
@@ -233,42 +233,42 @@ class Planner {
   }
 
   void read(int id, int event) {
-    const int buffer = plan_.buffer_of_value[static_cast<size_t>(id)];
+    const int buffer = plan_.buffer_of_value[id];
     if (buffer < 0) return;
-    --reads_left_[static_cast<size_t>(buffer)];
+    --reads_left_[buffer];
     use(buffer, event);
   }
 
   // A reshape is a reader in the plan, but does nothing with the memory.
   void use(int buffer, int event) {
-    lives_[static_cast<size_t>(buffer)].last = event;
-    const auto [kind, id] = events_[static_cast<size_t>(event)];
+    lives_[buffer].last = event;
+    const auto [kind, id] = events_[event];
     if (kind == StepKind::kRun && std::holds_alternative<Reshape>(graph_.node(id).op)) return;
-    users_[static_cast<size_t>(buffer)].push_back(event);
+    users_[buffer].push_back(event);
   }
 
   void place_node(int id, int event) {
     const Node& node = graph_.node(id);
-    const int64_t workspace = workspace_bytes_[static_cast<size_t>(id)];
+    const int64_t workspace = workspace_bytes_[id];
     if (workspace > 0) {
-      plan_.workspace_of_node[static_cast<size_t>(id)] = new_buffer(workspace, -1, id, event);
-      use(plan_.workspace_of_node[static_cast<size_t>(id)], event);
+      plan_.workspace_of_node[id] = new_buffer(workspace, -1, id, event);
+      use(plan_.workspace_of_node[id], event);
     }
 
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const int output = node.outputs[i];
       const TensorSpec& spec = value(output).spec;
-      const bool unread = reads_[static_cast<size_t>(output)] == 0 && is_optional_output(node.op, i);
+      const bool unread = reads_[output] == 0 && is_optional_output(node.op, i);
       if (spec.bytes() == 0 || unread) continue;
       if (std::holds_alternative<Reshape>(node.op)) {
         const auto source = static_cast<size_t>(node.inputs[0]);
-        plan_.variable_of_value[static_cast<size_t>(output)] = plan_.variable_of_value[source];
+        plan_.variable_of_value[output] = plan_.variable_of_value[source];
         if (plan_.buffer_of_value[source] >= 0) put(output, plan_.buffer_of_value[source]);
         continue;
       }
       const int shared = take_over(node, i, event);
       put(output, shared >= 0 ? shared : new_buffer(spec.bytes(), output, id, event));
-      use(plan_.buffer_of_value[static_cast<size_t>(output)], event);
+      use(plan_.buffer_of_value[output], event);
     }
     for (int input : node.inputs) read(input, event);
   }
@@ -289,7 +289,7 @@ class Planner {
       if (plan_.buffers[a].node < 0) lives_[a].last = static_cast<int>(events_.size()) - 1;
       if (last_unordered.empty()) continue;
       for (const int user : users_[a]) {
-        lives_[a].last = std::max(lives_[a].last, last_unordered[static_cast<size_t>(user)]);
+        lives_[a].last = std::max(lives_[a].last, last_unordered[user]);
       }
     }
   }
@@ -301,20 +301,20 @@ class Planner {
     std::vector<std::vector<int>> begins(count), ends(count);
     for (size_t buffer = 0; buffer < lives_.size(); ++buffer) {
       if (plan_.buffers[buffer].doubled) continue;
-      begins[static_cast<size_t>(lives_[buffer].first)].push_back(static_cast<int>(buffer));
-      ends[static_cast<size_t>(lives_[buffer].last)].push_back(static_cast<int>(buffer));
+      begins[lives_[buffer].first].push_back(static_cast<int>(buffer));
+      ends[lives_[buffer].last].push_back(static_cast<int>(buffer));
     }
     const bool dynamic = !has_arena(plan_.mode);
     const auto position = [&] { return static_cast<int>(plan_.steps.size()); };
     for (size_t event = 0; event < count; ++event) {
       for (int buffer : begins[event]) {
-        plan_.buffers[static_cast<size_t>(buffer)].first_step = position();
+        plan_.buffers[buffer].first_step = position();
         if (dynamic) plan_.steps.push_back({StepKind::kAllocate, buffer});
       }
       plan_.steps.push_back({events_[event].kind, events_[event].id});
       for (int buffer : ends[event]) {
         if (dynamic) plan_.steps.push_back({StepKind::kDeallocate, buffer});
-        plan_.buffers[static_cast<size_t>(buffer)].end_step = position();
+        plan_.buffers[buffer].end_step = position();
       }
     }
     for (Buffer& buffer : plan_.buffers) {
@@ -335,7 +335,7 @@ class Planner {
       plan_.peak_step = plan_.devices[0].peak_step;
     } else {
       const auto is_on_device = [&](const Buffer& buffer) {
-        return plan_.devices[static_cast<size_t>(buffer.device)].name != kHostPlace;
+        return plan_.devices[buffer.device].name != kHostPlace;
       };
       measure(is_on_device, &plan_.lower_bound_bytes, &plan_.peak_step);
     }
@@ -347,8 +347,8 @@ class Planner {
     std::vector<int64_t> change(plan_.steps.size() + 1, 0);
     for (const Buffer& buffer : plan_.buffers) {
       if (buffer.doubled || !is_counted(buffer)) continue;
-      change[static_cast<size_t>(buffer.first_step)] += buffer.bytes;
-      change[static_cast<size_t>(buffer.end_step)] -= buffer.bytes;
+      change[buffer.first_step] += buffer.bytes;
+      change[buffer.end_step] -= buffer.bytes;
     }
     int64_t live = 0;
     for (size_t step = 0; step < plan_.steps.size(); ++step) {
@@ -386,15 +386,15 @@ class Planner {
 
 NeededNodes find_needed_nodes(const Graph& graph, const Targets& targets) {
   std::vector<bool> is_read(graph.values().size());
-  for (const Value& fetch : targets.fetches) is_read[static_cast<size_t>(fetch.id)] = true;
+  for (const Value& fetch : targets.fetches) is_read[fetch.id] = true;
   NeededNodes needed;
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     const Node& node = graph.nodes()[i];
-    const bool is_wanted = is_wanted_update(node, targets) ||
-                           std::any_of(node.outputs.begin(), node.outputs.end(),
-                                       [&](int output) { return is_read[static_cast<size_t>(output)]; });
+    const bool is_wanted =
+        is_wanted_update(node, targets) ||
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](int output) { return is_read[output]; });
     if (!is_wanted) continue;
-    for (const int input : node.inputs) is_read[static_cast<size_t>(input)] = true;
+    for (const int input : node.inputs) is_read[input] = true;
     (is_update(node.op) ? needed.updates : needed.pure).push_back(static_cast<int>(i));
   }
   std::reverse(needed.pure.begin(), needed.pure.end());

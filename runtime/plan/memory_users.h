@@ -15,7 +15,7 @@ namespace headroom {
 inline MemoryUser user_of_variable(int id, const Graph& graph,
                                    const std::vector<MemoryCategory>& categories) {
   const ValueInfo& info = graph.value(id);
-  return {"variables", info.name, info.source, categories[static_cast<size_t>(id)]};
+  return {"variables", info.name, info.source, categories[id]};
 }
 
 inline MemoryUser user_of_input_sets() {
@@ -36,7 +36,7 @@ inline MemoryUser user_of(const Buffer& buffer, const Graph& graph,
   }
   if (buffer.owner >= 0) {
     const ValueInfo& owner = graph.value(buffer.owner);
-    user = {user.op, owner.name, owner.source, categories[static_cast<size_t>(buffer.owner)]};
+    user = {user.op, owner.name, owner.source, categories[buffer.owner]};
   }
   return user;
 }

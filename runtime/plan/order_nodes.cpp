@@ -19,7 +19,8 @@ bool has_fixed_turn(const Op& op) {
 // free most first. The growth of each node is kept up to date, so that a step costs what its edges cost.
 class Orderer {
  public:
-  Orderer(const StepProblem& problem, const NeededNodes& nodes) : graph_(problem.graph), order_(nodes.pure) {
+  Orderer(const Graph& graph, const Targets& targets, const NeededNodes& nodes)
+      : graph_(graph), order_(nodes.pure) {
     const size_t values = graph_.values().size(), count = order_.size();
     std::vector<int> maker(values, -1);
     root_of_.resize(values);
@@ -32,24 +33,24 @@ class Orderer {
       const Node& node = graph_.node(order_[i]);
       const auto position = static_cast<int>(i);
       const auto wait_for = [&](int before) {
-        after_[static_cast<size_t>(before)].push_back(position);
+        after_[before].push_back(position);
         ++waits_for_[i];
       };
       for (const int input : node.inputs) {
-        if (maker[static_cast<size_t>(input)] >= 0) wait_for(maker[static_cast<size_t>(input)]);
+        if (maker[input] >= 0) wait_for(maker[input]);
       }
       if (is_reshape(node)) {
-        root_of_[static_cast<size_t>(node.outputs[0])] = static_cast<int>(root(node.inputs[0]));
+        root_of_[node.outputs[0]] = static_cast<int>(root(node.inputs[0]));
       } else {
         for_each_root_read(node, [&](size_t from) { readers_[from].add(position); });
       }
-      for (const int output : node.outputs) maker[static_cast<size_t>(output)] = position;
+      for (const int output : node.outputs) maker[output] = position;
       if (!has_fixed_turn(node.op)) continue;
       if (last_fixed >= 0) wait_for(last_fixed);
       last_fixed = position;
     }
     // What leaves the step is never freed.
-    for (const Value& fetch : problem.targets.fetches) readers_[root(fetch.id)].stays = true;
+    for (const Value& fetch : targets.fetches) readers_[root(fetch.id)].stays = true;
     for (const int id : nodes.updates) {
       for (const int input : graph_.node(id).inputs) readers_[root(input)].stays = true;
     }
@@ -106,7 +107,7 @@ class Orderer {
   };
 
   static bool is_reshape(const Node& node) { return std::holds_alternative<Reshape>(node.op); }
-  size_t root(int value) const { return static_cast<size_t>(root_of_[static_cast<size_t>(value)]); }
+  size_t root(int value) const { return static_cast<size_t>(root_of_[value]); }
 
   // Calls visit(root) once for each of the values that the node reads.
   template <class Visit>
@@ -125,36 +126,34 @@ class Orderer {
     if (readers.count != 1 || readers.stays || value.kind != ValueKind::kResult) return;
     const auto position = static_cast<int>(readers.positions);
     shrinking_.erase(entry_of(position));
-    growth_[static_cast<size_t>(position)] -= value.spec.bytes();
+    growth_[position] -= value.spec.bytes();
     enter_if_shrinking(position);
   }
 
-  Shrinking entry_of(int position) const {
-    return {growth_[static_cast<size_t>(position)], turn_[static_cast<size_t>(position)], position};
-  }
+  Shrinking entry_of(int position) const { return {growth_[position], turn_[position], position}; }
   void enter_if_shrinking(int position) {
-    if (turn_[static_cast<size_t>(position)] != kNotReady && growth_[static_cast<size_t>(position)] < 0) {
+    if (turn_[position] != kNotReady && growth_[position] < 0) {
       shrinking_.insert(entry_of(position));
     }
   }
   void make_ready(int position) {
-    turn_[static_cast<size_t>(position)] = next_turn_++;
+    turn_[position] = next_turn_++;
     enter_if_shrinking(position);
   }
 
   void execute(int position) {
-    const Node& node = graph_.node(order_[static_cast<size_t>(position)]);
-    has_run_[static_cast<size_t>(position)] = true;
+    const Node& node = graph_.node(order_[position]);
+    has_run_[position] = true;
     shrinking_.erase(entry_of(position));
-    result_.push_back(order_[static_cast<size_t>(position)]);
+    result_.push_back(order_[position]);
     if (!is_reshape(node)) {
       for_each_root_read(node, [&](size_t from) {
         readers_[from].remove(position);
         note_last_reader(from);
       });
     }
-    for (const int next : after_[static_cast<size_t>(position)]) {
-      if (--waits_for_[static_cast<size_t>(next)] == 0) make_ready(next);
+    for (const int next : after_[position]) {
+      if (--waits_for_[next] == 0) make_ready(next);
     }
   }
 
@@ -175,10 +174,8 @@ class Orderer {
 
 }  // namespace
 
-std::vector<StepState> order_nodes(const StepProblem& problem, std::span<const StepState> before, int64_t) {
-  NeededNodes nodes = *before.back().nodes;
-  nodes.pure = Orderer(problem, nodes).run();
-  return {{std::make_shared<const NeededNodes>(std::move(nodes))}};
+NeededNodes order_nodes(const Graph& graph, const Targets& targets, const NeededNodes& nodes) {
+  return {Orderer(graph, targets, nodes).run(), nodes.updates};
 }
 
 }  // namespace headroom

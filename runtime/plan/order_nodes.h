@@ -1,11 +1,11 @@
-// The lever "order": runs nodes early that free more memory than they take.
+// Runs nodes of a step early that free more memory than they take. Knows no budget.
 #pragma once
 
-#include "runtime/plan/solve.h"
+#include "runtime/plan/plan.h"
 
 namespace headroom {
 
-std::vector<StepState> order_nodes(const StepProblem& problem, std::span<const StepState> before,
-                                   int64_t max_work);
+// The same nodes in that order; each still follows those that it reads from.
+NeededNodes order_nodes(const Graph& graph, const Targets& targets, const NeededNodes& nodes);
 
 }  // namespace headroom

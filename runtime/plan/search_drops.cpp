@@ -17,7 +17,7 @@ struct DropPlan {
 };
 
 // The plans of which no other takes as little in as little time.
-class Frontier {
+class DropPlans {
  public:
   void offer(const StepModel::Choices& choices, const StepModel::Outcome& outcome) {
     const auto more = by_peak_.upper_bound(outcome.peak_bytes);
@@ -53,7 +53,7 @@ class Search {
  public:
   Search(StepModel& model, int64_t max_work) : model_(model), max_work_(max_work) {}
 
-  const Frontier& run(std::span<const StepModel::Choices> known) {
+  const DropPlans& run(std::span<const StepModel::Choices> known) {
     constexpr int kRungs = 24, kPatience = 200;
     const StepModel::Choices& all = model_.keep_all();
     const int64_t most = evaluate(all).peak_bytes;
@@ -61,18 +61,18 @@ class Search {
     StepModel::Choices choices = all;
     drop(choices, 0, 0);
     for (int rung = 0; rung < kRungs && !is_exhausted(); ++rung) {
-      const int64_t least = frontier_.least_bytes(), budget = least + (most - least) * rung / kRungs;
-      restore(frontier_.best(budget), budget);
-      DropPlan plan = frontier_.next(budget);
+      const int64_t least = plans_.least_bytes(), budget = least + (most - least) * rung / kRungs;
+      restore(plans_.best(budget), budget);
+      DropPlan plan = plans_.next(budget);
       plan.outcome = drop(plan.choices, budget, 0);
       if (plan.outcome.peak_bytes <= budget) restore(std::move(plan), budget);
     }
     for (int in_vain = 0; in_vain < kPatience && !is_exhausted(); ++in_vain) {
-      const int64_t least = frontier_.least_bytes();
+      const int64_t least = plans_.least_bytes();
       const auto part = static_cast<int64_t>(uniform() * static_cast<double>(most - least));
       if (improve(in_vain % 8 == 7 ? least - least / 64 : least + part)) in_vain = 0;
     }
-    return frontier_;
+    return plans_;
   }
 
  private:
@@ -87,12 +87,12 @@ class Search {
 
   StepModel::Outcome evaluate(const StepModel::Choices& choices) {
     const StepModel::Outcome outcome = model_.evaluate(choices);
-    if (outcome.is_valid) frontier_.offer(choices, outcome);
+    if (outcome.is_valid) plans_.offer(choices, outcome);
     return outcome;
   }
   StepModel::Outcome evaluate_with(StepModel::Choices& choices, Drop& drop) {
     const auto swap_all = [&] {
-      for (auto& [gap, keep] : drop.gaps) std::swap(choices[static_cast<size_t>(gap)], keep);
+      for (auto& [gap, keep] : drop.gaps) std::swap(choices[gap], keep);
     };
     swap_all();
     drop.outcome = evaluate(choices);
@@ -129,7 +129,7 @@ class Search {
     int64_t bytes = 0;
     for (const StepModel::Waiting& value : waiting) {
       if (bytes >= excess / kSteps) break;
-      if (choices[static_cast<size_t>(value.gap)] != Keep::kAlways || !model_.can_drop(value.gap)) continue;
+      if (choices[value.gap] != Keep::kAlways || !model_.can_drop(value.gap)) continue;
       several.gaps.emplace_back(value.gap, Keep::kOnce);
       bytes += value.bytes;
     }
@@ -142,7 +142,7 @@ class Search {
       const bool is_first = is_by_value ? i % 2 == 0 : i < waiting.size();
       const StepModel::Waiting& value = waiting[is_by_value ? i / 2 : i % waiting.size()];
       const Keep keep = is_first ? Keep::kOnce : Keep::kNever;
-      const bool is_more = keep > choices[static_cast<size_t>(value.gap)];
+      const bool is_more = keep > choices[value.gap];
       if (is_more && model_.can_drop(value.gap)) tries.emplace_back(value.gap, keep);
     }
     Drop best;
@@ -179,14 +179,14 @@ class Search {
     int64_t bytes = 0;
     for (const auto& [worth, value] : ranked) {
       if (bytes >= excess / kSteps) break;
-      if (is_on_host(choices[static_cast<size_t>(value.gap)])) continue;
+      if (is_on_host(choices[value.gap])) continue;
       several.gaps.emplace_back(value.gap, Keep::kHost);
       bytes += value.bytes;
     }
     if (several.gaps.size() > 1) tries.push_back(std::move(several));
     for (size_t i = 0; i < std::min(kTries, ranked.size()); ++i) {
       const int gap = ranked[i].second.gap;
-      if (choices[static_cast<size_t>(gap)] < Keep::kHost) tries.push_back({{{gap, Keep::kHost}}, {}});
+      if (choices[gap] < Keep::kHost) tries.push_back({{{gap, Keep::kHost}}, {}});
       tries.push_back({{{gap, Keep::kHostAtOnce}}, {}});
     }
     Drop best;
@@ -231,7 +231,7 @@ class Search {
     while (outcome.is_valid && outcome.peak_bytes > budget_bytes && in_vain < kPatience && !is_exhausted()) {
       const Drop next = find_best(choices, outcome, lowest, budget_bytes, noise);
       if (next.gaps.empty()) break;
-      for (const auto& [gap, keep] : next.gaps) choices[static_cast<size_t>(gap)] = keep;
+      for (const auto& [gap, keep] : next.gaps) choices[gap] = keep;
       const bool is_last = !model_.has_host() && next.outcome.peak_bytes < outcome.peak_bytes;
       outcome = is_last ? next.outcome : model_.evaluate(choices);
       in_vain = outcome.peak_bytes < lowest ? 0 : in_vain + 1;
@@ -249,7 +249,7 @@ class Search {
     std::vector<int64_t> most_at = model_.most_at();
     for (const StepModel::Repeat& repeat : repeats) {
       if (is_exhausted()) break;
-      Keep& choice = plan.choices[static_cast<size_t>(repeat.gap)];
+      Keep& choice = plan.choices[repeat.gap];
       for (const Keep other : {Keep::kAlways, Keep::kOnce, Keep::kHost}) {
         const Keep before = choice;
         if (other >= before) break;
@@ -271,8 +271,8 @@ class Search {
   // few first. Whether that is better.
   bool improve(int64_t budget_bytes) {
     constexpr double kLeastShare = 0.005, kDropping = 0.1, kDropped = 8;
-    const StepModel::Outcome before = frontier_.best(budget_bytes).outcome;
-    DropPlan plan = uniform() < 0.5 ? frontier_.best(budget_bytes) : frontier_.next(budget_bytes);
+    const StepModel::Outcome before = plans_.best(budget_bytes).outcome;
+    DropPlan plan = uniform() < 0.5 ? plans_.best(budget_bytes) : plans_.next(budget_bytes);
     const StepModel::Choices& all = model_.keep_all();
     const auto gaps = static_cast<double>(all.size());
     const bool drops = uniform() < kDropping;
@@ -290,13 +290,13 @@ class Search {
     }
     plan.outcome = drop(plan.choices, budget_bytes, 1);
     if (plan.outcome.peak_bytes <= budget_bytes) restore(std::move(plan), budget_bytes);
-    const StepModel::Outcome then = frontier_.best(budget_bytes).outcome;
+    const StepModel::Outcome then = plans_.best(budget_bytes).outcome;
     return before.peak_bytes > budget_bytes ? then.peak_bytes < before.peak_bytes : then.us < before.us;
   }
 
   StepModel& model_;
   const int64_t max_work_;
-  Frontier frontier_;
+  DropPlans plans_;
   std::mt19937 random_{1};
 };
 

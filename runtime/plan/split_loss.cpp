@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
 #include "runtime/graph/graph_view.h"
+#include "runtime/plan/split_rows.h"
 
 namespace headroom {
 namespace {
@@ -118,221 +119,147 @@ class Losses : private GraphView {
       if (made_by == node) return true;
       if (made_by < 0) continue;
       for (const int operand : graph().node(made_by).inputs) {
-        if (!seen[static_cast<size_t>(operand)]) open.push_back(operand);
-        seen[static_cast<size_t>(operand)] = true;
+        if (!seen[operand]) open.push_back(operand);
+        seen[operand] = true;
       }
     }
     return false;
   }
 };
 
-class LossSplitter {
+// The same graph with the rows as the first axis of all that the loss's nodes read and make, so that they can
+// be cut there.
+class LossInRows {
  public:
-  LossSplitter(Graph& graph, Loss loss, int parts)
-      : graph_(graph),
-        before_(graph.copy()),
-        loss_(std::move(loss)),
-        parts_(parts),
-        rows_(before_->value(node(loss_.loss).inputs[1]).spec.shape.elements()),
-        is_done_(before_->nodes().size()) {}
-
-  void rewrite() {
-    for (const std::vector<int>* gone : {&loss_.of_rows, &loss_.of_sums, &loss_.reshapes}) {
-      for (const int id : *gone) is_done_[static_cast<size_t>(id)] = true;
+  LossInRows(Graph& graph, const Loss& loss)
+      : graph_(graph), rows_(spec(input(loss.loss, 1)).shape.elements()), kinds_(graph.nodes().size()) {
+    for (const int id : loss.reshapes) kind_of(id) = Kind::kGone;
+    for (const int id : {loss.loss, loss.gradient, loss.product}) kind_of(id) = Kind::kRows;
+    for (const int id : loss.of_rows) kind_of(id) = Kind::kRows;
+    for (const int id : loss.of_sums) kind_of(id) = Kind::kSums;
+    makers_.assign(graph.values().size(), -1);
+    for (size_t id = 0; id < kinds_.size(); ++id) {
+      for (const int output : graph.nodes()[id].outputs) makers_[output] = static_cast<int>(id);
     }
-    for (const int id : {loss_.product, loss_.loss, loss_.gradient}) is_done_[static_cast<size_t>(id)] = true;
-    for (size_t id = 0; id < before_->nodes().size(); ++id) {
-      if (static_cast<int>(id) == loss_.loss) add_parts();
-      add_with_operands(static_cast<int>(id));
-    }
+    for (size_t id = 0; id < kinds_.size(); ++id) add(static_cast<int>(id), loss);
     graph_.replace_nodes(std::move(nodes_));
   }
 
+  // Runs the loss's nodes in parts, which need not have equal numbers of rows.
+  void split(int parts) {
+    SplitRegion region{.parts = parts, .results = results_};
+    region.values.assign(graph_.values().size(), Role::kShared);
+    region.nodes.assign(graph_.nodes().size(), Role::kShared);
+    for (const int value : cuts_) region.values[value] = Role::kCut;
+    const int last = *std::max_element(region_.begin(), region_.end());
+    for (const int id : region_) {
+      region.nodes[id] = Role::kPerPart;
+      for (const int output : graph_.node(id).outputs) region.values[output] = Role::kPerPart;
+    }
+    for (size_t id = 0; id < region.nodes.size(); ++id) {
+      region.order.push_back(static_cast<int>(id));
+      const Node& node = graph_.nodes()[id];
+      const bool reads_parts = std::any_of(node.inputs.begin(), node.inputs.end(), [&](int operand) {
+        const Role role = region.values[operand];
+        return role == Role::kPerPart || role == Role::kAfter;
+      });
+      if (region.nodes[id] == Role::kPerPart || (static_cast<int>(id) < last && !reads_parts)) continue;
+      region.nodes[id] = Role::kAfter;
+      for (const int output : node.outputs) region.values[output] = Role::kAfter;
+    }
+    region.node = [&](int id, int) { return graph_.node(id); };
+    region.spec = [&, parts](int value, int part) {
+      TensorSpec of_part = spec(value);
+      if (!sums_.contains(value))
+        of_part.shape = of_part.shape.with(0, rows_ * (part + 1) / parts - rows_ * part / parts);
+      return of_part;
+    };
+    graph_.replace_nodes(split_rows(graph_, region));
+  }
+
  private:
-  const Node& node(int id) const { return before_->node(id); }
-  const TensorSpec& spec(int value) const { return before_->value(value).spec; }
+  enum class Kind : uint8_t { kOther, kGone, kRows, kSums };
 
-  // A node, behind those later ones that it reads from.
-  void add_with_operands(int id) {
-    std::vector<int> open = {id};
-    while (!open.empty()) {
-      const int next = open.back();
-      const auto at = static_cast<size_t>(next);
-      if (is_done_[at]) {
-        open.pop_back();
-        continue;
-      }
-      const size_t before = open.size();
-      for (const int operand : node(next).inputs) {
-        const int made_by = maker(operand);
-        if (made_by >= 0 && !is_done_[static_cast<size_t>(made_by)]) open.push_back(made_by);
-      }
-      if (open.size() > before) continue;
-      open.pop_back();
-      is_done_[at] = true;
-      nodes_.push_back(node(next));
-    }
-  }
-  int maker(int value) {
-    if (makers_.empty()) {
-      makers_.assign(before_->values().size(), -1);
-      for (size_t id = 0; id < before_->nodes().size(); ++id) {
-        for (const int output : before_->nodes()[id].outputs)
-          makers_[static_cast<size_t>(output)] = static_cast<int>(id);
-      }
-    }
-    return makers_[static_cast<size_t>(value)];
-  }
+  Kind& kind_of(int node) { return kinds_[node]; }
+  const TensorSpec& spec(int value) const { return graph_.value(value).spec; }
+  int input(int node, size_t i) const { return graph_.node(node).inputs[i]; }
+  int maker(int value) const { return makers_[value]; }
 
-  int new_value(int like, const Shape& shape, const std::string& name) {
-    ValueInfo info = graph_.value(like);
-    info.name = name;
-    info.kind = ValueKind::kResult;
-    info.spec.shape = shape;
-    info.initializer = {};
-    return graph_.new_result(std::move(info)).id;
-  }
-  int add(const Op& op, const Node& like, int part, std::vector<int> inputs, int value, const Shape& shape) {
-    const std::string name = fmt::format("{}/part{}", like.name, part + 1);
-    const int made = new_value(value, shape, name);
-    nodes_.push_back(Node{op, name, std::move(inputs), {made}, like.device});
-    return made;
-  }
-  int root_of(int value) {
-    while (maker(value) >= 0 && std::holds_alternative<Reshape>(node(maker(value)).op)) {
-      value = node(maker(value)).inputs[0];
+  int root_of(int value) const {
+    while (maker(value) >= 0 && std::holds_alternative<Reshape>(graph_.node(maker(value)).op)) {
+      value = input(maker(value), 0);
     }
     return value;
   }
-  // A value, or what it is a reshape of, with the rows as its first axis.
-  int as_rows(int value, const Node& like) {
+  int new_rows(int like, const std::string& name) {
+    ValueInfo info = graph_.value(like);
+    info.name = name;
+    info.kind = ValueKind::kResult;
+    info.spec.shape = {rows_, info.spec.shape.elements() / rows_};
+    info.initializer = {};
+    return graph_.new_result(std::move(info)).id;
+  }
+  // A value, or what it is a reshape of, in rows. Of the loss's own nodes: what they make now.
+  int as_rows(int value, const Node& reader) {
     const int root = root_of(value);
-    const Shape& shape = spec(root).shape;
     const auto [known, is_new] = rows_of_.try_emplace(root, root);
-    if (is_new && shape[0] != rows_) {
-      const std::string name = like.name + "/rows";
-      known->second = new_value(root, {rows_, shape.elements() / rows_}, name);
-      nodes_.push_back(Node{Reshape{shape_of(known->second)}, name, {root}, {known->second}, like.device});
-    }
-    return known->second;
-  }
-  const Shape& shape_of(int made) const { return graph_.value(made).spec.shape; }
-
-  // The rows of a part.
-  int cut(int value, const Node& like, int part) {
-    const int rows = as_rows(value, like);
-    const auto [known, is_new] = cuts_.try_emplace(rows, -1);
     if (!is_new) return known->second;
-    std::vector<int64_t> begin(static_cast<size_t>(shape_of(rows).rank()));
-    begin[0] = first_row(part);
-    const Shape shape = shape_of(rows).with(0, first_row(part + 1) - first_row(part));
-    const std::string name = fmt::format("{}/part{}", graph_.value(rows).name, part + 1);
-    known->second = new_value(rows, shape, name);
-    nodes_.push_back(Node{Slice{begin, shape}, name, {rows}, {known->second}, like.device});
+    if (spec(root).shape[0] != rows_) {
+      const std::string name = reader.name + "/rows";
+      known->second = new_rows(root, name);
+      nodes_.push_back(
+          Node{Reshape{spec(known->second).shape}, name, {root}, {known->second}, reader.device});
+    }
+    cuts_.push_back(known->second);
     return known->second;
   }
-  int64_t first_row(int part) const { return rows_ * part / parts_; }
 
-  void add_parts() {
-    const Node &product = node(loss_.product), &loss = node(loss_.loss), &gradient = node(loss_.gradient);
-    for (const std::vector<int>* operands : {&product.inputs, &loss.inputs, &gradient.inputs}) {
-      for (const int operand : *operands) {
-        if (const int made_by = maker(operand); made_by >= 0) add_with_operands(made_by);
-      }
-    }
-    for (const std::vector<int>* others : {&loss_.of_rows, &loss_.of_sums}) {
-      for (const int id : *others) {
-        for (const int operand : node(id).inputs) {
-          if (const int made_by = maker(operand); made_by >= 0) add_with_operands(made_by);
-        }
-      }
-    }
-    const int64_t classes = spec(product.outputs[0]).shape.last();
-    std::vector<int> losses, sums;
-    std::vector<std::vector<int>> rows(loss_.of_rows.size());
-    for (int part = 0; part < parts_; ++part) {
-      cuts_.clear();
-      const int64_t count = first_row(part + 1) - first_row(part);
-      const Shape of_logits = {count, classes};
-      std::vector<int> operands = product.inputs;
-      operands[0] = cut(product.inputs[0], product, part);
-      const int logits = add(product.op, product, part, std::move(operands), product.outputs[0], of_logits);
-      const int own_labels = cut(loss.inputs[1], loss, part);
-      losses.push_back(add(loss.op, loss, part, {logits, own_labels}, loss.outputs[0], {count}));
-      const int own_weight = cut(gradient.inputs[2], gradient, part);
-      const int dlogits =
-          add(gradient.op, gradient, part, {logits, own_labels, own_weight}, gradient.outputs[0], of_logits);
-      for (size_t i = 0; i < loss_.of_rows.size(); ++i) {
-        const Node& reader = node(loss_.of_rows[i]);
-        std::vector<int> inputs = reader.inputs;
-        inputs[0] = dlogits;
-        const Shape shape = {count, spec(reader.outputs[0]).shape.last()};
-        rows[i].push_back(add(reader.op, reader, part, std::move(inputs), reader.outputs[0], shape));
-      }
-      add_sums(part, dlogits, sums);
-    }
-    nodes_.push_back(Node{Concat{0}, loss.name, losses, loss.outputs, loss.device});
-    for (size_t i = 0; i < loss_.of_rows.size(); ++i) put_rows(node(loss_.of_rows[i]), rows[i]);
-  }
-
-  // What the parts have together, in the shape that its readers expect.
-  void put_rows(const Node& reader, const std::vector<int>& parts) {
-    const Shape& shape = spec(reader.outputs[0]).shape;
-    const Shape flat = {rows_, shape.last()};
-    if (shape == flat) {
-      nodes_.push_back(Node{Concat{0}, reader.name, parts, reader.outputs, reader.device});
+  void add(int id, const Loss& loss) {
+    Node node = graph_.node(id);
+    const Kind kind = kind_of(id);
+    if (kind == Kind::kGone) return;
+    if (kind == Kind::kOther) {
+      nodes_.push_back(std::move(node));
       return;
     }
-    const int whole = new_value(reader.outputs[0], flat, reader.name + "/rows");
-    nodes_.push_back(Node{Concat{0}, reader.name + "/rows", parts, {whole}, reader.device});
-    nodes_.push_back(Node{Reshape{shape}, reader.name, {whole}, reader.outputs, reader.device});
-  }
-
-  // Adds what a part gives to the sums so far; the last addition gives the sums themselves.
-  void add_sums(int part, int dlogits, std::vector<int>& sums) {
-    size_t at = 0;
-    for (const int id : loss_.of_sums) {
-      const Node& reader = node(id);
-      std::vector<int> inputs = reader.inputs;
-      Op op = reader.op;
-      if (auto* reduce = std::get_if<Reduce>(&op)) {
-        inputs[0] = dlogits;
-        reduce->axes = {0};
-      } else {
-        for (int& operand : inputs) operand = is_of_gradient(operand) ? dlogits : cut(operand, reader, part);
+    const bool is_of_product =
+        id == loss.product || (kind == Kind::kRows && id != loss.loss && id != loss.gradient);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      // Weights and biases stay whole.
+      if (!is_of_product || i == 0) node.inputs[i] = as_rows(node.inputs[i], node);
+    }
+    if (auto* reduce = std::get_if<Reduce>(&node.op)) reduce->axes = {0};
+    std::vector<Node> after;
+    for (int& output : node.outputs) {
+      const int before = output;
+      if (kind == Kind::kSums) {
+        sums_.insert(output);
+      } else if (const Shape& shape = spec(output).shape; shape[0] != rows_) {
+        output = new_rows(before, node.name + "/rows");
+        if (id != loss.product)
+          after.push_back(Node{Reshape{shape}, node.name + "/whole", {output}, {before}, node.device});
       }
-      const std::string name = fmt::format("{}/part{}", reader.name, part + 1);
-      Node made{op, name, std::move(inputs), {}, reader.device};
-      for (const int output : reader.outputs)
-        made.outputs.push_back(new_value(output, spec(output).shape, name));
-      const std::vector<int> results = made.outputs;
-      nodes_.push_back(std::move(made));
-      for (size_t i = 0; i < results.size(); ++i, ++at) {
-        if (part == 0) {
-          sums.push_back(results[i]);
-          continue;
-        }
-        const std::string sum_name = fmt::format("{}/sum{}", reader.name, part + 1);
-        const bool is_last = part + 1 == parts_;
-        const int output = reader.outputs[i];
-        const int next = is_last ? output : new_value(output, spec(output).shape, sum_name);
-        nodes_.push_back(
-            Node{Binary{BinaryKind::kAdd}, sum_name, {sums[at], results[i]}, {next}, reader.device});
-        sums[at] = next;
+      if (id == loss.product || id == loss.gradient) {
+        rows_of_[before] = output;
+      } else {
+        results_.push_back(
+            {output, kind == Kind::kSums ? PartsResult::Kind::kSum : PartsResult::Kind::kRows});
       }
     }
+    region_.push_back(static_cast<int>(nodes_.size()));
+    nodes_.push_back(std::move(node));
+    nodes_.insert(nodes_.end(), after.begin(), after.end());
   }
-  bool is_of_gradient(int value) { return maker(root_of(value)) == loss_.gradient; }
 
   Graph& graph_;
-  const std::unique_ptr<Graph> before_;
-  const Loss loss_;
-  const int parts_;
   const int64_t rows_;
-  std::vector<bool> is_done_;
-  std::vector<int> makers_;
-  std::map<int, int> rows_of_;  // by value: with the rows as its first axis
-  std::map<int, int> cuts_;     // by such a value: the rows of the present part
+  std::vector<Kind> kinds_;     // by node
+  std::vector<int> makers_;     // by value
+  std::map<int, int> rows_of_;  // by value that is no reshape
+  std::set<int> sums_;          // over the rows
+  std::vector<int> cuts_;       // values that the parts read
+  std::vector<int> region_;     // positions in nodes_
+  std::vector<PartsResult> results_;
   std::vector<Node> nodes_;
 };
 
@@ -349,7 +276,7 @@ void split_loss(Graph& graph, int parts, std::span<const Value> fetches) {
   const int64_t rows = graph.value(graph.node(loss->loss).inputs[1]).spec.shape.elements();
   if (parts < 1 || parts > rows)
     throw InvalidArgument(fmt::format("a loss of {} rows in {} parts", rows, parts));
-  LossSplitter(graph, std::move(*loss), parts).rewrite();
+  LossInRows(graph, *loss).split(parts);
 }
 
 }  // namespace headroom

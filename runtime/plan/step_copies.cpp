@@ -21,7 +21,7 @@ double StepModel::us_of(const Entry& entry) const {
   double us = node.us;
   for (size_t o = 0; o < node.outputs.size() && !node.is_reshape; ++o) {
     const bool is_written = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;
-    if (is_written) us += again_us_[static_cast<size_t>(node.outputs[o])];
+    if (is_written) us += again_us_[node.outputs[o]];
   }
   return us;
 }
@@ -45,28 +45,28 @@ void StepModel::insert_copies(const Choices& choices) {
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int input = entry_inputs_[static_cast<size_t>(entry.first_input) + i];
-      const int storage = input < 0 ? kNone : instances_[static_cast<size_t>(input)].storage;
+      const int storage = input < 0 ? kNone : instances_[input].storage;
       if (storage < 0) continue;
-      int& first = first_reader[static_cast<size_t>(storage)];
+      int& first = first_reader[storage];
       if (first == kNone) first = static_cast<int>(e);
-      last_reader[static_cast<size_t>(storage)] = static_cast<int>(e);
+      last_reader[storage] = static_cast<int>(e);
     }
   }
-  const auto reader_of = [&](const Load& load) { return first_reader[static_cast<size_t>(load.instance)]; };
+  const auto reader_of = [&](const Load& load) { return first_reader[load.instance]; };
   std::stable_sort(loads_.begin(), loads_.end(),
                    [&](const Load& a, const Load& b) { return reader_of(a) < reader_of(b); });
   std::vector<HostStore> stores;
   std::vector<HostLoad> loads;
   for (const Load& load : loads_) {
-    const int root = root_of_gap_[static_cast<size_t>(load.gap)];
-    const bool waits = choices[static_cast<size_t>(load.gap)] == Keep::kHostAtOnce;
+    const int root = root_of_gap_[load.gap];
+    const bool waits = choices[load.gap] == Keep::kHostAtOnce;
     const double us = copy_us(load.gap);
-    int& store = store_of[static_cast<size_t>(root)];
+    int& store = store_of[root];
     if (store == kNone) {
       store = static_cast<int>(stores.size());
-      const int instance = first_instance_of_[static_cast<size_t>(root)];
-      const int maker = maker_of[static_cast<size_t>(instance)];
-      stores.push_back({maker, std::max(maker, last_reader[static_cast<size_t>(instance)]), waits, us});
+      const int instance = first_instance_of_[root];
+      const int maker = maker_of[instance];
+      stores.push_back({maker, std::max(maker, last_reader[instance]), waits, us});
       stored.push_back({root, instance});
     }
     loads.push_back({store, reader_of(load), waits, us});
@@ -87,7 +87,7 @@ void StepModel::insert_copies(const Choices& choices) {
   std::stable_sort(load_order.begin(), load_order.end(),
                    [&](size_t a, size_t b) { return copies.load_at[a] < copies.load_at[b]; });
   std::vector<int> loads_left(stores.size());
-  for (const HostLoad& load : loads) ++loads_left[static_cast<size_t>(load.store)];
+  for (const HostLoad& load : loads) ++loads_left[load.store];
   std::vector<Entry> entries;
   entries.reserve(entries_.size() + stores.size() + loads.size());
   size_t store = 0, load = 0;
@@ -101,7 +101,7 @@ void StepModel::insert_copies(const Choices& choices) {
                          .first_input = static_cast<int>(entry_inputs_.size()),
                          .kind = ScheduledKind::kStore});
       entry_inputs_.push_back(copied.instance);
-      ++reads_of_[static_cast<size_t>(copied.instance)];
+      ++reads_of_[copied.instance];
       on_host += bytes_of_root(copied.root);
       host_bytes_ = std::max(host_bytes_, on_host);
     }
@@ -113,8 +113,7 @@ void StepModel::insert_copies(const Choices& choices) {
                          .first_output = loaded.instance,
                          .kind = ScheduledKind::kLoad});
       const int from = loads[load_order[load]].store;
-      if (--loads_left[static_cast<size_t>(from)] == 0)
-        on_host -= bytes_of_root(stored[static_cast<size_t>(from)].root);
+      if (--loads_left[from] == 0) on_host -= bytes_of_root(stored[from].root);
     }
     entries.push_back(entries_[e]);
   }

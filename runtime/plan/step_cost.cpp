@@ -82,8 +82,7 @@ int64_t moved_bytes_of(const Graph& graph, const Node& node, const std::vector<b
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const int output = node.outputs[i];
-    const bool is_written =
-        is_read.empty() || is_read[static_cast<size_t>(output)] || !is_optional_output(node.op, i);
+    const bool is_written = is_read.empty() || is_read[output] || !is_optional_output(node.op, i);
     if (is_written) bytes += (picks ? 2 : 1) * graph.value(output).spec.bytes();
   }
   return bytes;

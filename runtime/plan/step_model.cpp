@@ -35,11 +35,8 @@ std::span<const int> StepModel::keep(const std::vector<int>& list) {
 
 StepModel::NodeInfo StepModel::info_of(const Node& node, int id, std::span<const int64_t> workspace_bytes,
                                        std::span<const double> node_us) {
-  NodeInfo info{.id = id,
-                .us = node_us[static_cast<size_t>(id)],
-                .inputs = keep(node.inputs),
-                .outputs = keep(node.outputs)};
-  info.workspace = round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment);
+  NodeInfo info{.id = id, .us = node_us[id], .inputs = keep(node.inputs), .outputs = keep(node.outputs)};
+  info.workspace = round_up(workspace_bytes[id], Allocator::kAlignment);
   info.is_reshape = std::holds_alternative<Reshape>(node.op);
   info.can_repeat = can_run_again(node.op);
   info.is_backward = !node.outputs.empty() && graph_.value(node.outputs[0]).backward;
@@ -49,7 +46,7 @@ StepModel::NodeInfo StepModel::info_of(const Node& node, int id, std::span<const
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const TensorSpec& output = graph_.value(node.outputs[i]).spec;
     const int position = in_place_input(node.op, inputs, output, i);
-    const bool fits = position >= 0 && inputs[static_cast<size_t>(position)].bytes() == output.bytes();
+    const bool fits = position >= 0 && inputs[position].bytes() == output.bytes();
     in_place.push_back(fits ? position : -1);
     is_optional.push_back(is_optional_output(node.op, i) ? 1 : 0);
   }
@@ -82,21 +79,21 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   const auto add = [&](const NodeInfo& node) {
     const auto position = static_cast<int>(nodes_.size());
     if (node.is_reshape) {
-      root_of_[static_cast<size_t>(node.outputs[0])] = root_of_[static_cast<size_t>(node.inputs[0])];
+      root_of_[node.outputs[0]] = root_of_[node.inputs[0]];
     }
     for (const int output : node.outputs) {
-      node_of_[static_cast<size_t>(output)] = position;
+      node_of_[output] = position;
       if (node.is_reshape) continue;
-      Root& root = roots_[static_cast<size_t>(output)];
+      Root& root = roots_[output];
       root.bytes = block_bytes(graph.value(output).spec);
       root.maker = position;
     }
     std::vector<int> used;
     for (const int input : node.inputs) {
-      const int root = root_of_[static_cast<size_t>(input)];
+      const int root = root_of_[input];
       if (node.is_reshape || std::find(used.begin(), used.end(), root) != used.end()) continue;
       used.push_back(root);
-      uses[static_cast<size_t>(root)].push_back(position);
+      uses[root].push_back(position);
     }
     used_at.push_back(std::move(used));
     nodes_.push_back(node);
@@ -104,8 +101,8 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   std::vector<bool> is_copied_in(values);
   const auto copy_in = [&](int id) {
     const ValueInfo& value = graph.value(id);
-    if (value.kind != ValueKind::kInput || is_copied_in[static_cast<size_t>(id)]) return;
-    is_copied_in[static_cast<size_t>(id)] = true;
+    if (value.kind != ValueKind::kInput || is_copied_in[id]) return;
+    is_copied_in[id] = true;
     if (!targets.doubled_inputs) input_bytes_ += block_bytes(value.spec);
   };
   for (const int id : needed.pure) {
@@ -120,12 +117,11 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   for (const int id : needed.updates) {
     const Node& node = graph.node(id);
     const auto is_read = [&](int input) {
-      const auto at = static_cast<size_t>(root_of_[static_cast<size_t>(input)]);
+      const auto at = static_cast<size_t>(root_of_[input]);
       return graph.value(input).kind == ValueKind::kInput || roots_[at].maker >= 0;
     };
     std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(read_at_end), is_read);
-    end.workspace =
-        std::max(end.workspace, round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment));
+    end.workspace = std::max(end.workspace, round_up(workspace_bytes[id], Allocator::kAlignment));
   }
   std::for_each(read_at_end.begin(), read_at_end.end(), copy_in);
   end.inputs = keep(read_at_end);
@@ -135,7 +131,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   std::vector<int> waiting;  // roots that only the backward pass reads, though the forward pass makes them
   for (size_t id = 0; id < values; ++id) {
     const int maker = roots_[id].maker;
-    const auto is_backward = [&](int position) { return nodes_[static_cast<size_t>(position)].is_backward; };
+    const auto is_backward = [&](int position) { return nodes_[position].is_backward; };
     if (maker >= 0 && !is_backward(maker) && !uses[id].empty() && is_backward(uses[id].front())) {
       waiting.push_back(static_cast<int>(id));
       uses[id].insert(uses[id].begin(), maker);
@@ -147,7 +143,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     Root& root = roots_[id];
     if (root.maker < 0 || root_of_[id] != static_cast<int>(id)) continue;
     root.first_gap = static_cast<int>(root_of_gap_.size());
-    const bool can_repeat = nodes_[static_cast<size_t>(root.maker)].can_repeat;
+    const bool can_repeat = nodes_[root.maker].can_repeat;
     for (size_t use = 0; use < root.uses.size(); ++use) {
       root_of_gap_.push_back(static_cast<int>(id));
       const bool is_last = use + 1 == root.uses.size();
@@ -168,13 +164,12 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     }
     least_bytes_ = std::max(least_bytes_, bytes);
   }
-  for (const int id : waiting)
-    used_at[static_cast<size_t>(roots_[static_cast<size_t>(id)].maker)].push_back(id);
+  for (const int id : waiting) used_at[roots_[id].maker].push_back(id);
   // Who reads a value may read it as it is given again; both count its uses.
   for (const int again : again_of_) {
     if (again < 0) continue;
-    for (const int use : roots_[static_cast<size_t>(again)].uses) {
-      used_at[static_cast<size_t>(use)].push_back(again);
+    for (const int use : roots_[again].uses) {
+      used_at[use].push_back(again);
     }
   }
   for (const std::vector<int>& roots : used_at) used_at_.push_back(keep(roots));
@@ -187,18 +182,18 @@ void StepModel::find_results_given_again(std::vector<std::vector<int>>& uses) {
   const std::vector<int> given = find_given_again(graph_);
   for (size_t id = 0; id < given.size(); ++id) {
     const int again = given[id];
-    if (again < 0 || roots_[id].maker < 0 || node_of_[static_cast<size_t>(again)] < 0) continue;
-    const Root& root = roots_[static_cast<size_t>(again)];
+    if (again < 0 || roots_[id].maker < 0 || node_of_[again] < 0) continue;
+    const Root& root = roots_[again];
     const auto is_reader = [&](int position) {
       return position + 1 < static_cast<int>(nodes_.size()) &&
              std::binary_search(uses[id].begin(), uses[id].end(), position);
     };
-    std::vector<int>& uses_again = uses[static_cast<size_t>(again)];
+    std::vector<int>& uses_again = uses[again];
     for (int position = root.maker + 1; is_reader(position); ++position) uses_again.push_back(position);
     if (uses_again.empty()) continue;
     again_of_[id] = again;
     // To compute it, x is read and the result is written; here it is written alone.
-    again_us_[static_cast<size_t>(again)] = nodes_[static_cast<size_t>(roots_[id].maker)].us / 2;
+    again_us_[again] = nodes_[roots_[id].maker].us / 2;
   }
 }
 
@@ -207,9 +202,9 @@ void StepModel::find_restorers(std::span<const int64_t> workspace_bytes, std::sp
   for (int& restorer : restorer_of_) {
     if (restorer < 0) continue;
     const Node& node = graph_.node(restorer);
-    const int id = std::exchange(restorer, node_of_[static_cast<size_t>(node.outputs[0])]);
+    const int id = std::exchange(restorer, node_of_[node.outputs[0]]);
     const bool can_run = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
-      return node_of_[static_cast<size_t>(input)] >= 0 || graph_.value(input).kind != ValueKind::kResult;
+      return node_of_[input] >= 0 || graph_.value(input).kind != ValueKind::kResult;
     });
     if (restorer >= 0 || !can_run) continue;
     restorer = static_cast<int>(nodes_.size() + restorers_.size());
@@ -218,35 +213,35 @@ void StepModel::find_restorers(std::span<const int64_t> workspace_bytes, std::sp
 }
 
 int StepModel::gap_at(int root, int time) const {
-  const std::span<const int> uses = roots_[static_cast<size_t>(root)].uses;
+  const std::span<const int> uses = roots_[root].uses;
   const auto next = std::lower_bound(uses.begin(), uses.end(), time);
   return next == uses.begin() ? -1 : static_cast<int>(next - uses.begin()) - 1;
 }
 
 int StepModel::need(int value, int time, const Choices& choices) {
-  const int root = root_of_[static_cast<size_t>(value)];
+  const int root = root_of_[value];
   const auto at = static_cast<size_t>(value);
-  if (roots_[static_cast<size_t>(root)].maker < 0) {
+  if (roots_[root].maker < 0) {
     // A reshape of what is always there runs when it is first read.
-    if (node_of_[at] >= 0 && !has_run_[static_cast<size_t>(node_of_[at])]) emit(node_of_[at], time, choices);
+    if (node_of_[at] >= 0 && !has_run_[node_of_[at]]) emit(node_of_[at], time, choices);
     return now_[at];
   }
-  if (now_[static_cast<size_t>(root)] < 0) {
-    const int again = again_of_[static_cast<size_t>(root)], passed = passed_[static_cast<size_t>(root)];
-    const int gap = roots_[static_cast<size_t>(root)].first_gap + passed - 1;
-    if (passed > 0 && is_on_host(choices[static_cast<size_t>(gap)])) {
+  if (now_[root] < 0) {
+    const int again = again_of_[root], passed = passed_[root];
+    const int gap = roots_[root].first_gap + passed - 1;
+    if (passed > 0 && is_on_host(choices[gap])) {
       load(root, gap);
-    } else if (value == root && again >= 0 && now_[static_cast<size_t>(again)] >= 0) {
-      return now_[static_cast<size_t>(again)];
+    } else if (value == root && again >= 0 && now_[again] >= 0) {
+      return now_[again];
     } else if (can_restore(root, time)) {
       emit_restorer(root, time, choices);
     } else {
-      emit(roots_[static_cast<size_t>(root)].maker, time, choices);
+      emit(roots_[root].maker, time, choices);
     }
   }
   if (value == root || is_too_long_) return now_[at];
-  const int storage = now_[static_cast<size_t>(root)];
-  if (now_[at] < 0 || instances_[static_cast<size_t>(now_[at])].storage != storage) {
+  const int storage = now_[root];
+  if (now_[at] < 0 || instances_[now_[at]].storage != storage) {
     emit(node_of_[at], time, choices);
   }
   return now_[at];
@@ -256,7 +251,7 @@ int StepModel::need(int value, int time, const Choices& choices) {
 void StepModel::load(int root, int gap) {
   const auto id = static_cast<int>(instances_.size());
   instances_.push_back({root, id});
-  now_[static_cast<size_t>(root)] = id;
+  now_[root] = id;
   loads_.push_back({id, gap});
 }
 
@@ -282,23 +277,23 @@ void StepModel::add_entry(int position, int time, bool is_repeat, size_t base) {
 // Whether the backward pass, which reads a value that is gone, takes it from what restores it: not where its
 // own maker has all to hand, or makes what the restorer reads.
 bool StepModel::can_restore(int root, int time) const {
-  const int restorer = restorer_of_[static_cast<size_t>(root)];
-  if (restorer < 0 || !nodes_[static_cast<size_t>(time)].is_backward) return false;
-  const int maker = roots_[static_cast<size_t>(root)].maker;
-  const auto root_of_first = [&](int node) { return root_of_[static_cast<size_t>(node_at(node).inputs[0])]; };
+  const int restorer = restorer_of_[root];
+  if (restorer < 0 || !nodes_[time].is_backward) return false;
+  const int maker = roots_[root].maker;
+  const auto root_of_first = [&](int node) { return root_of_[node_at(node).inputs[0]]; };
   const int source = root_of_first(restorer);
-  if (now_[static_cast<size_t>(root_of_first(maker))] >= 0) return false;
-  return now_[static_cast<size_t>(source)] >= 0 || roots_[static_cast<size_t>(source)].maker != maker;
+  if (now_[root_of_first(maker)] >= 0) return false;
+  return now_[source] >= 0 || roots_[source].maker != maker;
 }
 
 void StepModel::emit_restorer(int root, int time, const Choices& choices) {
-  const int restorer = restorer_of_[static_cast<size_t>(root)];
+  const int restorer = restorer_of_[root];
   const size_t base = stack_.size();
   if (!need_inputs(node_at(restorer), time, choices)) return;
   add_entry(restorer, time, true, base);
   const auto id = static_cast<int>(instances_.size());
   instances_.push_back({root, id});
-  now_[static_cast<size_t>(root)] = id;
+  now_[root] = id;
   forget_behind(root, choices);
 }
 
@@ -306,8 +301,7 @@ void StepModel::emit_restorer(int root, int time, const Choices& choices) {
 void StepModel::forget_behind(int root, const Choices& choices) {
   const auto at = static_cast<size_t>(root);
   const int gap = passed_[at] - 1;
-  if (gap >= 0 && choices[static_cast<size_t>(roots_[at].first_gap + gap)] == Keep::kNever)
-    transient_.push_back(root);
+  if (gap >= 0 && choices[roots_[at].first_gap + gap] == Keep::kNever) transient_.push_back(root);
 }
 
 void StepModel::emit(int position, int time, const Choices& choices) {
@@ -324,7 +318,7 @@ void StepModel::emit(int position, int time, const Choices& choices) {
     const auto id = static_cast<int>(instances_.size());
     const auto value = static_cast<size_t>(output);
     if (node.is_reshape) {
-      instances_.push_back({output, first < 0 ? -1 : instances_[static_cast<size_t>(first)].storage});
+      instances_.push_back({output, first < 0 ? -1 : instances_[first].storage});
       now_[value] = id;
       continue;
     }
@@ -338,17 +332,17 @@ void StepModel::emit(int position, int time, const Choices& choices) {
 
 // Behind the uses at this position.
 void StepModel::close_gaps(int time, const Choices& choices) {
-  for (const int id : used_at_[static_cast<size_t>(time)]) {
+  for (const int id : used_at_[time]) {
     const auto at = static_cast<size_t>(id);
     const Root& root = roots_[at];
     if (root.maker < 0) continue;
     const int gap = passed_[at]++;
-    if (choices[static_cast<size_t>(root.first_gap + gap)] != Keep::kAlways) now_[at] = -1;
+    if (choices[root.first_gap + gap] != Keep::kAlways) now_[at] = -1;
   }
   for (const int id : transient_) {
     const auto at = static_cast<size_t>(id);
     const int gap = passed_[at] - 1;
-    if (choices[static_cast<size_t>(roots_[at].first_gap + gap)] == Keep::kNever) now_[at] = -1;
+    if (choices[roots_[at].first_gap + gap] == Keep::kNever) now_[at] = -1;
   }
   transient_.clear();
 }
@@ -386,8 +380,8 @@ const StepModel::NodeInfo& StepModel::info_of(const Entry& entry) const {
 void StepModel::count_reads() {
   reads_of_.assign(instances_.size(), 0);
   for (const int input : entry_inputs_) {
-    const int storage = input < 0 ? -1 : instances_[static_cast<size_t>(input)].storage;
-    if (storage >= 0) ++reads_of_[static_cast<size_t>(storage)];
+    const int storage = input < 0 ? -1 : instances_[input].storage;
+    if (storage >= 0) ++reads_of_[storage];
   }
 }
 
@@ -397,14 +391,12 @@ StepModel::Outcome StepModel::measure() {
   buffers_.clear();
   is_given_again_.assign(roots_.size(), false);
   buffer_of_.assign(instances_.size(), -1);
-  const auto storage_of = [&](int instance) {
-    return instance < 0 ? -1 : instances_[static_cast<size_t>(instance)].storage;
-  };
+  const auto storage_of = [&](int instance) { return instance < 0 ? -1 : instances_[instance].storage; };
   int64_t live = input_bytes_;
   peak_entry_ = 0;
   most_at_.assign(nodes_.size(), 0);
   const auto finish = [&](int id, int entry) {
-    Buffer& buffer = buffers_[static_cast<size_t>(id)];
+    Buffer& buffer = buffers_[id];
     buffer.last = entry;
     if (buffer.reads_left == 0) live -= buffer.bytes;
   };
@@ -422,24 +414,24 @@ StepModel::Outcome StepModel::measure() {
         if (bytes == 0 || (reads == 0 && node.is_optional[o] != 0)) continue;
         int taken = -1;
         if (node.in_place[o] >= 0) {
-          const int source = storage_of(inputs[static_cast<size_t>(node.in_place[o])]);
-          taken = source < 0 ? -1 : buffer_of_[static_cast<size_t>(source)];
-          const int spec = spec_of_[static_cast<size_t>(node.inputs[static_cast<size_t>(node.in_place[o])])];
+          const int source = storage_of(inputs[node.in_place[o]]);
+          taken = source < 0 ? -1 : buffer_of_[source];
+          const int spec = spec_of_[node.inputs[node.in_place[o]]];
           int reads_here = 0;
           // Nobody but this operand may read it, as a rule; then there is nothing to count.
-          const bool is_sole = taken >= 0 && buffers_[static_cast<size_t>(taken)].reads_left == 1;
+          const bool is_sole = taken >= 0 && buffers_[taken].reads_left == 1;
           if (is_sole) reads_here = 1;
           for (size_t i = 0; i < inputs.size() && taken >= 0 && !is_sole; ++i) {
             const int other = storage_of(inputs[i]);
-            if (other < 0 || buffer_of_[static_cast<size_t>(other)] != taken) continue;
+            if (other < 0 || buffer_of_[other] != taken) continue;
             ++reads_here;
-            if (spec_of_[static_cast<size_t>(node.inputs[i])] != spec) taken = -1;
+            if (spec_of_[node.inputs[i]] != spec) taken = -1;
           }
           if (reads_here > 1 && node.outputs.size() > 1) taken = -1;
           for (size_t before = 0; before < o && taken >= 0; ++before) {
             if (buffer_of_[static_cast<size_t>(entry.first_output) + before] == taken) taken = -1;
           }
-          if (taken >= 0 && buffers_[static_cast<size_t>(taken)].reads_left != reads_here) taken = -1;
+          if (taken >= 0 && buffers_[taken].reads_left != reads_here) taken = -1;
         }
         if (taken < 0 && reads == 0) {
           passing += bytes;
@@ -450,16 +442,16 @@ StepModel::Outcome StepModel::measure() {
           buffers_.push_back({.bytes = bytes, .first = static_cast<int>(e)});
           live += bytes;
         }
-        if (const double again_us = again_us_[static_cast<size_t>(value)]; again_us > 0) {
+        if (const double again_us = again_us_[value]; again_us > 0) {
           outcome.us += entry.kind == ScheduledKind::kNode ? again_us : 0;
-          is_given_again_[static_cast<size_t>(value)] = true;
+          is_given_again_[value] = true;
         }
-        Buffer& buffer = buffers_[static_cast<size_t>(taken)];
+        Buffer& buffer = buffers_[taken];
         buffer.reads_left += reads;
         buffer_of_[instance] = taken;
       }
     }
-    int64_t& most = most_at_[static_cast<size_t>(entry.time)];
+    int64_t& most = most_at_[entry.time];
     most = std::max(most, live + passing);
     if (live + passing > outcome.peak_bytes) {
       outcome.peak_bytes = live + passing;
@@ -467,9 +459,9 @@ StepModel::Outcome StepModel::measure() {
     }
     for (const int input : inputs) {
       const int source = storage_of(input);
-      if (source < 0 || buffer_of_[static_cast<size_t>(source)] < 0) continue;
-      const int id = buffer_of_[static_cast<size_t>(source)];
-      --buffers_[static_cast<size_t>(id)].reads_left;
+      if (source < 0 || buffer_of_[source] < 0) continue;
+      const int id = buffer_of_[source];
+      --buffers_[id].reads_left;
       finish(id, static_cast<int>(e));
     }
   }

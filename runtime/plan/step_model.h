@@ -78,9 +78,7 @@ class StepModel {
   // About what computing the value of a gap again costs.
   double repeat_us(const Choices& choices, int gap) const;
   // What updates and the caller read must be the value itself, not one that was computed again.
-  bool can_drop(int gap) const {
-    return can_leave(gap) && nodes_[static_cast<size_t>(root_of(gap).maker)].can_repeat;
-  }
+  bool can_drop(int gap) const { return can_leave(gap) && nodes_[root_of(gap).maker].can_repeat; }
   bool has_host() const { return host_.exists(); }
   bool can_go_to_host(int gap) const { return host_.exists() && can_leave(gap); }
   // What a copy of the value of a gap takes, each way.
@@ -129,10 +127,8 @@ class StepModel {
     int first = 0, last = 0;  // entries
   };
 
-  int64_t bytes_of_root(int root) const { return roots_[static_cast<size_t>(root)].bytes; }
-  const Root& root_of(int gap) const {
-    return roots_[static_cast<size_t>(root_of_gap_[static_cast<size_t>(gap)])];
-  }
+  int64_t bytes_of_root(int root) const { return roots_[root].bytes; }
+  const Root& root_of(int gap) const { return roots_[root_of_gap_[gap]]; }
   bool can_leave(int gap) const { return root_of(gap).uses.back() + 1 < static_cast<int>(nodes_.size()); }
   // Of a copy: one that takes no time.
   const NodeInfo& info_of(const Entry& entry) const;

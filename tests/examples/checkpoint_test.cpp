@@ -219,7 +219,7 @@ TEST(Checkpoint, StatesInHostMemoryAreSavedAndResumedAsOnTheDevice) {
       on_host.memory_bytes = memory_bytes;
       return training_programs(settings, kStepsOfEpoch * settings.batch, test.count, on_host).front().memory;
     };
-    is_on_host = !solve(solve(1)->least_memory_bytes)->host_states.empty();
+    is_on_host = amount_of(*solve(solve(1)->least_memory_bytes), kHostStateLever) > 0;
   }
   ASSERT_TRUE(is_on_host);
   const Dataset training = draw_digits(kStepsOfEpoch * settings.batch, 3);

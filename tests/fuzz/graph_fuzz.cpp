@@ -22,7 +22,7 @@
 #include "runtime/graph/node_schedule.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/precision.h"
-#include "runtime/plan/solve.h"
+#include "runtime/plan/frontier.h"
 #include "runtime/plan/step_cost.h"
 #include "runtime/session/session.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -149,12 +149,13 @@ std::unique_ptr<Graph> within_budget(const RandomNet& net, int budget) {
   const Targets targets{{net.loss}, true};
   const std::vector<int64_t> workspace(net.graph.nodes().size(), 0);
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
-  StepSolver solver({net.graph, targets, workspace, us}, 200'000);
+  Frontier solver({net.graph, targets, workspace, us}, 200'000);
   const int64_t most = solver.solve(std::numeric_limits<int64_t>::max()).step_bytes;
   const int64_t least = solver.solve(0).step_bytes;
   const int64_t bytes = least + (most - least) * (kBudgets - budget) / kBudgets;
-  const Solution solution = solver.solve(bytes);
-  if (!solution.keeps(bytes)) fail(fmt::format("{} bytes for a budget of {}", solution.step_bytes, bytes));
+  const StepPoint solution = solver.solve(bytes);
+  if (solution.step_bytes > bytes)
+    fail(fmt::format("{} bytes for a budget of {}", solution.step_bytes, bytes));
   std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
   const Plan plan = make_plan(*graph, {{Value{graph.get(), net.loss.id}}, true}, PlanMode::kPacked,
                               std::vector<int64_t>(graph->nodes().size(), 0));

@@ -17,12 +17,12 @@
 #include "base/text.h"
 #include "runtime/app/setup.h"
 #include "tools/trace/program.h"
+#include "tools/workload/checkpoints.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
-#include "tools/workload/program_checkpoints.h"
 #include "tools/workload/program_fitting.h"
-#include "tools/workload/program_solving.h"
+#include "tools/workload/solve_torch.h"
 
 namespace headroom {
 namespace {

@@ -24,12 +24,12 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "runtime/app/setup.h"
+#include "tools/workload/checkpoints.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
-#include "tools/workload/program_checkpoints.h"
-#include "tools/workload/program_solving.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/torch_advice.h"
+#include "tools/workload/solve_torch.h"
+#include "tools/workload/torch_changes.h"
 
 namespace headroom {
 namespace {

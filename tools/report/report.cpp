@@ -37,7 +37,7 @@
 #include "tools/subcommands.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/torch_advice.h"
+#include "tools/workload/torch_changes.h"
 #include "trace/categorize.h"
 #include "trace/read_trace.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "allocators/packing/pack.h"
-#include "answers/solve_program.h"
+#include "answers/solve.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/table.h"

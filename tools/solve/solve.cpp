@@ -1,6 +1,8 @@
 // headroom solve: plans a training step for a budget of memory, shows what that costs in time, and what other
 // budgets would.
 
+#include "answers/solve.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,14 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "answers/solve_program.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "tools/solve/replica_solver.h"
 #include "tools/solve/solve_page.h"
 #include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
@@ -57,22 +57,22 @@ struct CurvePoint {
   }
 };
 
-std::optional<CurvePoint> point_of(const solve::ReplicaSolver& solver, int64_t memory, Allowed allowed) {
+std::optional<CurvePoint> point_of(const Solver& solver, int64_t memory, Allowed allowed) {
   CurvePoint point;
   MemorySolution whole = solver.solve(memory, Allowed{});
-  if (whole.keeps) point.whole = std::move(whole);
+  if (whole.fits) point.whole = std::move(whole);
   if (!allowed.nothing() && (!point.whole || !point.whole->levers.empty())) {
     if (!allowed.compress_norms) allowed.split_batch = SplitBatch::kCheaper;
     MemorySolution split = solver.solve(memory, allowed);
-    if (split.keeps && !keeps_bits(split)) point.split = std::move(split);
+    if (split.fits && !keeps_bits(split)) point.split = std::move(split);
   }
   if (!point.whole && !point.split) return {};
   return point;
 }
 
 // Budgets between the least and what the step takes without one, both included, in ascending order.
-std::vector<CurvePoint> curve_of(const solve::ReplicaSolver& solver, const SolveOptions& options,
-                                 int64_t page, Progress& progress) {
+std::vector<CurvePoint> curve_of(const Solver& solver, const SolveOptions& options, int64_t page,
+                                 Progress& progress) {
   std::vector<CurvePoint> curve;
   if (options.points == 0) return curve;
   const int64_t least = solver.solve_least().least_memory_bytes;
@@ -104,25 +104,26 @@ double more_time(const MemorySolution& solution) {
 nlohmann::ordered_json to_json(const MemorySolution& solution) {
   nlohmann::ordered_json json;
   json["memory_bytes"] = solution.memory_bytes;
-  json["keeps"] = solution.keeps;
+  json["keeps"] = solution.fits;
   json["process_bytes"] = solution.process_bytes;
   json["ms_per_step"] = 1e-3 * solution.us;
   json["repeated_nodes"] = solution.schedule.repeats();
   json["host_bytes"] = solution.host_bytes;
-  json["host_states"] = solution.host_states.size();
-  json["parts"] = solution.parts;
-  json["loss_parts"] = solution.loss_parts;
-  json["compresses_norms"] = solution.compresses_norms;
+  json["host_states"] = amount_of(solution, kHostStateLever);
+  json["parts"] = std::max(1, amount_of(solution, kSplitBatchLever));
+  json["loss_parts"] = std::max(1, amount_of(solution, kSplitLossLever));
+  json["compresses_norms"] = amount_of(solution, kCompressNormsLever) > 0;
   json["same_bits"] = keeps_bits(solution);
   return json;
 }
 
-// "4", or "loss 4", with norms in 8 bits "4, norms" or "norms"
+// "4", or "loss 4", with norms in 8 bits "norms, 4" or "norms"
 std::string parts_of(const MemorySolution& solution) {
-  if (solution.compresses_norms && solution.loss_parts == 1 && solution.parts == 1) return "norms";
-  return (solution.loss_parts > 1 ? fmt::format("loss {}", solution.loss_parts)
-                                  : fmt::format("{}", solution.parts)) +
-         (solution.compresses_norms ? ", norms" : "");
+  std::string text;
+  for (const Change& change : solution.changes) {
+    if (!change.label.empty()) text += (text.empty() ? "" : ", ") + change.label;
+  }
+  return text;
 }
 
 void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal) {
@@ -159,24 +160,13 @@ std::string ms_of(double us) {
   return text == "-0.000" ? "0.000" : text;
 }
 
-std::string_view what_it_does(const LeverUse& use) {
-  const auto lever = std::find_if(levers().begin(), levers().end(),
-                                  [&](const Lever& other) { return other.name == use.name; });
-  if (lever != levers().end()) return lever->what;
-  if (use.name == kCompressNormsLever) return "stores inputs of batch norm gradients in 8 bits";
-  if (use.name == kHostStateLever)
-    return "keeps the optimizer's state in host memory, where its update reads and writes it";
-  return use.name == kSplitLossLever ? "computes the loss and its gradient by parts of the rows"
-                                     : "runs parts of the batch in sequence";
-}
-
 void print_levers(const MemorySolution& solution, const Terminal& terminal) {
   Table table({{"lever"},
                {.title = "saves MiB", .is_number = true},
                {.title = "costs ms", .is_number = true},
                {.title = "", .wraps = true}});
   for (const LeverUse& use : solution.levers) {
-    table.add({use.name, format_mib(use.saved_bytes), ms_of(use.added_us), what_it_does(use)});
+    table.add({use.name, format_mib(use.saved_bytes), ms_of(use.added_us), use.what});
   }
   fmt::print("\n{}", table.text(terminal));
 }
@@ -202,19 +192,26 @@ std::string next_memory_text(const MemorySolution& solution, const MemorySolutio
   return text;
 }
 
-// The same with the optimizer sharded, where the options do not name it and that is of use.
+// The same with the optimizer sharded, where the options do not name it and that is of use: it fits where the
+// plain one does not, or takes less time, or its least budget is smaller, or as small for less time.
 std::optional<MemorySolution> sharded_of(WorkloadOptions options, const RunSetup& setup,
-                                         const MemorySolution& solution) {
-  const bool is_free = solution.keeps && solution.levers.empty();
+                                         const MemorySolution& plain) {
+  const bool is_free = plain.fits && plain.levers.empty();
   if (options.replicas.count() == 1 || options.replicas.shard_optimizer || is_free) return {};
   options.replicas.shard_optimizer = true;
-  const solve::ReplicaSolver solver(make_programs(options), setup);
-  return solve::better_with_shards(solution, solver.solve(solution.memory_bytes));
+  MemorySolution sharded = Solver(make_programs(options), setup).solve(plain.memory_bytes);
+  const auto least = [](const MemorySolution& solution) {
+    return solution.least_memory_bytes > 0 ? solution.least_memory_bytes : INT64_MAX;
+  };
+  const bool is_better =
+      sharded.fits ? !plain.fits || sharded.us < plain.us || (keeps_bits(sharded) && !keeps_bits(plain))
+                   : !plain.fits && std::pair(least(sharded), sharded.us) < std::pair(least(plain), plain.us);
+  return is_better ? std::optional(std::move(sharded)) : std::nullopt;
 }
 
 std::string sharded_text(const MemorySolution& sharded) {
   const std::string ms = fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * sharded.us, more_time(sharded));
-  if (sharded.keeps) {
+  if (sharded.fits) {
     return fmt::format("with --shard-optimizer it takes {}, {}", format_bytes(sharded.process_bytes), ms);
   }
   return fmt::format("with --shard-optimizer the minimum: {}, {}", format_bytes(sharded.least_memory_bytes),
@@ -235,7 +232,7 @@ std::string next_command(const std::string& command, const WorkloadOptions& opti
 // "3 values and 2 states"
 std::string what_lies_on_host(const MemorySolution& solution) {
   const int values = solution.schedule.stores();
-  const size_t states = solution.host_states.size();
+  const int states = amount_of(solution, kHostStateLever);
   const std::string of_values = fmt::format("{} value{}", values, values == 1 ? "" : "s");
   const std::string of_states = fmt::format("{} state{} of the optimizer", states, states == 1 ? "" : "s");
   return states == 0 ? of_values : values == 0 ? of_states : of_values + " and " + of_states;
@@ -251,7 +248,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
            int64_t larger_memory_bytes, const std::vector<CurvePoint>& curve,
            const std::vector<std::string>& kept_words, const Terminal& terminal) {
   const std::string what = title_of(workload, solution);
-  if (solution.keeps) {
+  if (solution.fits) {
     fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
                terminal.wrapped(
                    fmt::format(": {}: takes {}, {:.3f} ms a step, {:+.1f} %", what,
@@ -271,7 +268,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   }
   fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
              1e-3 * solution.us_without);
-  if (solution.keeps && with_more.us < solution.us) {
+  if (solution.fits && with_more.us < solution.us) {
     fmt::print("{}\n", next_memory_text(solution, with_more));
   }
   if (split) {
@@ -284,7 +281,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
     print_levers(solution, terminal);
     std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
     if (solution.host_bytes > 0) {
-      const auto count = static_cast<size_t>(solution.schedule.stores()) + solution.host_states.size();
+      const auto count = solution.schedule.stores() + amount_of(solution, kHostStateLever);
       text += fmt::format("; {} {} in {} of host memory", what_lies_on_host(solution),
                           count == 1 ? "lies" : "lie", format_bytes(solution.host_bytes));
     }
@@ -292,7 +289,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   }
   print_curve(curve, terminal);
   WorkloadOptions next = workload;
-  next.runtime.memory_bytes = solution.keeps ? solution.memory_bytes : solution.least_memory_bytes;
+  next.runtime.memory_bytes = solution.fits ? solution.memory_bytes : solution.least_memory_bytes;
   if (*next.runtime.memory_bytes == 0) {
     next.runtime.memory_bytes.reset();
     // What does nothing without a budget.
@@ -309,11 +306,11 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
 solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& solution,
                          const MemorySolution& with_more, const std::optional<MemorySolution>& sharded,
                          const std::vector<CurvePoint>& curve) {
-  solve::SolvePage page{.keeps = solution.keeps, .memory_bytes = solution.memory_bytes};
+  solve::SolvePage page{.keeps = solution.fits, .memory_bytes = solution.memory_bytes};
   page.title = title_of(workload, solution);
   const std::string cost =
       fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * solution.us, more_time(solution));
-  if (solution.keeps) {
+  if (solution.fits) {
     page.verdict = fmt::format("Fits: takes {}, {}.", format_bytes(solution.process_bytes), cost);
   } else if (solution.least_memory_bytes > 0) {
     page.verdict =
@@ -323,7 +320,7 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
   }
   page.facts.push_back(fmt::format("Without levers: {}, {:.3f} ms a step.",
                                    format_bytes(solution.process_bytes_without), 1e-3 * solution.us_without));
-  if (solution.keeps && with_more.us < solution.us)
+  if (solution.fits && with_more.us < solution.us)
     page.facts.push_back(next_memory_text(solution, with_more) + ".");
   if (sharded) page.facts.push_back(sharded_text(*sharded) + ".");
   if (!solution.levers.empty())
@@ -358,8 +355,8 @@ solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& 
   std::erase_if(page.lines, [](const solve::PageLine& line) { return line.points.empty(); });
   solve::PageTable used{"Levers", {{"lever"}, {"saves MiB", true}, {"costs ms", true}, {"what it does"}}, {}};
   for (const LeverUse& use : solution.levers) {
-    used.rows.push_back({std::string(use.name), format_mib(use.saved_bytes), ms_of(use.added_us),
-                         std::string(what_it_does(use))});
+    used.rows.push_back(
+        {std::string(use.name), format_mib(use.saved_bytes), ms_of(use.added_us), std::string(use.what)});
   }
   page.tables = {std::move(used), std::move(budgets)};
   return page;
@@ -417,7 +414,7 @@ int run_solve(int argc, char** argv) {
   const RunSetup setup = setup_of(workload.runtime);
   WorkloadOptions plain = workload;
   plain.runtime.memory_bytes.reset();
-  const solve::ReplicaSolver solver(make_programs(plain), setup);
+  const Solver solver(make_programs(plain), setup);
   Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
   progress.start("budgets");
   const std::vector<CurvePoint> curve = curve_of(solver, options, setup.device.granularity_bytes, progress);
@@ -427,7 +424,7 @@ int run_solve(int argc, char** argv) {
   progress.advance(1);
   const MemorySolution with_more = solver.solve(memory + kGiB);
   std::optional<MemorySolution> split;
-  if (solution.keeps && keeps_bits(solution) && allowed.split_batch == SplitBatch::kNeeded &&
+  if (solution.fits && keeps_bits(solution) && allowed.split_batch == SplitBatch::kNeeded &&
       !allowed.compress_norms) {
     if (std::optional<CurvePoint> point = point_of(solver, memory, allowed)) split = std::move(point->split);
   }
@@ -450,7 +447,7 @@ int run_solve(int argc, char** argv) {
         curve.empty() ? solution.least_memory_bytes : curve.front().of_run(allowed).memory_bytes;
     json["process_bytes_without"] = solution.process_bytes_without;
     json["ms_per_step_without"] = 1e-3 * solution.us_without;
-    json["ms_saved_by_next_gib"] = solution.keeps ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
+    json["ms_saved_by_next_gib"] = solution.fits ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
     if (split) json["ms_per_step_with_split_batch"] = 1e-3 * split->us;
     if (sharded) {
       json["with_shard_optimizer"] = to_json(*sharded);
@@ -470,10 +467,10 @@ int run_solve(int argc, char** argv) {
     fmt::print("{}\n", json.dump(2));
   } else {
     const int64_t larger =
-        solution.keeps || solution.least_memory_bytes > 0 ? 0 : solver.least_on_larger_device();
+        solution.fits || solution.least_memory_bytes > 0 ? 0 : solver.least_on_larger_device();
     print(given, solution, with_more, split, sharded, larger, curve, kept_words, set.terminal());
   }
-  return solution.keeps ? kExitDone : kExitOutOfMemory;
+  return solution.fits ? kExitDone : kExitOutOfMemory;
 }
 
 }  // namespace headroom

@@ -126,6 +126,11 @@ std::string to_html(const SolvePage& page) {
   const bool has_points = std::any_of(page.lines.begin(), page.lines.end(),
                                       [](const PageLine& line) { return !line.points.empty(); });
   if (has_points) html += "<section>\n<h2>Memory against time</h2>\n" + Curve(page).svg() + "</section>\n";
+  if (!page.code.empty()) {
+    html += "<section>\n<h2>Change the program</h2>\n<pre><code>";
+    for (const std::string& line : page.code) html += escaped_html(line) + "\n";
+    html += "</code></pre>\n</section>\n";
+  }
   for (const PageTable& table : page.tables) {
     if (!table.rows.empty()) html += drawn(table);
   }

@@ -35,6 +35,7 @@ struct SolvePage {
   std::vector<std::string> facts = {};  // a paragraph each
   int64_t memory_bytes = 0;             // the budget
   std::vector<PageLine> lines = {};     // two at most
+  std::vector<std::string> code = {};   // lines to put into the program, with their indentation
   std::vector<PageTable> tables = {};   // those without rows are left out
 };
 

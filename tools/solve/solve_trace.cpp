@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "answers/solve_program.h"
 #include "answers/predict.h"
+#include "answers/solve.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/files.h"
@@ -27,11 +27,11 @@
 #include "tools/report/verdict.h"
 #include "tools/solve/solve_page.h"
 #include "tools/trace/tracing_options.h"
-#include "tools/workload/checkpoint_order.h"
+#include "tools/workload/checkpoints.h"
 #include "tools/workload/input.h"
-#include "tools/workload/program_solving.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/torch_advice.h"
+#include "tools/workload/solve_torch.h"
+#include "tools/workload/torch_changes.h"
 #include "tools/workload/torch_lines.h"
 
 namespace headroom {
@@ -79,7 +79,7 @@ std::string time_text(const ProgramTrial& trial, const ProgramTrial& plain) {
 nlohmann::ordered_json to_json(const ProgramTrial& trial) {
   const ProgramChanges& changes = trial.changes;
   nlohmann::ordered_json json;
-  json["keeps"] = trial.keeps();
+  json["keeps"] = trial.fits();
   json["least_memory_bytes"] = trial.least_memory_bytes;
   json["process_bytes"] = trial.prediction.total_bytes;
   json["reserved_bytes"] = trial.prediction.reserved_bytes;
@@ -145,7 +145,7 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
     const ProgramTrial& trial = trials[i];
     std::vector<TableCell> row = {
         labels[i],
-        {trial.keeps() ? "fits" : "does not fit", trial.keeps() ? Colour::kGreen : Colour::kRed},
+        {trial.fits() ? "fits" : "does not fit", trial.fits() ? Colour::kGreen : Colour::kRed},
         trial.least_memory_bytes > 0 ? format_mib(trial.least_memory_bytes) : "-",
         format_mib(trial.prediction.allocated_bytes)};
     if (has_times) row.emplace_back(fmt::format("{:+.1f} %", more_time(trial, solution.plain)));
@@ -179,7 +179,7 @@ void write_page(const std::string& path, const solve::SolvePage& page) {
 solve::SolvePage page_of(const ProgramSolution& solution, const std::string& title, int64_t memory,
                          int64_t batch) {
   const ProgramTrial& chosen = solution.chosen;
-  solve::SolvePage page{.keeps = solution.keeps(), .title = title, .memory_bytes = memory};
+  solve::SolvePage page{.keeps = solution.fits(), .title = title, .memory_bytes = memory};
   if (page.keeps) {
     page.verdict =
         fmt::format("Fits: {}: takes {}{}.", describe(chosen), format_bytes(chosen.prediction.total_bytes),
@@ -192,9 +192,7 @@ solve::SolvePage page_of(const ProgramSolution& solution, const std::string& tit
     page.verdict = "Does not fit.";
   }
   for (const std::string& effect : effects_of(solution, chosen)) page.facts.push_back(effect);
-  solve::PageTable lines{"Change the program", {{"line"}}, {}};
-  for (const std::string& line : torch_lines(solution, chosen, batch))
-    lines.rows.push_back({printable(line)});
+  for (const std::string& line : torch_lines(solution, chosen, batch)) page.code.push_back(printable(line));
   solve::PageTable tried{
       "Tried", {{"changes"}, {"verdict"}, {"least MiB", true}, {"allocated", true}, {"time, %", true}}, {}};
   const std::vector<ProgramTrial> trials = traced(solution.trials);
@@ -202,12 +200,12 @@ solve::SolvePage page_of(const ProgramSolution& solution, const std::string& tit
   for (size_t i = 0; i < trials.size(); ++i) {
     const ProgramTrial& trial = trials[i];
     const bool is_known = trial.least_memory_bytes > 0;
-    tried.rows.push_back({labels[i], trial.keeps() ? "fits" : "does not fit",
+    tried.rows.push_back({labels[i], trial.fits() ? "fits" : "does not fit",
                           is_known ? format_mib(trial.least_memory_bytes) : "",
                           format_mib(trial.prediction.allocated_bytes),
                           fmt::format("{:+.1f}", more_time(trial, solution.plain))});
   }
-  page.tables = {std::move(lines), std::move(tried)};
+  page.tables = {std::move(tried)};
   return page;
 }
 
@@ -243,7 +241,7 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
            const Terminal& terminal) {
   const ProgramTrial& chosen = solution.chosen;
   const std::string what = title_of(input, batch, memory, device);
-  if (solution.keeps()) {
+  if (solution.fits()) {
     fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
                terminal.wrapped(fmt::format(": {}: {}: takes {}{}", what, describe(chosen),
                                             format_bytes(chosen.prediction.total_bytes),
@@ -258,7 +256,7 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
                                                       with_text(chosen), time_text(chosen, solution.plain))));
     }
   }
-  if (!solution.plain.keeps() && solution.plain.least_memory_bytes > 0) {
+  if (!solution.plain.fits() && solution.plain.least_memory_bytes > 0) {
     fmt::print("unchanged, it needs {}\n", format_bytes(solution.plain.least_memory_bytes));
   }
   if (is_recording) {
@@ -279,7 +277,7 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
   }
   if (solution.trials.size() > 1) print_trials(solution, terminal);
   WorkloadOptions next = options;
-  if (solution.keeps()) {
+  if (solution.fits()) {
     const std::string changed = chosen.changes == ProgramChanges() ? "" : "  # once it is changed";
     fmt::print("\nnext: {}{}\n", command_on_input("headroom predict", input, next, batch), changed);
   } else if (chosen.least_memory_bytes > 0) {
@@ -366,7 +364,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     progress.advance(1);
     return program;
   };
-  const ProgramSolution solution = solve_program(trace, setup, freedom);
+  const ProgramSolution solution = solve_torch(trace, setup, freedom);
   progress.finish();
   write_page(html, page_of(solution, title_of(input, freedom.batch, memory, options.runtime.device), memory,
                            freedom.batch));
@@ -376,7 +374,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     print(solution, input, given, options.runtime.device, memory, freedom.batch, is_recording,
           set.terminal());
   }
-  return solution.keeps() ? kExitDone : kExitOutOfMemory;
+  return solution.fits() ? kExitDone : kExitOutOfMemory;
 }
 
 }  // namespace headroom

@@ -8,7 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "answers/keep_to_memory.h"
+#include "answers/solve.h"
 #include "answers/lower.h"
 #include "answers/play.h"
 #include "answers/predict.h"
@@ -186,7 +186,7 @@ Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
   const WorkloadOptions modelled = without_budget_of_a_card(options);
   const std::vector<Program> programs = make_programs(modelled);
-  require_kept(programs);
+  require_fit(programs);
   double fragmentation = 0;
   if (options.runtime.device != "cpu") {
     const Played played = play(lower(plan_programs(programs, modelled.runtime.plan), modelled.runtime),

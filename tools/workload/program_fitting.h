@@ -9,7 +9,7 @@
 
 #include "answers/predict.h"
 #include "runtime/app/setup.h"
-#include "tools/workload/torch_advice.h"
+#include "tools/workload/torch_changes.h"
 #include "trace/trace.h"
 
 namespace headroom {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/workload/checkpoint_order.h"
+#include "tools/workload/checkpoints.h"
 
 namespace headroom {
 namespace {
@@ -61,18 +61,6 @@ std::string ranges_of(const std::vector<int64_t>& numbers) {
   return fmt::format("{}", fmt::join(ranges, ","));
 }
 
-// "h.3-9.mlp, h.0"
-std::string modules_of(const std::vector<std::string>& paths) {
-  std::vector<std::string> texts;
-  for (const Group& group : groups_of(paths)) {
-    std::string text = group.pattern;
-    if (const size_t star = text.find('*'); !group.numbers.empty() && star != std::string::npos)
-      text.replace(star, 1, ranges_of(group.numbers));
-    texts.push_back(std::move(text));
-  }
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
 std::string checkpoint_line(std::string_view module) {
   return fmt::format("{0}.forward = partial(checkpoint, {0}.forward, use_reentrant=False)", module);
 }
@@ -101,6 +89,17 @@ void add_checkpoints(const Group& group, std::string_view root, std::vector<std:
 }
 
 }  // namespace
+
+std::string modules_text(const std::vector<std::string>& paths) {
+  std::vector<std::string> texts;
+  for (const Group& group : groups_of(paths)) {
+    std::string text = group.pattern;
+    if (const size_t star = text.find('*'); !group.numbers.empty() && star != std::string::npos)
+      text.replace(star, 1, ranges_of(group.numbers));
+    texts.push_back(std::move(text));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
 
 std::vector<std::string> torch_lines(const ProgramSolution& solution, const ProgramTrial& trial,
                                      int64_t batch) {
@@ -166,9 +165,9 @@ std::string describe(const ProgramTrial& trial, bool names_modules) {
   const ProgramChanges& changes = trial.changes;
   std::vector<std::string> parts;
   if (!changes.checkpoints.empty()) {
-    parts.push_back(fmt::format("{} checkpoint{}{}", changes.checkpoints.size(),
-                                changes.checkpoints.size() == 1 ? "" : "s",
-                                names_modules ? fmt::format(" ({})", modules_of(changes.checkpoints)) : ""));
+    parts.push_back(fmt::format(
+        "{} checkpoint{}{}", changes.checkpoints.size(), changes.checkpoints.size() == 1 ? "" : "s",
+        names_modules ? fmt::format(" ({})", modules_text(changes.checkpoints)) : ""));
   }
   if (changes.offload) parts.emplace_back("saved on the host");
   if (changes.passes > 1) parts.push_back(fmt::format("{} parts of the batch", changes.passes));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/workload/program_solving.h"
+#include "tools/workload/solve_torch.h"
 
 namespace headroom {
 
@@ -21,5 +21,8 @@ std::string describe(const ProgramTrial& trial);
 // The same of each, in words that tell them apart: "8 checkpoints (h.3-9.mlp, h.0), fused optimizer" where
 // another one has as many of other modules.
 std::vector<std::string> describe_apart(std::span<const ProgramTrial> trials);
+
+// "h.3-9.mlp, h.0"
+std::string modules_text(const std::vector<std::string>& paths);
 
 }  // namespace headroom

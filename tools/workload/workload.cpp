@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "answers/keep_to_memory.h"
 #include "answers/lower.h"
+#include "answers/solve.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "examples/models/mnist/report.h"

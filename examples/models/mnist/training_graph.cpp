@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "answers/keep_to_memory.h"
+#include "answers/solve.h"
 #include "examples/models/mnist/dataset.h"
 #include "runtime/app/place.h"
 #include "runtime/graph/functions.h"

@@ -11,7 +11,7 @@
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
-#include "runtime/plan/solve.h"
+#include "runtime/plan/frontier.h"
 #include "tests/runtime/session/harness.h"
 
 namespace headroom {
@@ -169,8 +169,8 @@ TEST(CompressNorms, ABudgetComputesNormsAgainTogetherWithTheirConvolutions) {
   const Targets targets{{net.loss}, true};
   const std::vector<int64_t> workspace(net.graph.nodes().size());
   const std::vector<double> us(net.graph.nodes().size(), 1);
-  StepSolver solver({net.graph, targets, workspace, us});
-  const Solution least = solver.solve(0);
+  Frontier solver({net.graph, targets, workspace, us});
+  const StepPoint least = solver.solve(0);
   const std::unique_ptr<Graph> graph = rewritten(net.graph, least.schedule);
   std::vector<bool> is_read = read_values(*graph);
   const auto runs = std::count_if(graph->nodes().begin(), graph->nodes().end(), [&](const Node& node) {

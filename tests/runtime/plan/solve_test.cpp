@@ -1,7 +1,5 @@
 // Budgets of memory: random training graphs keep to them with the same bits.
 
-#include "runtime/plan/solve.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +14,9 @@
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/compress_norms.h"
+#include "runtime/plan/frontier.h"
 #include "runtime/plan/given_again.h"
-#include "runtime/plan/recompute.h"
+#include "runtime/plan/search_drops.h"
 #include "runtime/plan/step_cost.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
@@ -164,13 +163,13 @@ void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& 
   const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
   const StepProblem problem{net.graph, targets, workspace, us, host};
-  StepSolver solver(problem, 200'000);
+  Frontier solver(problem, 200'000);
   const int64_t most = solver.solve(kEnough).step_bytes, least = solver.solve(0).step_bytes;
   ASSERT_LE(least, most) << seed;
   std::mt19937 random(seed);
   const int64_t budget = least + (most - least) * static_cast<int64_t>(random() % 101) / 100;
-  const Solution solution = solver.solve(budget);
-  ASSERT_TRUE(solution.keeps(budget)) << seed;
+  const StepPoint solution = solver.solve(budget);
+  ASSERT_TRUE(solution.step_bytes <= budget) << seed;
   ++seen.kept;
   seen.changed += solution.schedule.empty() ? 0 : 1;
   seen.offloaded += solution.schedule.stores() > 0 ? 1 : 0;
@@ -243,14 +242,14 @@ TEST(Solve, LessMemoryIsNeverCheaperWhateverWasAskedBefore) {
     const std::vector<int64_t> workspace = workspaces(net.graph, 0);
     const std::vector<double> us = node_times_us(net.graph, kSpeed);
     const StepProblem problem{net.graph, targets, workspace, us};
-    StepSolver solver(problem, 200'000);
-    const Solution least = solver.solve(0);
-    const int64_t most = StepSolver(problem, 200'000).solve(kEnough).step_bytes;
+    Frontier solver(problem, 200'000);
+    const StepPoint least = solver.solve(0);
+    const int64_t most = Frontier(problem, 200'000).solve(kEnough).step_bytes;
     double before = least.us;
     for (int percent = 0; percent <= 100; percent += 5) {
       const int64_t budget = least.step_bytes + (most - least.step_bytes) * percent / 100;
-      const Solution solution = solver.solve(budget), alone = StepSolver(problem, 200'000).solve(budget);
-      ASSERT_TRUE(solution.keeps(budget)) << seed;
+      const StepPoint solution = solver.solve(budget), alone = Frontier(problem, 200'000).solve(budget);
+      ASSERT_TRUE(solution.step_bytes <= budget) << seed;
       EXPECT_LE(solution.us, before * (1 + 1e-12)) << seed << " at " << percent;
       EXPECT_EQ(solution.us, alone.us) << seed << " at " << percent;
       EXPECT_EQ(solution.step_bytes, alone.step_bytes) << seed << " at " << percent;
@@ -268,10 +267,8 @@ TEST(Solve, FindsTheLeastOfSmallGraphs) {
     const Targets targets = net.targets();
     const std::vector<int64_t> workspace = workspaces(net.graph, 0);
     const std::vector<double> us = node_times_us(net.graph, kSpeed);
-    const StepProblem problem{net.graph, targets, workspace, us};
-    const StepState whole{std::make_shared<const NeededNodes>(
-        with_readers_behind(net.graph, find_needed_nodes(net.graph, targets)))};
-    StepModel model(net.graph, targets, *whole.nodes, workspace, us);
+    const NeededNodes nodes = with_readers_behind(net.graph, find_needed_nodes(net.graph, targets));
+    StepModel model(net.graph, targets, nodes, workspace, us);
     std::vector<size_t> open;
     for (size_t gap = 0; gap < model.keep_all().size(); ++gap) {
       if (model.keep_all()[gap] == Keep::kAlways && model.can_drop(static_cast<int>(gap)))
@@ -292,8 +289,8 @@ TEST(Solve, FindsTheLeastOfSmallGraphs) {
       }
     }
     dropping_helps += least < most ? 1 : 0;
-    const std::vector<StepState> states = recompute(problem, {&whole, 1}, 1 << 20);
-    EXPECT_EQ(model.evaluate(states.back().choices).peak_bytes, least) << seed;
+    const std::vector<StepModel::Choices> found = search_drops(model, {}, 1 << 20);
+    EXPECT_EQ(model.evaluate(found.back()).peak_bytes, least) << seed;
   }
   EXPECT_GT(tried, 100);
   EXPECT_GT(dropping_helps, 20);
@@ -304,7 +301,7 @@ TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
   const Targets targets = net.training();
   const std::vector<int64_t> workspace = workspaces(net.graph, 0);
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
-  const Solution solution = StepSolver({net.graph, targets, workspace, us}).solve(kEnough);
+  const StepPoint solution = Frontier({net.graph, targets, workspace, us}).solve(kEnough);
   EXPECT_TRUE(solution.schedule.empty());
   EXPECT_TRUE(solution.levers.empty());
   EXPECT_EQ(solution.step_bytes,
@@ -330,8 +327,8 @@ TEST(Solve, GradientsOfNormsGiveResultsAgainForLessThanComputingThem) {
   const Targets targets{{loss}, true};
   const std::vector<int64_t> workspace = workspaces(graph, 0);
   const std::vector<double> us = node_times_us(graph, kSpeed);
-  StepSolver solver({graph, targets, workspace, us});
-  const Solution whole = solver.solve(kEnough), less = solver.solve(whole.step_bytes * 8 / 10);
+  Frontier solver({graph, targets, workspace, us});
+  const StepPoint whole = solver.solve(kEnough), less = solver.solve(whole.step_bytes * 8 / 10);
   EXPECT_LE(less.step_bytes, whole.step_bytes * 8 / 10);
   EXPECT_EQ(less.schedule.repeats(), 0);
   const std::unique_ptr<Graph> changed = rewritten(graph, less.schedule);
@@ -370,12 +367,12 @@ struct Chain {
 
 TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
   const Chain chain(64);
-  StepSolver solver(chain.problem());
-  const Solution whole = solver.solve(kEnough);
+  Frontier solver(chain.problem());
+  const StepPoint whole = solver.solve(kEnough);
   double before = whole.us;
   for (const int percent : {75, 50, 35, 25}) {
-    const Solution solution = solver.solve(whole.step_bytes * percent / 100);
-    EXPECT_TRUE(solution.keeps(whole.step_bytes * percent / 100)) << percent;
+    const StepPoint solution = solver.solve(whole.step_bytes * percent / 100);
+    EXPECT_TRUE(solution.step_bytes <= whole.step_bytes * percent / 100) << percent;
     EXPECT_GE(solution.us, before) << "less memory costs no less time";
     EXPECT_LT(solution.us, 1.7 * whole.us) << percent;
     before = solution.us;
@@ -385,9 +382,8 @@ TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
 // Each of them may have to be planned.
 TEST(Solve, ALongStepHasFewSchedulesToChooseFrom) {
   const Chain chain(600);
-  StepSolver solver(chain.problem(), 1 << 22);
-  const size_t count = solver.first_within(0) + 1;
-  EXPECT_FALSE(solver.at(count).has_value());
+  Frontier solver(chain.problem(), 1 << 22);
+  const size_t count = solver.least_first().size();
   EXPECT_GT(count, 20u);
   EXPECT_LE(count * chain.graph.nodes().size(), size_t{1} << 20);
 }
@@ -397,7 +393,7 @@ TEST(Solve, RefusesAScheduleOfAnotherGraph) {
   const Targets targets = one.targets();
   const std::vector<int64_t> workspace = workspaces(one.graph, 0);
   const std::vector<double> us = node_times_us(one.graph, kSpeed);
-  NodeSchedule schedule = StepSolver({one.graph, targets, workspace, us}).solve(0).schedule;
+  NodeSchedule schedule = Frontier({one.graph, targets, workspace, us}).solve(0).schedule;
   ASSERT_FALSE(schedule.empty());
   EXPECT_THROW(rewritten(other.graph, schedule), InvalidArgument);
   std::reverse(schedule.nodes.begin(), schedule.nodes.end());

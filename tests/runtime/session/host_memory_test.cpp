@@ -13,7 +13,7 @@
 #include "runtime/graph/host_state.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/placement.h"
-#include "runtime/plan/solve.h"
+#include "runtime/plan/frontier.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
 
@@ -55,15 +55,15 @@ DeviceProfile slow_profile() {
 }
 
 // Solves for `percent` of the net's memory, as planned for that device.
-Solution solve(const DeepNet& net, int percent) {
+StepPoint solve(const DeepNet& net, int percent) {
   const Targets targets = net.targets();
   const std::vector<int64_t> workspace = workspaces(*net.graph, 0);
   const std::vector<double> us(net.graph->nodes().size(), kKernelUs);
-  StepSolver solver({*net.graph, targets, workspace, us, {kCopyBytesPerUs, 0, kHostBytes}});
+  Frontier solver({*net.graph, targets, workspace, us, {kCopyBytesPerUs, 0, kHostBytes}});
   return solver.solve(solver.solve(kHostBytes).step_bytes * percent / 100);
 }
 
-void apply(const Solution& solution, DeepNet& net) {
+void apply(const StepPoint& solution, DeepNet& net) {
   apply(solution.schedule, *net.graph);
 }
 
@@ -109,7 +109,7 @@ TEST(HostMemory, CopiesRunBesideTheNodesAndTheStepTakesNoLongerThanPlanned) {
   double before_us = plain_us;
   for (const int percent : {80, 60, 40}) {
     DeepNet net;
-    const Solution solution = solve(net, percent);
+    const StepPoint solution = solve(net, percent);
     apply(solution, net);
     const double copied = copied_us(*net.graph);
     EXPECT_GT(copied, 0) << percent;

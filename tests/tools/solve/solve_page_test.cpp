@@ -36,6 +36,15 @@ TEST(SolvePage, HasTheAnswerTheCurveAndTheTablesAndNeedsNoNetwork) {
   EXPECT_FALSE(has(html, "://"));
 }
 
+TEST(SolvePage, LinesOfAProgramKeepTheirIndentation) {
+  SolvePage page = small_page();
+  page.code = {"for block in net.h[:3]:", "    block.forward = f(block.forward, \"x\" < 3)"};
+  EXPECT_TRUE(
+      has(to_html(page),
+          "<pre><code>for block in net.h[:3]:\n    block.forward = f(block.forward, &quot;x&quot; &lt; "
+          "3)\n</code></pre>"));
+}
+
 TEST(SolvePage, DrawsNothingWithoutPointsAndNothingOutside) {
   SolvePage page = small_page();
   page.keeps = false;

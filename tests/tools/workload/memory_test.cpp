@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "answers/predict.h"
-#include "answers/solve_program.h"
+#include "answers/solve.h"
 #include "base/bytes.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
@@ -26,7 +26,7 @@ WorkloadOptions packed(const std::string& net) {
   return options;
 }
 
-ProgramSolver solver_of(const WorkloadOptions& options) {
+Solver solver_of(const WorkloadOptions& options) {
   return {make_programs(options).front(), setup_of(options.runtime)};
 }
 
@@ -34,7 +34,7 @@ class MemoryOfEveryNet : public testing::TestWithParam<std::string> {};
 
 TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
   WorkloadOptions options = packed(GetParam());
-  const ProgramSolver solver = solver_of(options);
+  const Solver solver = solver_of(options);
   const int64_t least = solver.solve_least().least_memory_bytes;
   ASSERT_GT(least, 0);
   const int64_t most = std::max(least, solver.bytes_without());
@@ -65,7 +65,7 @@ TEST_P(MemoryOfEveryNet, LessMemoryIsNeverCheaperAndABudgetCostsTheSameInAnyComp
   options.step.batch *= 4;
   for (const SplitBatch allowed : {SplitBatch::kNever, SplitBatch::kCheaper}) {
     options.runtime.split_batch = allowed;
-    const ProgramSolver solver = solver_of(options);
+    const Solver solver = solver_of(options);
     const int64_t least = solver.solve_least().least_memory_bytes;
     ASSERT_GT(least, 0);
     const int64_t most = std::max(least, solver.bytes_without());
@@ -73,7 +73,7 @@ TEST_P(MemoryOfEveryNet, LessMemoryIsNeverCheaperAndABudgetCostsTheSameInAnyComp
     for (const int percent : {0, 20, 40, 60, 80, 100}) {
       const int64_t memory = least + (most - least) * percent / 100;
       const MemorySolution solution = solver.solve(memory);
-      ASSERT_TRUE(solution.keeps) << percent;
+      ASSERT_TRUE(solution.fits) << percent;
       EXPECT_LE(solution.us, before * (1 + 1e-12)) << percent;
       before = solution.us;
       if (percent == 60) {
@@ -120,14 +120,14 @@ TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
   options.runtime.split_batch = SplitBatch::kNever;
   const int64_t whole = solver_of(options).solve_least().least_memory_bytes;
   options.runtime.split_batch = SplitBatch::kNeeded;
-  const ProgramSolver solver = solver_of(options);
-  EXPECT_EQ(solver.solve(whole).parts, 1) << "what keeps all bits comes first";
+  const Solver solver = solver_of(options);
+  EXPECT_EQ(amount_of(solver.solve(whole), kSplitBatchLever), 0) << "what keeps all bits comes first";
   const int64_t least = solver.solve_least().least_memory_bytes;
   ASSERT_LT(least, whole);
   const MemorySolution split = solver.solve(whole - 4 * kMiB);
-  EXPECT_TRUE(split.keeps);
-  EXPECT_GT(split.parts, 1);
-  EXPECT_TRUE(split.normalises_parts);
+  EXPECT_TRUE(split.fits);
+  EXPECT_GT(amount_of(split, kSplitBatchLever), 1);
+  EXPECT_NE(describe_bits(split).find("each batch normalization"), std::string::npos);
   options.runtime.memory_bytes = whole - 4 * kMiB;
   const Measurement measured = measure(options);
   ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
@@ -139,17 +139,17 @@ TEST(Memory, CompressedNormsKeepABudgetForLessAndTakeWhatIsPlanned) {
   WorkloadOptions options = packed("residual");
   options.step.batch = 64;
   options.runtime.split_batch = SplitBatch::kNever;
-  const ProgramSolver solver = solver_of(options);
+  const Solver solver = solver_of(options);
   const int64_t least = solver.solve_least().least_memory_bytes, most = solver.bytes_without();
   const int64_t memory = least + (most - least) / 4;
   const MemorySolution exact = solver.solve(memory);
   const MemorySolution compressed = solver.solve(memory, Allowed{.compress_norms = true});
-  ASSERT_TRUE(exact.keeps && compressed.keeps);
-  EXPECT_TRUE(compressed.compresses_norms);
+  ASSERT_TRUE(exact.fits && compressed.fits);
+  EXPECT_EQ(amount_of(compressed, kCompressNormsLever), 1);
   EXPECT_FALSE(keeps_bits(compressed));
   EXPECT_EQ(compressed.levers.front().name, kCompressNormsLever);
   EXPECT_LT(compressed.us, exact.us);
-  EXPECT_FALSE(solver.solve(most, Allowed{.compress_norms = true}).compresses_norms)
+  EXPECT_TRUE(solver.solve(most, Allowed{.compress_norms = true}).changes.empty())
       << "bits stay where nothing is short";
   options.runtime.memory_bytes = memory;
   options.runtime.compress_norms = true;
@@ -162,14 +162,14 @@ TEST(Memory, CompressedNormsKeepABudgetForLessAndTakeWhatIsPlanned) {
 TEST(Memory, CompressedNormsGoWithPartsOfTheBatch) {
   WorkloadOptions options = packed("residual");
   options.step.batch = 64;
-  const ProgramSolver solver = solver_of(options);
+  const Solver solver = solver_of(options);
   const Allowed both{SplitBatch::kNeeded, true};
   const int64_t least = solver.solve(0, both).least_memory_bytes;
   ASSERT_GT(least, 0);
   EXPECT_LE(least, solver.solve_least().least_memory_bytes);
   const MemorySolution solution = solver.solve(least, both);
-  EXPECT_TRUE(solution.keeps);
-  EXPECT_GT(solution.parts, 1);
+  EXPECT_TRUE(solution.fits);
+  EXPECT_GT(amount_of(solution, kSplitBatchLever), 1);
 }
 
 WorkloadOptions on_small_card(const std::string& net, int64_t batch) {
@@ -184,15 +184,15 @@ WorkloadOptions on_small_card(const std::string& net, int64_t batch) {
 
 TEST(Memory, HostMemoryKeepsABudgetThatComputingAgainCannotOrForLess) {
   WorkloadOptions options = on_small_card("unet", 64);
-  const ProgramSolver with_host = solver_of(options);
+  const Solver with_host = solver_of(options);
   options.runtime.host_memory_bytes = 0;
-  const ProgramSolver without = solver_of(options);
+  const Solver without = solver_of(options);
   const int64_t least = without.solve_least().least_memory_bytes;
   EXPECT_LT(with_host.solve_least().least_memory_bytes, least);
   const MemorySolution dear = without.solve(least), cheap = with_host.solve(least);
-  EXPECT_TRUE(dear.keeps);
+  EXPECT_TRUE(dear.fits);
   EXPECT_EQ(dear.host_bytes, 0);
-  EXPECT_TRUE(cheap.keeps);
+  EXPECT_TRUE(cheap.fits);
   EXPECT_GT(cheap.host_bytes, 0);
   EXPECT_LT(cheap.us, dear.us);
 }
@@ -229,15 +229,15 @@ WorkloadOptions heavy_in_state() {
 
 TEST(Memory, StatesOfTheOptimizerGoToTheHostWhereTheBudgetNeedsThem) {
   WorkloadOptions options = heavy_in_state();
-  const ProgramSolver with_host = solver_of(options);
-  EXPECT_TRUE(with_host.solve(with_host.bytes_without()).host_states.empty()) << "nothing needs to go";
+  const Solver with_host = solver_of(options);
+  EXPECT_TRUE(with_host.solve(with_host.bytes_without()).changes.empty()) << "nothing needs to go";
   options.runtime.host_memory_bytes = 0;
-  const ProgramSolver without = solver_of(options);
+  const Solver without = solver_of(options);
   const int64_t least = without.solve_least().least_memory_bytes;
-  EXPECT_TRUE(without.solve_least().host_states.empty());
+  EXPECT_TRUE(without.solve_least().changes.empty());
   const MemorySolution best = with_host.solve_least();
   EXPECT_LT(best.least_memory_bytes, least);
-  EXPECT_FALSE(best.host_states.empty());
+  EXPECT_GT(amount_of(best, kHostStateLever), 0);
   EXPECT_TRUE(keeps_bits(best));
   ASSERT_FALSE(best.levers.empty());
   EXPECT_EQ(best.levers.front().name, kHostStateLever);
@@ -258,7 +258,7 @@ TEST(Memory, StatesOnTheHostKeepTheBitsThePredictedPeakAndTheLimitOfTheHost) {
       options.runtime.memory_bytes.reset();
       options.runtime.host_memory_bytes = limit;
       const MemorySolution least = solver_of(options).solve_least();
-      EXPECT_FALSE(least.host_states.empty());
+      EXPECT_GT(amount_of(least, kHostStateLever), 0);
       EXPECT_LE(least.host_bytes, limit);
       options.runtime.memory_bytes = least.least_memory_bytes;
       const Measurement measured = measure(options);
@@ -275,12 +275,12 @@ TEST(Memory, StatesOnTheHostKeepTheBitsThePredictedPeakAndTheLimitOfTheHost) {
 
 TEST(Memory, LessMemoryIsNeverCheaperWithStatesOnTheHost) {
   const WorkloadOptions options = heavy_in_state();
-  const ProgramSolver solver = solver_of(options);
+  const Solver solver = solver_of(options);
   const int64_t least = solver.solve_least().least_memory_bytes, most = solver.bytes_without();
   double before = std::numeric_limits<double>::max();
   for (const int percent : {0, 20, 40, 60, 80, 100}) {
     const MemorySolution solution = solver.solve(least + (most - least) * percent / 100);
-    ASSERT_TRUE(solution.keeps) << percent;
+    ASSERT_TRUE(solution.fits) << percent;
     EXPECT_LE(solution.us, before * (1 + 1e-12)) << percent;
     before = solution.us;
   }
@@ -298,7 +298,7 @@ TEST(Memory, ReplicasKeepTheirStatesOnTheHost) {
     options.runtime.memory_bytes = 1;
     int64_t least = 0;
     for (const Program& program : make_programs(options)) {
-      EXPECT_FALSE(program.memory->host_states.empty());
+      EXPECT_GT(amount_of(*program.memory, kHostStateLever), 0);
       least = std::max(least, program.memory->least_memory_bytes);
     }
     options.runtime.memory_bytes = least;
@@ -313,8 +313,8 @@ TEST(Memory, PartsOfTheBatchKeepTheirStatesOnTheHost) {
   WorkloadOptions split = on_small_card("mlp", 2048);
   split.runtime.split_batch = SplitBatch::kNeeded;
   const MemorySolution least = solver_of(split).solve_least();
-  EXPECT_GT(least.parts, 1);
-  EXPECT_FALSE(least.host_states.empty());
+  EXPECT_GT(amount_of(least, kSplitBatchLever), 1);
+  EXPECT_GT(amount_of(least, kHostStateLever), 0);
   split.runtime.memory_bytes = least.least_memory_bytes;
   const Measurement measured = measure(split);
   ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;

@@ -16,7 +16,7 @@
 #include "runtime/app/setup.h"
 #include "tools/workload/program_fitting.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/torch_advice.h"
+#include "tools/workload/torch_changes.h"
 #include "trace/trace_builder.h"
 
 namespace headroom {
@@ -182,14 +182,14 @@ TEST(TorchAdvice, ProposesTheFewestActivationsThatDo) {
   const RunSetup setup = card(kGiB);
   const std::vector<TorchChange> changes = find_torch_changes(trace, setup);
   ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].what, "checkpoint module each of layers.0..7");
+  EXPECT_EQ(changes[0].what, "checkpoint modules layers.0-2");
   EXPECT_TRUE(find_torch_changes(trace, card(500 * kMiB)).empty());
 }
 
-TEST(TorchAdvice, NamesAListOfModulesByItsFirstAndLastNumber) {
+TEST(TorchAdvice, NamesModulesOfOnePatternByTheirNumbers) {
   const std::vector<TorchChange> changes = find_torch_changes(training(12, 50), card(kGiB + 300 * kMiB));
   ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].what, "checkpoint module each of layers.0..11");
+  EXPECT_EQ(changes[0].what, "checkpoint modules layers.0-4");
 }
 
 TEST(TorchAdvice, ProposesOnlyTheCheckpointsThatATraceOfTheProgramProves) {
@@ -203,7 +203,6 @@ TEST(TorchAdvice, ProposesOnlyTheCheckpointsThatATraceOfTheProgramProves) {
   };
   ASSERT_EQ(changes_if(true).size(), 1u);
   ASSERT_EQ(asked.size(), 1u);
-  EXPECT_EQ(asked.front().size(), 8u);
   EXPECT_TRUE(changes_if(false).empty()) << "what the estimate says is not what the program does";
 }
 

@@ -1,15 +1,14 @@
-#include "tools/workload/program_solving.h"
+#include "tools/workload/solve_torch.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <utility>
 
-#include "base/edge.h"
 #include "base/errors.h"
-#include "tools/workload/checkpoint_order.h"
+#include "tools/workload/checkpoints.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/torch_advice.h"
+#include "tools/workload/torch_changes.h"
 
 namespace headroom {
 namespace {
@@ -27,16 +26,24 @@ class ProgramSearch {
       : trace_(trace), setup_(setup), freedom_(freedom) {}
 
   ProgramSolution solve() {
-    TracedProgram program = trace_batch(1, {});
+    plain_ = trace_batch(1, {});
+    const TracedProgram& program = plain_;
     ProgramSolution solution;
     solution.model = model_ = program.model;
     solution.name = program.name;
     solution.normalises_batches = program.normalises_batches;
     uses_cache_ = program.uses_cache;
-    solution.plain = judge({}, program);
-    trials_.push_back(solution.plain);
-    solution.chosen = solution.plain;
-    if (!solution.plain.keeps()) choose(solution);
+    solution.plain = solution.chosen = trials_.emplace_back(judge({}, program));
+    if (!solution.plain.fits()) {
+      // Of all changes this one costs least.
+      const ProgramTrial growing = with_growing_segments(solution.plain, program);
+      if (growing.has_expandable_segments) trials_.push_back(growing);
+      if (growing.fits()) {
+        solution.chosen = growing;
+      } else {
+        choose(solution);
+      }
+    }
     solution.trials = std::move(trials_);
     return solution;
   }
@@ -48,23 +55,28 @@ class ProgramSearch {
 
   ProgramTrial judge(const ProgramChanges& changes, const TracedProgram& program) const {
     ProgramTrial trial{.changes = changes, .us = program.us_per_step};
-    trial.prediction = predict(program.trace, setup_);
-    if (!trial.prediction.fits && is_of_torch(program.trace)) {
-      if (const auto strategy = with_expandable_segments(setup_.options.strategy)) {
-        RunSetup growing = setup_;
-        growing.options.strategy = *strategy;
-        Prediction prediction = predict(program.trace, growing);
-        if (prediction.fits || is_less(prediction, trial.prediction)) {
-          trial.prediction = std::move(prediction);
-          trial.has_expandable_segments = true;
-        }
-      }
-    }
-    if (trial.prediction.margin_bytes) {
-      trial.least_memory_bytes =
-          setup_.device.total_bytes - *trial.prediction.margin_bytes - others_bytes(setup_);
-    }
+    note(predict(program.trace, setup_), trial);
     return trial;
+  }
+
+  // The same trial with expandable segments, where they help.
+  ProgramTrial with_growing_segments(ProgramTrial trial, const TracedProgram& program) const {
+    const auto strategy = with_expandable_segments(setup_.options.strategy);
+    if (trial.fits() || !strategy || !is_of_torch(program.trace)) return trial;
+    RunSetup growing = setup_;
+    growing.options.strategy = *strategy;
+    Prediction prediction = predict(program.trace, growing);
+    if (!prediction.fits && !is_less(prediction, trial.prediction)) return trial;
+    trial.has_expandable_segments = true;
+    note(std::move(prediction), trial);
+    return trial;
+  }
+
+  void note(Prediction prediction, ProgramTrial& trial) const {
+    trial.prediction = std::move(prediction);
+    if (!trial.prediction.margin_bytes) return;
+    trial.least_memory_bytes =
+        setup_.device.total_bytes - *trial.prediction.margin_bytes - others_bytes(setup_);
   }
 
   static Prediction predict(const Trace& trace, const RunSetup& setup) {
@@ -85,7 +97,8 @@ class ProgramSearch {
       return trial;
     }
     try {
-      trial = judge(changes, trace_latest(changes));
+      const TracedProgram& program = trace_latest(changes);
+      trial = with_growing_segments(judge(changes, program), program);
     } catch (const InvalidArgument& error) {
       trial.error = error.what();
     }
@@ -94,6 +107,7 @@ class ProgramSearch {
 
   // The program with changes, which is kept until others are traced.
   const TracedProgram& trace_latest(const ProgramChanges& changes) {
+    if (changes == ProgramChanges()) return plain_;
     if (latest_changes_ != changes) {
       latest_changes_.reset();
       latest_ = trace_batch(changes.passes, changes);
@@ -107,10 +121,11 @@ class ProgramSearch {
     std::optional<ProgramTrial> same = with_same_batch(free), split;
     const bool may_split = freedom_.split_batch != SplitBatch::kNever && freedom_.batch > 1;
     if (may_split) split = with_parts(free);
-    const bool prefers_parts = freedom_.split_batch == SplitBatch::kCheaper;
+    // Parts change no result beyond rounding, unless batches are normalized.
+    const bool may_lead = freedom_.split_batch == SplitBatch::kCheaper || !solution.normalises_batches;
     if (same && split && split->us < same->us) {
-      solution.chosen = prefers_parts ? *split : *same;
-      if (!prefers_parts) solution.split = split;
+      solution.chosen = may_lead ? *split : *same;
+      if (!may_lead) solution.split = split;
     } else if (same) {
       solution.chosen = *same;
     } else if (split) {
@@ -118,6 +133,11 @@ class ProgramSearch {
     } else {
       solution.chosen = *std::min_element(trials_.begin(), trials_.end(), takes_less);
     }
+  }
+
+  static bool is_same(const ProgramTrial& a, const ProgramTrial& b) {
+    return a.us == b.us && a.prediction.allocated_bytes == b.prediction.allocated_bytes &&
+           a.prediction.requested_bytes == b.prediction.requested_bytes;
   }
 
   static bool takes_less(const ProgramTrial& a, const ProgramTrial& b) {
@@ -141,8 +161,11 @@ class ProgramSearch {
       }
     }
     free.uncached = uses_cache_;
+    const ProgramTrial unfused = attempt(free);
     free.fused = true;
-    if (!attempt(free).error.empty()) free.fused = false;
+    const ProgramTrial fused = attempt(free);
+    // A program that has it already, or gains nothing by it, takes the same.
+    if (!fused.error.empty() || is_same(fused, unfused)) free.fused = false;
     return free;
   }
 
@@ -152,7 +175,7 @@ class ProgramSearch {
     ProgramTrial best = trial;
     const auto attempt_less = [&](const ProgramChanges& less) {
       const ProgramTrial without = attempt(less);
-      if (without.keeps() && without.us <= kNoSlower * best.us) best = without;
+      if (without.fits() && without.us <= kNoSlower * best.us) best = without;
     };
     ProgramChanges less = best.changes;
     less.fused = false;
@@ -191,15 +214,15 @@ class ProgramSearch {
   // The fewest modules that keep the budget with these changes; nothing where all of them do not.
   std::optional<ProgramTrial> with_fewest_modules(const ProgramChanges& changes) {
     const ProgramTrial none = attempt(changes);
-    if (none.keeps()) return none;
-    bool keeps = false;
-    for (int round = 0; round < kRounds && !keeps; ++round) {
+    if (none.fits()) return none;
+    bool fits = false;
+    for (int round = 0; round < kRounds && !fits; ++round) {
       if (!extend_order(with_modules(changes, order_.size())) && round > 0) break;
-      keeps = attempt(with_modules(changes, order_.size())).keeps();
+      fits = attempt(with_modules(changes, order_.size())).fits();
     }
-    if (!keeps) return std::nullopt;
-    const int64_t count = edge(std::ssize(order_), 0, [&](int64_t modules) {
-      return attempt(with_modules(changes, static_cast<size_t>(modules))).keeps();
+    if (!fits) return std::nullopt;
+    const int64_t count = edge_between(std::ssize(order_), 0, [&](int64_t modules) {
+      return attempt(with_modules(changes, static_cast<size_t>(modules))).fits();
     });
     return without_needless(attempt(with_modules(changes, static_cast<size_t>(count))));
   }
@@ -220,13 +243,13 @@ class ProgramSearch {
                     [&](const std::string& path) { return pattern_of(path).text == pattern; });
       if (less.checkpoints.empty()) continue;
       const ProgramTrial without = attempt(less);
-      if (without.keeps() && without.us < best.us) best = without;
+      if (without.fits() && without.us < best.us) best = without;
     }
     return best;
   }
 
   std::optional<ProgramTrial> with_same_batch(const ProgramChanges& free) {
-    if (const ProgramTrial trial = attempt(free); trial.keeps()) return trimmed(trial);
+    if (const ProgramTrial trial = attempt(free); trial.fits()) return trimmed(trial);
     std::optional<ProgramTrial> best = with_fewest_modules(free);
     if (!best && !freedom_.is_recording) {
       ProgramChanges offloaded = free;
@@ -234,15 +257,6 @@ class ProgramSearch {
       best = with_fewest_modules(offloaded);
     }
     return best ? std::optional(trimmed(*best)) : std::nullopt;
-  }
-
-  // attempt() bounds the work.
-  template <typename Keeps>
-  static int64_t edge(int64_t keeping, int64_t failing, const Keeps& keeps) {
-    SearchWork work;
-    return EdgeSearch(work, [&](int64_t number) { return EdgeTrial{keeps(number)}; })
-        .between(keeping, failing)
-        .fitting;
   }
 
   std::vector<int64_t> parts() const {
@@ -264,15 +278,16 @@ class ProgramSearch {
     };
     const auto last = std::ssize(choices) - 1;
     const auto fewest = [&](const ProgramChanges& changes) {
-      return edge(last, -1, [&](int64_t choice) { return attempt(with_passes(choice, changes)).keeps(); });
+      return edge_between(last, -1,
+                          [&](int64_t choice) { return attempt(with_passes(choice, changes)).fits(); });
     };
-    if (attempt(with_passes(last, free)).keeps()) {
+    if (attempt(with_passes(last, free)).fits()) {
       return trimmed(attempt(with_passes(fewest(free), free)));
     }
     ProgramChanges all = with_modules(free, order_.size());
     for (const bool offload : {false, true}) {
       all.offload = offload;
-      if (!attempt(with_passes(last, all)).keeps()) continue;
+      if (!attempt(with_passes(last, all)).fits()) continue;
       ProgramChanges fewest_parts = with_passes(fewest(all), all);
       fewest_parts.checkpoints.clear();
       fewest_parts.model.clear();
@@ -289,6 +304,7 @@ class ProgramSearch {
   bool uses_cache_ = false;
   std::vector<ProgramTrial> trials_;
   std::vector<CheckpointCandidate> order_;
+  TracedProgram plain_;  // without changes
   TracedProgram latest_;
   std::optional<ProgramChanges> latest_changes_;  // of latest_; none: there is none
 };
@@ -308,8 +324,7 @@ RunSetup setup_to_fit_budget(const RuntimeOptions& options) {
   return options.memory_bytes ? with_budget(std::move(setup), *options.memory_bytes) : setup;
 }
 
-ProgramSolution solve_program(const TraceProgram& trace, const RunSetup& setup,
-                              const ProgramFreedom& freedom) {
+ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const ProgramFreedom& freedom) {
   return ProgramSearch(trace, setup, freedom).solve();
 }
 

@@ -32,7 +32,7 @@ struct ProgramTrial {
   double us = 0;                         // of a step
   std::string error = {};                // why it cannot be traced; nothing else is known then
 
-  bool keeps() const { return error.empty() && prediction.fits; }
+  bool fits() const { return error.empty() && prediction.fits; }
 };
 
 struct ProgramSolution {
@@ -43,7 +43,7 @@ struct ProgramSolution {
   bool normalises_batches = false;
   std::vector<ProgramTrial> trials = {};
 
-  bool keeps() const { return chosen.keeps(); }
+  bool fits() const { return chosen.fits(); }
 };
 
 // The program with changes; throws InvalidArgument where it cannot be traced with them.
@@ -51,8 +51,7 @@ using TraceProgram =
     std::function<TracedProgram(std::optional<int64_t> batch, const ProgramChanges& changes)>;
 
 // `setup` is that of a device with the budget. Throws as `trace` does for the program without changes.
-ProgramSolution solve_program(const TraceProgram& trace, const RunSetup& setup,
-                              const ProgramFreedom& freedom);
+ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const ProgramFreedom& freedom);
 
 // A device on which the process may take that much.
 RunSetup with_budget(RunSetup setup, int64_t memory_bytes);

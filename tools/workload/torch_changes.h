@@ -3,22 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/app/setup.h"
+#include "tools/workload/checkpoints.h"
 #include "trace/trace.h"
 
 namespace headroom {
-
-// A block that the forward pass of a module keeps for the backward pass of the same step.
-struct KeptBlock {
-  int32_t block = 0, step = 0;
-  int64_t allocated = 0, freed = 0;  // events
-};
-std::vector<KeptBlock> kept_blocks(const Trace& trace);
 
 // PyTorch's allocator of these options with segments that grow; nothing where they have another strategy, or
 // such segments.
@@ -32,12 +25,9 @@ struct TorchChange {
   std::string text() const { return what + "  # " + why; }
 };
 
-// Traces a program again with these modules as checkpoints; nothing where that is not possible.
-using TraceCheckpoints = std::function<std::optional<Trace>(const std::vector<std::string>& modules)>;
-
 // The changes that each make a trace of PyTorch fit in that setup, where it does not, the smallest change
 // first: expandable segments or, where these do not help, our strategy mapped; torch.cuda.empty_cache() at
-// one line; checkpoints of as few activations as will do. At most one of each kind; empty when none is
+// one line; checkpoints of the fewest modules in their order. At most one of each kind; empty when none is
 // enough. Without `trace_again`, of a recording, checkpoints are estimated by with_checkpoints().
 std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup,
                                             const TraceCheckpoints& trace_again = {});
@@ -54,12 +44,5 @@ std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFa
 // The trace of a program that calls torch.cuda.empty_cache() wherever this phase begins, or, for kSetup,
 // once before the first step.
 Trace with_empty_cache(const Trace& trace, StepPhase phase);
-
-// The trace as it would be if each of these modules were a checkpoint of its own
-// (torch.utils.checkpoint): what its forward pass keeps for the backward pass is freed at the end of the
-// forward pass and allocated again before the backward pass frees the first of it. Its result stays, which is
-// what it made last but for blocks that are kLeastResult times smaller than its largest.
-inline constexpr int64_t kLeastResult = 16;
-Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules);
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-#include "tools/workload/checkpoint_order.h"
+#include "tools/workload/checkpoints.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tools/workload/torch_advice.h"
+#include "base/edge.h"
+#include "base/errors.h"
 
 namespace headroom {
 namespace {
@@ -75,7 +76,49 @@ void make_alike(std::vector<Ranked>& ranked) {
   }
 }
 
+// Whether `module` is `parent` or inside it.
+bool is_inside(std::string_view module, std::string_view parent) {
+  return module.starts_with(parent) && (module.size() == parent.size() || module[parent.size()] == '.');
+}
+
+// The step and phase at each event, from the marks.
+class Phases {
+ public:
+  explicit Phases(const Trace& trace) : marks_(trace.marks) {}
+  // For rising positions.
+  const TraceMark& at(int64_t position) {
+    while (next_ < marks_.size() && marks_[next_].position <= position) ++next_;
+    return next_ == 0 ? before_ : marks_[next_ - 1];
+  }
+
+ private:
+  const std::vector<TraceMark>& marks_;
+  const TraceMark before_ = {};
+  size_t next_ = 0;
+};
+
 }  // namespace
+
+std::vector<KeptBlock> kept_blocks(const Trace& trace) {
+  std::vector<KeptBlock> open(static_cast<size_t>(trace.blocks)), kept;
+  std::vector<bool> is_forward(open.size());
+  Phases phases(trace);
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const TraceEvent& event = trace.events[i];
+    const auto block = static_cast<size_t>(event.block);
+    const TraceMark& mark = phases.at(static_cast<int64_t>(i));
+    if (event.allocates) {
+      is_forward[block] = mark.phase == StepPhase::kForward && trace.block_facts[block].module != 0 &&
+                          (trace.block_facts[block].category == MemoryCategory::kActivations ||
+                           trace.block_facts[block].category == MemoryCategory::kOther);
+      open[block] = {event.block, mark.step, static_cast<int64_t>(i), 0};
+    } else if (is_forward[block] && mark.phase == StepPhase::kBackward && mark.step == open[block].step) {
+      open[block].freed = static_cast<int64_t>(i);
+      kept.push_back(open[block]);
+    }
+  }
+  return kept;
+}
 
 ModulePattern pattern_of(std::string_view path) {
   size_t begin = 0;
@@ -175,6 +218,119 @@ std::vector<ProgramModule> recorded_modules(const Trace& trace) {
     if (!parent.empty()) ++modules[find(parent)].children;
   }
   return modules;
+}
+
+Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules) {
+  // Of each step and module: its kept blocks, when its forward pass ends and its backward pass begins.
+  struct Region {
+    std::vector<KeptBlock> blocks;
+    int64_t forward_end = 0, backward_begin = INT64_MAX;
+    int64_t largest_bytes = 0;
+  };
+  std::map<std::pair<int32_t, size_t>, Region> regions;
+  for (const KeptBlock& kept : kept_blocks(trace)) {
+    const std::string& module =
+        trace.names[static_cast<size_t>(trace.block_facts[static_cast<size_t>(kept.block)].module)];
+    for (size_t i = 0; i < modules.size(); ++i) {
+      if (!is_inside(module, modules[i])) continue;
+      Region& region = regions[{kept.step, i}];
+      region.blocks.push_back(kept);
+      region.largest_bytes =
+          std::max(region.largest_bytes, trace.events[static_cast<size_t>(kept.allocated)].bytes);
+      region.forward_end = std::max(region.forward_end, kept.allocated);
+      region.backward_begin = std::min(region.backward_begin, kept.freed);
+      break;
+    }
+  }
+  // What to insert behind an event of the forward pass, and before one of the backward pass.
+  std::map<int64_t, std::vector<TraceEvent>> behind, before;
+  Trace changed = trace;
+  std::vector<int32_t> renamed(static_cast<size_t>(trace.blocks), -1);
+  for (const auto& [key, region] : regions) {
+    // The module's result, which the next module needs. Behind it may be sums that the backward pass wants.
+    int64_t result = -1;
+    for (const KeptBlock& kept : region.blocks) {
+      const bool is_large =
+          trace.events[static_cast<size_t>(kept.allocated)].bytes >= region.largest_bytes / kLeastResult;
+      if (is_large) result = std::max(result, kept.allocated);
+    }
+    for (const KeptBlock& kept : region.blocks) {
+      if (kept.allocated == result) continue;
+      TraceEvent event = trace.events[static_cast<size_t>(kept.allocated)];
+      event.allocates = false;
+      behind[region.forward_end].push_back(event);
+      event.allocates = true;
+      event.block = renamed[static_cast<size_t>(kept.block)] = static_cast<int32_t>(changed.blocks++);
+      changed.block_facts.push_back(trace.block_facts[static_cast<size_t>(kept.block)]);
+      before[region.backward_begin].push_back(event);
+    }
+  }
+  changed.events.clear();
+  changed.marks.clear();
+  changed.device_events.clear();
+  auto emptied = trace.device_events.begin();
+  changed.peak_bytes = changed.peak_event = 0;
+  int64_t live = 0;
+  const auto add = [&](TraceEvent event) {
+    changed.events.push_back(event);
+    live += event.allocates ? event.bytes : -event.bytes;
+    if (live <= changed.peak_bytes) return;
+    changed.peak_bytes = live;
+    changed.peak_event = static_cast<int64_t>(changed.events.size()) - 1;
+  };
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    for (; emptied != trace.device_events.end() && emptied->position <= at; ++emptied) {
+      if (emptied->kind != DeviceEvent::Kind::kEmptyCache) continue;
+      changed.device_events.push_back(*emptied);
+      changed.device_events.back().position = static_cast<int64_t>(changed.events.size());
+    }
+    if (const auto found = before.find(at); found != before.end()) {
+      for (const TraceEvent& event : found->second) add(event);
+    }
+    TraceEvent event = trace.events[i];
+    const int32_t other = renamed[static_cast<size_t>(event.block)];
+    if (!event.allocates && other >= 0) event.block = other;
+    add(event);
+    if (const auto found = behind.find(at); found != behind.end()) {
+      for (const TraceEvent& inserted : found->second) add(inserted);
+    }
+  }
+  return changed;
+}
+
+int64_t edge_between(int64_t fitting, int64_t failing, const std::function<bool(int64_t number)>& fits) {
+  SearchWork work;
+  return EdgeSearch(work, [&](int64_t number) { return EdgeTrial{fits(number)}; })
+      .between(fitting, failing)
+      .fitting;
+}
+
+TraceCheckpoints trace_checkpoints(std::shared_ptr<ProgramTracer> tracer, std::optional<int64_t> batch,
+                                   std::string model) {
+  return [tracer = std::move(tracer), batch,
+          model = std::move(model)](const std::vector<std::string>& modules) -> std::optional<Trace> {
+    ProgramChanges changes;
+    changes.checkpoints = modules;
+    changes.model = model;
+    try {
+      return tracer->trace(batch, changes).trace;
+    } catch (const InvalidArgument&) {  // such as a list of modules, which has no forward pass
+      return std::nullopt;
+    }
+  };
+}
+
+TraceCheckpoints trace_checkpoints(const ProgramRequest& request) {
+  const auto loaded = std::make_shared<TraceCheckpoints>();
+  return [loaded, request](const std::vector<std::string>& modules) {
+    if (!*loaded) {
+      auto tracer = std::make_shared<ProgramTracer>(request);
+      std::string model = tracer->trace(request.batch).model;
+      *loaded = trace_checkpoints(std::move(tracer), request.batch, std::move(model));
+    }
+    return (*loaded)(modules);
+  };
 }
 
 }  // namespace headroom

@@ -1,0 +1,95 @@
+// Keeps a program to a budget of memory, everything that its process takes on the device, at the least cost
+// in time. Computes nothing and touches no byte.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "answers/memory_solution.h"
+#include "answers/variant.h"
+
+namespace headroom {
+
+// What may be done that changes bits.
+struct Allowed {
+  SplitBatch split_batch = SplitBatch::kNever;
+  bool compress_norms = false;
+  bool nothing() const { return split_batch == SplitBatch::kNever && !compress_norms; }
+};
+Allowed allowed_by(const RuntimeOptions& options);
+
+// The variants of a program on its device, or of all replicas of one, ready to be planned for budgets. What a
+// budget gives does not depend on those that were asked for before.
+class Solver {
+ public:
+  // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Without `costs_of`
+  // nodes take the workspaces of the CPU's kernels and the time that the model of the device gives them.
+  // `replicas` of the program share the host. Throws InvalidArgument for a program on several devices.
+  Solver(Program program, RunSetup setup, NodeCostsOf costs_of = {}, int replicas = 1);
+  // The programs of all replicas by rank; those of one graph are planned once. A solution is that of the
+  // slowest, as all others wait for it; its bytes are those of the replica that takes most.
+  Solver(std::span<const Program> ranks, RunSetup setup);
+
+  Solver(const Solver&) = delete;
+  Solver& operator=(const Solver&) = delete;
+
+  // The cheapest point of any variant that is found to fit in a budget; changes bits where that is allowed,
+  // by the setup's options where nothing is given. More memory never costs more time, as long as both
+  // solutions keep all bits or both may split. Its plans have passed find_fault.
+  MemorySolution solve(int64_t memory_bytes) const;
+  MemorySolution solve(int64_t memory_bytes, Allowed allowed) const;
+  // The same for the least budget that is enough.
+  MemorySolution solve_least() const { return solve(0); }
+  // The least budget on a device with room for any, where this one has too little for the least; 0: none.
+  int64_t least_on_larger_device() const;
+  // What the process takes at its peak without a budget, and the time of a step then.
+  int64_t bytes_without() const;
+  double us_without() const { return plain_.front()->us_without(); }
+
+ private:
+  // The best of the variants that were tried.
+  struct Best {
+    MemorySolution solution;
+    Variant* variant = nullptr;
+
+    bool is_free() const { return solution.fits && solution.levers.empty(); }
+    bool may_be_beaten_by(const Variant& other) const {
+      return !solution.fits || other.lower_bound_us() < solution.us;
+    }
+    // True where it fits.
+    bool offer(Variant& tried, int64_t memory_bytes);
+  };
+
+  Solver(std::vector<Program> programs, PlanningSetup planning);
+  std::vector<Best> find_all(int64_t memory_bytes, Allowed allowed) const;
+  static bool all_fit(const std::vector<Best>& all);
+  static int64_t least_of(const std::vector<Best>& all);
+  static MemorySolution of_slowest(const std::vector<Best>& all);
+  Best find(Variant& plain, int64_t memory_bytes, Allowed allowed) const;
+  bool try_with_states(Variant& base, int64_t memory_bytes, Best& best) const;
+  void try_parts(Variant& base, int64_t memory_bytes, Best& best) const;
+  // A variant with one more change, which is made once; null where the base cannot be changed so.
+  template <class Make>
+  Variant* changed(Variant& base, std::string_view lever, int amount, const Make& make) const;
+
+  const PlanningSetup planning_;
+  std::vector<std::unique_ptr<Variant>> plain_;  // of graphs that differ
+  mutable std::map<std::tuple<const Variant*, std::string_view, int>, std::unique_ptr<Variant>> variants_;
+};
+
+// The programs with their graphs rewritten for the memory of the options, if these name one, whether they fit
+// or not; Program::memory says. Replicas of one graph share it.
+std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options);
+
+// Why one of the programs does not fit in its budget, with the least that is enough; nothing when all do.
+std::optional<MemoryTooSmall> find_refusal(const std::vector<Program>& programs);
+// Throws it.
+void require_fit(const std::vector<Program>& programs);
+
+}  // namespace headroom

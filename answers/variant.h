@@ -1,0 +1,115 @@
+// A variant of a program on its device: its step's frontier, whose points are planned and played. Computes
+// nothing and touches no byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answers/memory_solution.h"
+#include "answers/program.h"
+#include "runtime/app/setup.h"
+#include "runtime/plan/frontier.h"
+#include "runtime/plan/step_cost.h"
+
+namespace headroom {
+
+// The figures of a profile as real kernels reach them.
+DeviceSpeed speed_of(const DeviceProfile& profile);
+
+// How values of the setup's programs may go to host memory, at the speed of its device: not at all on a CPU,
+// where the options allow none of it, and with a plan without one arena, which queues one node after the
+// other or never reuses the memory of what was copied. `replicas` share the host's memory.
+HostLink host_link_of(const RunSetup& setup, int replicas = 1);
+
+// What the kernels of a graph take, by node.
+struct NodeCosts {
+  std::vector<int64_t> workspace_bytes;
+  std::vector<double> us;
+};
+using NodeCostsOf = std::function<NodeCosts(const Graph& graph)>;
+
+// What all variants of a program are planned for.
+struct PlanningSetup {
+  RunSetup setup;  // with its plan mode and strategy; its limit is replaced by the budget
+  NodeCostsOf costs_of;
+  HostLink host;
+};
+
+class Variant {
+ public:
+  // The program as it is. `planning` must outlive this. Throws InvalidArgument for a program on several
+  // devices.
+  Variant(Program program, const PlanningSetup& planning);
+  // Another variant, which must outlive this, with one more change.
+  Variant(Variant& base, Change change);
+
+  // About what a step takes at least; its kernels need not be made for that.
+  double lower_bound_us() const { return lower_bound_us_; }
+  const Program& program() const { return program_; }
+  const HostLink& host() const { return host_; }
+  // What the process takes at its peak without a budget, the time of a step then, and the plan's part of it.
+  int64_t bytes_without() { return prepare().bytes_without_; }
+  double us_without() { return prepare().us_without_; }
+  int64_t planned_bytes_without() { return prepare().whole_->plans.front().peak_bytes; }
+
+  // The cheapest point that is found to fit in a budget. Where none does, the one that takes least, with the
+  // least budget in which it fits.
+  MemorySolution solve(int64_t memory_bytes);
+  // The first fault of the plans of a solution of this variant, see find_fault.
+  std::optional<std::string> find_plan_fault(const MemorySolution& solution) const;
+
+ private:
+  // Variants whose nodes compute the same share it.
+  struct Step {
+    Step(Program of, const NodeCostsOf& costs_of, const HostLink& host);
+    const Program program;
+    const NodeCosts costs;
+    Frontier frontier;
+  };
+  struct PlannedPoint {
+    StepPoint step;
+    std::shared_ptr<const PlannedProgram> program;
+  };
+  struct Least {
+    size_t point = 0;
+    MemorySolution solution = {};
+  };
+
+  Variant& prepare();
+  std::shared_ptr<const PlannedPoint> plan(size_t point);
+  std::vector<int64_t> workspaces_of(const NodeSchedule& schedule) const;
+  MemorySolution solution_at(size_t point, int64_t memory_bytes);
+  const Least& least();
+  std::vector<LeverUse> changes_as_levers();
+  int64_t sum_fixed_bytes() const;
+  std::optional<int64_t> bytes_without_limit() const;
+  int64_t arena_bytes(int64_t step_bytes) const;
+  int64_t pages_left(int64_t memory_bytes) const;
+  int64_t arena_bytes(const PlannedPoint& planned) const;
+  bool has_room_on_host(const PlannedPoint& planned) const;
+
+  const PlanningSetup& planning_;
+  Variant* const base_ = nullptr;
+  const Change change_ = {};
+  const Program program_;
+  HostLink host_;
+  double lower_bound_us_ = 0, added_us_ = 0;
+
+  // Known once it is asked for.
+  std::shared_ptr<Step> step_;
+  std::shared_ptr<const PlannedProgram> whole_;  // without a budget
+  int64_t fixed_bytes_ = 0;                      // of the process beside its sessions' arena
+  int64_t other_bytes_ = 0;                      // the most that a session but the first takes
+  int64_t bytes_without_ = 0;
+  double us_without_ = 0;
+  std::map<size_t, std::shared_ptr<const PlannedPoint>> planned_;  // by point
+  std::optional<Least> least_;
+};
+
+}  // namespace headroom

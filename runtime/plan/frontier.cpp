@@ -1,0 +1,162 @@
+#include "runtime/plan/frontier.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/plan/given_again.h"
+#include "runtime/plan/order_nodes.h"
+#include "runtime/plan/search_drops.h"
+
+namespace headroom {
+namespace {
+
+constexpr LeverUse kOrder{"order", "runs nodes that free memory earlier"};
+constexpr LeverUse kRecompute{"recompute", "drops values and recomputes them"};
+constexpr LeverUse kOffload{"offload", "keeps values in host memory between their uses"};
+
+// Nodes of all points of one search: whoever solves may plan each of them, which takes a second for ten
+// schedules of 100,000 nodes.
+constexpr size_t kMaxFoundNodes = size_t{1} << 20;
+
+LeverUse used(LeverUse lever, const StepModel::Outcome& without, const StepModel::Outcome& with) {
+  lever.saved_bytes = without.peak_bytes - with.peak_bytes;
+  lever.added_us = with.us - without.us;
+  return lever;
+}
+
+StepModel::Choices without_host(StepModel::Choices choices, const StepModel::Choices& keep_all) {
+  for (size_t gap = 0; gap < choices.size(); ++gap) {
+    if (is_on_host(choices[gap])) choices[gap] = keep_all[gap];
+  }
+  return choices;
+}
+
+}  // namespace
+
+Frontier::Frontier(const StepProblem& problem, int64_t max_work) : problem_(problem), max_work_(max_work) {
+  const auto nodes = std::make_shared<const NeededNodes>(find_needed_nodes(problem.graph, problem.targets));
+  StepModel model = model_of(*nodes, problem.host);
+  found_.push_back({nodes, {}, model.evaluate(model.keep_all())});
+}
+
+StepModel Frontier::model_of(const NeededNodes& nodes, const HostLink& host) const {
+  return {problem_.graph, problem_.targets, nodes, problem_.workspace_bytes, problem_.node_us, host};
+}
+
+// Those that take less than the last point before the search, and each less than the one before it.
+void Frontier::add(const std::shared_ptr<const NeededNodes>& nodes, std::span<const StepModel::Choices> all) {
+  StepModel model = model_of(*nodes, problem_.host);
+  int64_t least_bytes = found_[unsearched_ - 1].outcome.peak_bytes;
+  const size_t stride = 1 + all.size() * problem_.graph.nodes().size() / kMaxFoundNodes;
+  for (size_t i = (all.size() + stride - 1) % stride; i < all.size(); i += stride) {  // the last one included
+    const StepModel::Outcome outcome = model.evaluate(all[i]);
+    if (!outcome.is_valid || outcome.peak_bytes >= least_bytes) continue;
+    least_bytes = outcome.peak_bytes;
+    found_.push_back({nodes, all[i], outcome});
+  }
+}
+
+void Frontier::search_further() {
+  if (stage_ == Stage::kAsItIs) {
+    stage_ = Stage::kOrdered;
+    const auto nodes =
+        std::make_shared<const NeededNodes>(order_nodes(problem_.graph, problem_.targets, *found_[0].nodes));
+    StepModel model = model_of(*nodes, problem_.host);
+    const StepModel::Outcome outcome = model.evaluate(model.keep_all());
+    if (outcome.peak_bytes < found_[0].outcome.peak_bytes) found_.push_back({nodes, {}, outcome});
+    unsearched_ = found_.size();
+  } else {
+    stage_ = Stage::kSearched;
+    search_drops();
+    std::stable_sort(found_.begin() + static_cast<std::ptrdiff_t>(unsearched_), found_.end(),
+                     [](const Found& a, const Found& b) { return a.outcome.us < b.outcome.us; });
+  }
+}
+
+// First with all values on the device, then with the host, where there is one: both are kept, as what leaves
+// all values on the device may take less once it is packed.
+void Frontier::search_drops() {
+  const auto peak_bytes = [&](const NeededNodes& nodes) {
+    StepModel model = model_of(nodes, {});
+    return model.evaluate(model.keep_all()).peak_bytes;
+  };
+  // The last reader of what was dropped until then frees it: readers that can run early do so, wherever the
+  // peak is.
+  const NeededNodes& last = *found_[unsearched_ - 1].nodes;
+  NeededNodes known = with_readers_behind(problem_.graph, last);
+  NeededNodes early =
+      with_readers_behind(problem_.graph, order_nodes(problem_.graph, problem_.targets, last));
+  const bool is_early = peak_bytes(early) <= peak_bytes(known);
+  const auto nodes = std::make_shared<const NeededNodes>(std::move(is_early ? early : known));
+  StepModel on_device = model_of(*nodes, {});
+  const std::vector<StepModel::Choices> dropped = headroom::search_drops(on_device, {}, max_work_);
+  add(nodes, dropped);
+  if (!problem_.host.exists()) return;
+  StepModel with_host = model_of(*nodes, problem_.host);
+  // The search before this one has found most of the way.
+  add(nodes, headroom::search_drops(with_host, dropped, max_work_ / 2));
+}
+
+std::optional<size_t> Frontier::next_within(int64_t step_bytes, int64_t host_bytes, size_t first) {
+  const auto is_within = [&](const Found& found) {
+    return found.outcome.peak_bytes <= step_bytes && found.outcome.host_bytes <= host_bytes;
+  };
+  while (true) {
+    const auto found =
+        std::find_if(found_.begin() + static_cast<std::ptrdiff_t>(std::min(first, found_.size())),
+                     found_.end(), is_within);
+    if (found != found_.end()) return static_cast<size_t>(found - found_.begin());
+    if (stage_ == Stage::kSearched) return std::nullopt;
+    search_further();
+  }
+}
+
+std::vector<size_t> Frontier::least_first(int64_t host_bytes) {
+  while (stage_ != Stage::kSearched) search_further();
+  std::vector<size_t> points(found_.size());
+  std::iota(points.begin(), points.end(), size_t{0});
+  std::erase_if(points, [&](size_t i) { return found_[i].outcome.host_bytes > host_bytes; });
+  std::stable_sort(points.begin(), points.end(), [&](size_t a, size_t b) {
+    return found_[a].outcome.peak_bytes < found_[b].outcome.peak_bytes;
+  });
+  return points;
+}
+
+// What each lever did: the order, then values that are dropped, then those in host memory.
+std::vector<LeverUse> Frontier::uses_of(StepModel& model, const Found& found) const {
+  const StepModel::Outcome& last = found_[unsearched_ - 1].outcome;
+  std::vector<LeverUse> uses;
+  if (unsearched_ > 1) uses.push_back(used(kOrder, found_[0].outcome, found_[1].outcome));
+  if (found.choices.empty()) return uses;
+  const StepModel::Choices on_device = without_host(found.choices, model.keep_all());
+  StepModel::Outcome without = found.outcome;
+  if (on_device != found.choices) {
+    without = model.evaluate(on_device);
+    // What was dropped may help only together with what lies on the host.
+    without.peak_bytes = std::min(without.peak_bytes, last.peak_bytes);
+  }
+  const bool drops = on_device != model.keep_all() || on_device == found.choices;
+  if (drops) uses.push_back(used(kRecompute, last, without));
+  if (on_device != found.choices) uses.push_back(used(kOffload, drops ? without : last, found.outcome));
+  return uses;
+}
+
+StepPoint Frontier::at(size_t index) const {
+  const Found& found = found_[index];
+  StepPoint point{
+      .step_bytes = found.outcome.peak_bytes, .host_bytes = found.outcome.host_bytes, .us = found.outcome.us};
+  if (index == 0) return point;
+  StepModel model = model_of(*found.nodes, problem_.host);
+  point.levers = uses_of(model, found);
+  model.evaluate(found.choices.empty() ? model.keep_all() : found.choices);
+  point.schedule = model.schedule();
+  return point;
+}
+
+StepPoint Frontier::solve(int64_t step_bytes) {
+  const std::optional<size_t> within = next_within(step_bytes);
+  return at(within ? *within : least_first().front());
+}
+
+}  // namespace headroom

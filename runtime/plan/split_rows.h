@@ -1,0 +1,44 @@
+// A region of a step that runs once for each part of its rows: cuts of what it reads, its nodes, and sums and
+// concatenations of what others read of it. Knows neither batches nor losses.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+
+namespace headroom {
+
+// What a value, or a node by its results, is to the parts.
+enum class Role : uint8_t {
+  kShared,     // the same for all parts
+  kCut,        // read from outside: each part gets its rows
+  kPerPart,    // computed for each part
+  kPartShape,  // computed once, in the shape of a part
+  kAfter,      // computed once, from what all parts together give
+  kWhole,      // a variable that follows the batch and belongs to all parts, such as the order of an epoch
+};
+
+// What others read of the parts.
+struct PartsResult {
+  enum class Kind : uint8_t { kRows, kSum, kMean };
+  int value = -1;
+  Kind kind = Kind::kRows;
+};
+
+struct SplitRegion {
+  int parts = 1;
+  std::vector<int> order = {};  // the nodes of the step, without updates that must come last
+  std::vector<Role> values = {}, nodes = {};
+  std::vector<PartsResult> results = {};
+  // Sums are in f32, or as their values are stored.
+  bool sums_in_f32 = false;
+  // A node, and the shape of a value, in a part.
+  std::function<Node(int node, int part)> node = {};
+  std::function<TensorSpec(int value, int part)> spec = {};
+};
+
+// The nodes of the order in parts, for a graph whose nodes are to be replaced by them.
+std::vector<Node> split_rows(Graph& graph, const SplitRegion& region);
+
+}  // namespace headroom
