@@ -86,6 +86,7 @@ constexpr std::string_view kSettings[] = {
     "record",
     "replicas",
     "resume",
+    "rules",
     "runs",
     "save",
     "schedule",

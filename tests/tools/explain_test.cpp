@@ -427,6 +427,8 @@ TEST(Explain, AdviceSuitsTheVersion) {
 
 TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
   const Rules& rules = Rules::built_in();
+  Failure loading;
+  loading.phases = {"loading"};
   Log log;
   for (const Framework framework : rules.frameworks())
     log.versions[framework] = 1;  // older than every setting
@@ -441,6 +443,8 @@ TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
       const std::vector<Advice> next = advise(found, judgement);
       EXPECT_NE(next[0].command, next[1].command);
       EXPECT_FALSE(next[0].why.empty() || next[1].why.empty());
+      found.failure = &loading;
+      EXPECT_GE(advise(found, judgement).size(), 2u);
     }
   }
 }

@@ -27,6 +27,11 @@ class Holes {
   explicit Holes(const Case& found) : found_(found), run_(start()) {
     set("len", tokens_that_fit(found));
     values_.emplace_back("share", share_that_fits(found));
+    values_.emplace_back("less_share", less_share());
+    set("asked", found.bytes(Field::kAsked));
+    set("most", found.bytes(Field::kMost));
+    const auto& batch = found.log->background[Field::kBatch];
+    set("less_batch", batch && batch->bytes > 1 ? std::optional(batch->bytes / 2) : std::nullopt);
     values_.emplace_back("fraction", needed_fraction());
     values_.emplace_back("layers", layers());
     values_.emplace_back("context", context());
@@ -193,6 +198,12 @@ class Holes {
     return known < 0.95 && known > 0 ? fmt::format("{:.2f}", std::min(known + 0.05, 0.97)) : "";
   }
 
+  // Three fifths of the share that the log shows.
+  std::string less_share() const {
+    const double known = std::strtod(found_.log->share.c_str(), nullptr);
+    return known > 0.1 && known <= 1 ? fmt::format("{:.2f}", known * 0.6) : "";
+  }
+
   const Case& found_;
   const CommandLine run_;
   std::vector<std::pair<std::string, std::string>> values_;
@@ -206,7 +217,11 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   if (row.without != F::kNone && found.uses(row.without)) return false;
   if (std::any_of(row.unless.begin(), row.unless.end(), is_on)) return false;
   if (row.kind && !found.is(*row.kind)) return false;
-  if (!row.phase.empty() && !found.in(row.phase)) return false;
+  const auto is_elsewhere = [&](std::string_view phase) { return !found.in(phase); };
+  if (std::any_of(row.phases.begin(), row.phases.end(), is_elsewhere)) return false;
+  // While weights load there is no batch yet.
+  const bool halves = row.command.find("{half}") != std::string_view::npos;
+  if (halves && found.in("loading") && !found.in("step")) return false;
   if (row.when != When::kAlways && (row.when == When::kCommand) != holes.is_command()) return false;
   if (row.no_batch && holes.has_batch()) return false;
   if (row.batch && !holes.has_batch()) return false;
@@ -258,7 +273,9 @@ bool is_serving(const Case& found) {
 
 // What several changes of a training do together, for a program whose file the log names, or may be any.
 std::optional<Advice> solve_it(const Case& found, Cause cause) {
-  if (found.framework != F::kTorch || found.in("generation") || found.in("evaluation")) return {};
+  if (found.framework != F::kTorch || !found.ranks.empty() || found.in("generation") ||
+      found.in("evaluation"))
+    return {};
   const int64_t memory = memory_to_keep(found, cause);
   if (found.in("step") && found.log->script.ends_with(".py")) {
     if (memory == 0) return {};

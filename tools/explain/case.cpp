@@ -161,6 +161,40 @@ void find_own_among_holders(Case& result) {
   result.holders.erase(own);
 }
 
+// Several processes of one run have pids that are near each other, or near one that the log names. They are
+// no strangers: nothing would be gained by ending them.
+void find_ranks_of_the_run(Case& result) {
+  constexpr int64_t kNear = 16;
+  const auto is_near = [](int64_t one, int64_t other) {
+    return one != other && std::abs(one - other) <= kNear;
+  };
+  const bool is_of_several = result.has_setting("several_processes") || result.in("deserialising");
+  std::vector<Holder> strangers;
+  for (const Holder& holder : result.holders) {
+    const auto of_log = [&](int64_t pid) { return pid == holder.pid || is_near(pid, holder.pid); };
+    const auto beside = [&](const Holder& other) { return is_near(other.pid, holder.pid); };
+    const bool is_own = std::any_of(result.log->pids.begin(), result.log->pids.end(), of_log) ||
+                        (is_of_several && std::any_of(result.holders.begin(), result.holders.end(), beside));
+    (is_own ? result.ranks : strangers).push_back(holder);
+  }
+  result.holders = std::move(strangers);
+  if (!result.ranks.empty()) result.derived.insert(kOwnRanks);
+}
+
+// More free than there is: an underflow, or a unit of another kind. It says something of the driver and is no
+// input.
+void drop_impossible(Case& result) {
+  std::optional<Figure>& free = result.figures[Field::kFree];
+  const std::optional<Figure>& total = result.figures[Field::kTotal];
+  if (free && (free->bytes >= kUnsetBytes || (total && total->bytes > 0 && free->bytes > total->bytes))) {
+    free.reset();
+    result.is_impossible = true;
+  }
+  constexpr int64_t kLargestCarveOut = 4 * kGiB;
+  if (result.has_setting("amd") && total && total->bytes <= kLargestCarveOut)
+    result.derived.insert(kCarveOut);
+}
+
 // A library's failure may say what it requested only where it is ours.
 MemoryNumbers::Request request_of(const Case& found) {
   using Request = MemoryNumbers::Request;
@@ -267,20 +301,21 @@ void derive(Case& result) {
     result.idle = *result.reserved - *allocated;
   }
   find_own_among_holders(result);
+  find_ranks_of_the_run(result);
   if (total && free && result.reserved) result.outside = *total - *free - *result.reserved;
   if (free && result.idle) result.best = *room_of(result) + *result.idle;
   if (result.process && result.reserved) result.own_outside_pool = *result.process - *result.reserved;
 
   if (const std::optional<int64_t> named = bytes_of(result.figures, Field::kOthers)) {
     result.others = named;
-  } else if (!result.holders.empty()) {
+  } else if (!result.holders.empty() || !result.ranks.empty()) {
     int64_t sum = 0;
     for (const Holder& holder : result.holders) {
       sum += holder.bytes;
       result.named_others += fmt::format("{}{}", result.named_others.empty() ? " (pid " : ", ", holder.pid);
     }
     result.others = sum;
-    result.named_others += ")";
+    if (!result.holders.empty()) result.named_others += ")";
   } else if (total && free && result.process) {
     result.others = std::max<int64_t>(0, *total - *free - *result.process);
     result.others_are_estimated = true;
@@ -382,6 +417,7 @@ Case make_case(const Log& log) {
                             Field::kProcessLimit, Field::kWeights, Field::kActivations, Field::kCacheShort}) {
     if (!result.figures[field]) result.figures[field] = log.background[field];
   }
+  drop_impossible(result);
   drop_unset(result.figures);
   if (result.figures[Field::kTotal] && result.figures[Field::kTotal]->bytes == 0)
     result.figures[Field::kTotal].reset();

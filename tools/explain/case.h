@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,10 @@ struct Case : MemoryNumbers {
   std::optional<int64_t> outside;       // total - free - reserved: contexts, libraries and other processes
   std::optional<int64_t> own_outside_pool;  // process - reserved
   std::optional<int64_t> best;              // the most that any arrangement could give
-  std::vector<Holder> holders;              // other processes
+  std::vector<Holder> holders;              // processes that are not of this run
+  std::vector<Holder> ranks;                // other processes of this run
+  std::set<std::string_view> derived;       // phases that follow from figures
+  bool is_impossible = false;               // the driver's figures contradict each other, and are not used
   std::optional<int64_t> own_pid;           // of this process, where the message lists it among the others
 
   std::optional<double> parameter_count;  // of the model
@@ -35,7 +39,9 @@ struct Case : MemoryNumbers {
   bool attention_scores = false;        // what did not fit, or the largest buffer, has one row for each token
 
   const Rules& rules() const { return *log->rules; }
-  bool in(std::string_view phase) const { return failure != nullptr && failure->phases.contains(phase); }
+  bool in(std::string_view phase) const {
+    return failure != nullptr && (failure->phases.contains(phase) || derived.contains(phase));
+  }
   bool uses(Framework any) const;
   std::optional<int64_t> bytes(Field field) const;
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }

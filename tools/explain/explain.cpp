@@ -225,7 +225,8 @@ int run_explain(int argc, char** argv) {
                 "a limit, an "
                 "index, versions ...), the evidence, and the next step. Needs no GPU.");
   set.add_arguments("LOG...", "Log files, gzipped or not (default, or -: standard input)", &paths, false);
-  set.add_text("rules", "A file of your own rules, which count before the others (docs/explain.md)", &rules_path);
+  set.add_text("rules", "A file of your own rules, which count before the others (docs/explain.md)",
+               &rules_path);
   set.add_switch("json", "Print JSON, sizes in bytes; for several logs, an array", &json);
   set.set_examples(
       "  headroom explain train.log\n"

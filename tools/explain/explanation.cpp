@@ -57,7 +57,7 @@ void add_computed(std::vector<Evidence>& evidence, const Case& found) {
   using enum Field;
   const auto add = [&](std::string_view name, std::optional<int64_t> bytes, std::string_view how,
                        std::initializer_list<Field> fields) {
-    if (!bytes || std::abs(*bytes) <= precision_of(found, fields)) return;
+    if (!bytes || *bytes <= precision_of(found, fields)) return;  // below 0 figures contradict each other
     evidence.push_back({std::string(name), bytes, std::nullopt, std::string(how)});
   };
   if (!found.figures[kReserved])
@@ -66,6 +66,8 @@ void add_computed(std::vector<Evidence>& evidence, const Case& found) {
     add("reserved and idle", found.idle, "reserved - allocated", {kReserved, kAllocated});
   const auto& start_free = found.figures[kStartFree];
   const auto& pool = found.figures[kPool];
+  if (found.outside && *found.outside < 0)
+    add("more than the device has", -*found.outside, "free + reserved - total", {kTotal, kFree, kReserved});
   if (start_free && pool) {
     add("left at the start", start_free->bytes - pool->bytes, "free at the start - pool at the start",
         {kStartFree, kPool});
@@ -106,6 +108,12 @@ std::vector<Evidence> collect(const Case& found, const LogJudgement& judgement) 
   if (witness == nullptr) return evidence;
   evidence.push_back(message(*witness));
   if (found.failure != witness) evidence.push_back(message(*found.failure));
+  if (judgement.cause == Cause::kUnknown) {
+    for (const CloseLine& close : found.log->close_lines) {
+      if (close.line != witness->line && close.score > 1)
+        evidence.push_back({"close to a cause", std::nullopt, close.line, close.text});
+    }
+  }
   const bool is_about_memory = judgement.witness == nullptr;
   if (!is_about_memory) return evidence;
   if (found.lender != nullptr) evidence.push_back(message(*found.lender));

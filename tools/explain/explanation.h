@@ -15,7 +15,7 @@ namespace headroom::explain {
 
 struct Evidence {
   std::string name;              // "requested"
-  std::optional<int64_t> bytes;  // signed: a difference of figures that do not belong together is below 0
+  std::optional<int64_t> bytes;  // never below 0
   std::optional<int64_t> line;   // of the log, from 1; absent for what is computed
   std::string text;              // the message's words, or how it is computed
 };

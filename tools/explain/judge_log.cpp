@@ -106,7 +106,11 @@ Result by_kind(const Case& found) {
                     format_bytes(*found.requested)));
   for (const Verdict& row : found.rules().verdicts()) {
     if (!found.is(row.kind) || !has_part(found.failure->text, row.parts)) continue;
-    std::string reason(row.reason);
+    std::optional<std::string> filled_in = filled(found, row.reason);
+    if (!filled_in) continue;
+    std::string reason = *std::move(filled_in);
+    const bool has_figures = row.reason.find('{') != std::string_view::npos;
+    if (has_figures) return verdict(row.cause, row.confidence, std::move(reason));
     if ((row.cause == kLimit || row.cause == kTooLargeForDevice) && found.requested)
       reason += fmt::format("; {} were requested", format_bytes(*found.requested));
     if (row.kind == Kind::kHost && found.requested) {
@@ -123,6 +127,14 @@ Result pool_shrunk(const Case& found) {
   return verdict(kOtherProcess, kLow,
                  "the device gave TensorFlow's pool less than it had reported as free, so another process "
                  "took memory at that time; TensorFlow goes on with less");
+}
+
+// A process that only waited for another one says so; a line above may still say why.
+Result line_above(const Case& found) {
+  constexpr int64_t kTelling = 4;  // two words of memory or limits
+  const std::vector<CloseLine>& lines = found.log->close_lines;
+  if (!found.is(Kind::kAftermath) || lines.empty() || lines.front().score < kTelling) return std::nullopt;
+  return verdict(kUnknown, kLow, "the log names no known cause; these lines look closest to one");
 }
 
 // Headroom judged with exact numbers when it failed, and printed the cause.
@@ -230,7 +242,7 @@ Result unknown(const Case& found) {
         "a launcher says that one of its processes failed; what that process printed is not in this "
         "log");
   if (found.is(Kind::kOtherError))
-    return verdict(kUnknown, kLow, "the log has an error, but not one of memory that is known here");
+    return verdict(kUnknown, kLow, "the log names no known cause; these lines look closest to one");
   return verdict(kUnknown, kLow, "the message does not say why, and the log has no numbers that decide");
 }
 
@@ -247,10 +259,14 @@ constexpr Rule kRules[] = {
     {"May this user use the device and its files?", permission},
     {"Did Headroom print the cause?", stated},
     {"Did memory grow from step to step?", growing},
+    {"Does a line above a consequence tell more?", line_above},
     {"Does the message say what it is?", by_kind},
     {"Is too little left for a server's cache?", server_cache},
     {"Does a server want a larger share than was free?", server_share},
     {"Did a server fail while it recorded CUDA graphs?", graph_capture},
+    {"Do the driver's figures contradict each other?", impossible},
+    {"Do other processes of this run hold the device?", own_ranks},
+    {"Does what the program was doing tell why?", during},
     {"Was a part of the model placed on the CPU?", model_in_parts},
     {"Which of llama.cpp's buffers did not fit?", layers_or_cache},
     {"Did it fail while weights moved to the device?", model_too_large},

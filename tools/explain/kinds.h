@@ -53,7 +53,8 @@ enum class Kind : uint8_t {
   kDisturbed,      // another process freed or took memory while a server measured
   kShareNotFree,   // a server wants a larger share than was free at its start
   kLimit,          // a limit that someone set
-  kContext,        // the driver could not make a context
+  kExceeds,  // one number is larger than another may be: a request and the largest one, sequences and blocks
+  kContext,  // the driver could not make a context
   kCollective,     // NCCL found no room
   kHandle,         // a library did not start
   kWorkspace,      // no algorithm or scratch memory for an op
@@ -70,7 +71,7 @@ enum class Kind : uint8_t {
   kBrokenVersion,  // as kVersion, but a working set-up prints it, too
   kSomeMemory,     // memory ran out, the device's or the machine's
   kAftermath,      // another process of the run failed first
-  kOtherError,     // an error that is not about a GPU
+  kOtherError,     // an error whose cause is not known
   // No failures, but parts of one, or facts about the whole log:
   kDetail,  // of the failure right before it
   kPiece,   // the same, in words that nothing else prints: it also stands for a failure whose head is cut off
@@ -81,6 +82,7 @@ enum class Kind : uint8_t {
   kMention,      // the framework is in use
   kModelName,    // a model's name follows on the line
   kSample,       // how much memory was in use at some step
+  kHint,         // words of memory or limits: their line is shown where no cause is known
   kPython,       // the log is of a program of Python
   kStatedCause,  // Headroom's own judgement: "limit: 16.00 MiB are needed, ..."; no rule has it
 };
@@ -120,7 +122,10 @@ enum class Field : uint8_t {
   kChannels,
   kXid,
   kPlainSample,  // as kSample, in an unknown unit
-  kRootRank,     // that failed first, as a launcher says
+  kAsked,        // how many of something, where
+  kMost,         // so many are the most
+  kBatch,
+  kRootRank,  // that failed first, as a launcher says
   kVersion,
   kDims,
   kType,
@@ -139,6 +144,10 @@ constexpr bool is_text(Field field) {
   return field >= Field::kVersion;
 }
 
+constexpr bool is_count(Field field) {
+  return field >= Field::kPid && field < Field::kVersion && field != Field::kPlainSample;
+}
+
 // A server that is started by a command takes flags, one inside a program takes arguments.
 enum class When : uint8_t { kAlways, kCommand, kScript };
 
@@ -148,29 +157,34 @@ namespace headroom {
 
 template <>
 struct EnumNames<explain::Kind> {
-  static constexpr std::array<std::string_view, 49> kNames = {
-      "index",       "hardware",       "xid",          "version",         "permission",      "not-a-failure",
-      "busy",        "shared-memory",  "misuse",       "open-files",      "locked-memory",   "disk",
-      "stopped",     "host",           "dispatched",   "too-large-model", "cache-too-small", "no-cache",
-      "disturbed",   "share-not-free", "limit",        "context",         "collective",      "handle",
-      "workspace",   "allocation",     "bare-refusal", "ambiguous",       "launch",          "assert",
-      "crash",       "device-missing", "late-setting", "host-likely",     "pool-shrunk",     "broken-version",
-      "some-memory", "aftermath",      "other-error",  "detail",          "piece",           "recovered",
-      "background",  "command",        "root-cause",   "mention",         "model-name",      "sample",
-      "python"};
+  static constexpr std::array<std::string_view, 51> kNames = {
+      "index",           "hardware",      "xid",           "version",
+      "permission",      "not-a-failure", "busy",          "shared-memory",
+      "misuse",          "open-files",    "locked-memory", "disk",
+      "stopped",         "host",          "dispatched",    "too-large-model",
+      "cache-too-small", "no-cache",      "disturbed",     "share-not-free",
+      "limit",           "exceeds",       "context",       "collective",
+      "handle",          "workspace",     "allocation",    "bare-refusal",
+      "ambiguous",       "launch",        "assert",        "crash",
+      "device-missing",  "late-setting",  "host-likely",   "pool-shrunk",
+      "broken-version",  "some-memory",   "aftermath",     "other-error",
+      "detail",          "piece",         "recovered",     "background",
+      "command",         "root-cause",    "mention",       "model-name",
+      "sample",          "hint",          "python"};
 };
 
 template <>
 struct EnumNames<explain::Field> {
-  static constexpr std::array<std::string_view, 47> kNames = {
+  static constexpr std::array<std::string_view, 50> kNames = {
       "requested",     "total",       "free",         "allocated",  "reserved",    "idle",
       "private",       "process",     "holder",       "others",     "limit",       "process_limit",
       "reserve_limit", "limit_left",  "capacity",     "largest",    "start_free",  "pool",
       "weights",       "activations", "cache_needed", "cache_free", "cache_short", "buffer",
       "sample",        "pid",         "count",        "tokens",     "tokens_fit",  "layers",
-      "channels",      "xid",         "plain_sample", "root_rank",  "version",     "dims",
-      "type",          "status",      "strategy",     "script",     "command",     "share",
-      "fraction",      "dtype",       "op",           "source",     "shape"};
+      "channels",      "xid",         "plain_sample", "asked",      "most",        "batch",
+      "root_rank",     "version",     "dims",         "type",       "status",      "strategy",
+      "script",        "command",     "share",        "fraction",   "dtype",       "op",
+      "source",        "shape"};
 };
 
 }  // namespace headroom

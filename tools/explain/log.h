@@ -66,6 +66,12 @@ struct StatedCause {
   std::string reason;
 };
 
+// A line that may tell the cause where none is known.
+struct CloseLine {
+  int64_t line = 0, score = 0;
+  std::string text;
+};
+
 // How a program's use of memory went on over time.
 struct Samples {
   int64_t first = 0, middle = 0, last = 0, count = 0, falls = 0;
@@ -89,7 +95,9 @@ struct Log {
   std::string proven;                              // with the change that a program of ours tried: it fits
   std::string share, fraction, parameters, dtype;  // the first of each
   std::optional<int64_t> root_rank;                // that failed first, as a launcher says
-  Samples samples;                                 // of the process that printed most of them
+  std::set<int64_t> pids;              // of the run's processes, as launchers and loggers name them
+  std::vector<CloseLine> close_lines;  // the best few, best first
+  Samples samples;                     // of the process that printed most of them
   bool is_python = false;
 };
 

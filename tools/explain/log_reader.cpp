@@ -100,6 +100,7 @@ void LogReader::scan(size_t end) {
                              [&](size_t word, size_t at) {
                                if (begin + at < end) read_at(word, begin + at);
                              });
+  read_hints(end);
 }
 
 void LogReader::count_lines_to(size_t at) {
@@ -134,8 +135,10 @@ void LogReader::read_at(size_t word, size_t begin) {
   }
   for (const Setting* phase : readings.phases) {
     if (!match_template(phase->pattern, rest)) continue;
+    read_hints(begin);
     count_lines_to(begin);
     phase_lines_[phase->name] = line_;
+    if (Failure* failure = failure_of_line()) failure->phases.insert(phase->name);
     const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase->name) !=
                          std::end(kPhasesThatFollow);
     if (!follows) continue;
@@ -196,7 +199,19 @@ void LogReader::read_setting(const Setting& setting, size_t begin) {
   log_.settings.emplace(setting.name);
 }
 
+void LogReader::read_hints(size_t end) {
+  constexpr int64_t kWorth = 2;
+  auto hint = hints_.begin();
+  for (; hint != hints_.end() && *hint < end; ++hint) {
+    count_lines_to(*hint);
+    add_close_line(kWorth, *hint);
+  }
+  hints_.erase(hints_.begin(), hint);
+}
+
 void LogReader::add(const Message& message, size_t begin, const Match& match) {
+  if (message.kind == Kind::kHint) return hints_.push_back(begin);
+  read_hints(begin);
   switch (message.kind) {
     case Kind::kMention:
       log_.mentioned.insert(message.framework);
@@ -227,6 +242,7 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return;
     case Kind::kRecovered:
       count_lines_to(begin);
+      add_background(message, begin, match);
       return add_recovery(message.weak);
     case Kind::kDetail:
     case Kind::kPiece:

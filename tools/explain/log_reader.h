@@ -45,6 +45,8 @@ class LogReader {
   void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, size_t begin, const Match& match);
   void add_recovery(bool is_vague);
+  void read_hints(size_t end);
+  void add_close_line(int64_t worth, size_t begin);
   void add_sample(const Message& message, const Match& match);
   void keep_fact(const Message& message, size_t begin, const Capture& capture);
   void keep_command(size_t begin);
@@ -69,6 +71,8 @@ class LogReader {
   enum class Escape { kNone, kBegun, kSequence, kString };
   Escape escape_ = Escape::kNone;
   bool lead_byte_ = false;  // of a no-break space
+  std::vector<size_t>
+      hints_;  // where hints begin that are not read yet: a message may begin before one and end after it
   int64_t last_detail_line_ = 0;
   int64_t root_cause_line_ = 0;
   std::map<std::string_view, int64_t> phase_lines_;  // where each phase was seen last

@@ -1,6 +1,7 @@
 // What LogReader keeps of a log besides its failures.
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,8 @@ namespace {
 
 constexpr size_t kLongestFact = 400;
 constexpr size_t kMostStreams = 64;
+constexpr size_t kMostPids = 1024;
+constexpr size_t kMostCloseLines = 3;
 constexpr size_t kMostSamples = 4096;
 // A launcher says who failed first within so many lines of saying that it will.
 constexpr int64_t kRootCauseLines = 8;
@@ -63,6 +66,9 @@ void LogReader::keep_fact(const Message& message, size_t begin, const Capture& c
       return keep_first(log_.fraction);
     case Field::kDtype:
       return keep_first(log_.dtype);
+    case Field::kPid:
+      if (log_.pids.size() < kMostPids) log_.pids.insert(capture.bytes);
+      return;
     case Field::kRootRank:
       // A launcher's list of all that failed ends with the one that failed first.
       if (root_cause_line_ > 0 && line_ - root_cause_line_ < kRootCauseLines && !log_.root_rank)
@@ -88,6 +94,24 @@ void LogReader::keep_command(size_t begin) {
 
 void LogReader::keep_model(std::string_view line) {
   if (log_.parameters.empty()) log_.parameters = parameters_in(line);
+}
+
+// Keeps the lines with most words of memory and limits. Of lines that tell as much the first counts.
+void LogReader::add_close_line(int64_t worth, size_t begin) {
+  std::vector<CloseLine>& kept = log_.close_lines;
+  auto own =
+      std::find_if(kept.begin(), kept.end(), [&](const CloseLine& each) { return each.line == line_; });
+  if (own == kept.end()) {
+    if (kept.size() == kMostCloseLines && kept.back().score > worth) return;
+    const std::string_view lead = before(begin, kLongestFact);
+    std::string text = printable(trimmed(std::string(lead) + std::string(behind(begin, kLongestFact))));
+    const bool has_number = std::any_of(text.begin(), text.end(), is_digit);
+    if (kept.size() == kMostCloseLines) kept.pop_back();
+    kept.push_back({line_, has_number ? 1 : 0, std::move(text)});
+    own = std::prev(kept.end());
+  }
+  own->score += worth;
+  for (; own != kept.begin() && std::prev(own)->score < own->score; --own) std::swap(*own, *std::prev(own));
 }
 
 void LogReader::add_sample(const Message& message, const Match& match) {

@@ -15,6 +15,7 @@ namespace {
 // More failures than a person reads; the first counts, and its neighbours supply missing figures.
 constexpr size_t kMostFailures = 400;
 constexpr size_t kMostHolders = 64;
+constexpr size_t kMostPids = 1024;
 // A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.
 constexpr int64_t kDumpLines = 12;
 // What a program was doing when it failed is told by the traceback right before.
@@ -90,6 +91,7 @@ std::string LogReader::lines_around(size_t at) const {
 
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
+  if (message.kind == Kind::kOtherError) add_close_line(1, begin);
   const size_t end = begin + static_cast<size_t>(match.length);
   if (message.is_exit_code && !is_exit_code(before(begin, 24), behind(end, 8))) return;
   const bool goes_on =
@@ -117,6 +119,8 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     made.framework = message.framework;
     made.line = line_;
     made.rank = rank_here();
+    if (made.rank.find("pid=") != std::string::npos && log_.pids.size() < kMostPids)
+      log_.pids.insert(number_of_rank(made.rank).value_or(0));
     made.text = text_of(message, begin);
     made.weak = message.weak;
     keep_phases(made);
@@ -157,6 +161,7 @@ void LogReader::keep_end_of_traceback(const Message& message, size_t begin) {
   if (rank_here() != failure.rank) return;
   failure.text = text_of(message, begin);
   failure.line = line_;
+  last_detail_line_ = line_;
   keep_phases(failure);
 }
 

@@ -58,6 +58,67 @@ LogJudgement verdict(Cause cause, Confidence confidence, std::string reason, con
   return result;
 }
 
+std::optional<std::string> filled(const Case& found, std::string_view text) {
+  std::string result;
+  while (true) {
+    const size_t open = text.find('{');
+    result += text.substr(0, open);
+    if (open == std::string_view::npos) return result;
+    const size_t close = text.find('}', open);
+    const auto field = parse_enum<Field>(text.substr(open + 1, close - open - 1), "field");
+    const std::optional<int64_t> value = found.bytes(field);
+    if (!value || *value < 0) return std::nullopt;
+    result += is_count(field) ? fmt::format("{}", *value) : format_bytes(*value);
+    text.remove_prefix(close + 1);
+  }
+}
+
+std::optional<LogJudgement> impossible(const Case& found) {
+  if (!found.is_impossible || !found.is(Kind::kAllocation) || !found.total) return std::nullopt;
+  const std::string asked = found.requested ? fmt::format("{} were requested", format_bytes(*found.requested))
+                                            : "the request failed";
+  if (found.in(kCarveOut))
+    return verdict(
+        kExhausted, kHigh,
+        fmt::format("the GPU has {} of the machine's memory for itself (an APU's carve-out), and {}; "
+                    "the driver's figure of what is free is impossible, because it counts the "
+                    "machine's memory with it",
+                    format_bytes(*found.total), asked));
+  return verdict(
+      kExhausted, kLow,
+      fmt::format("{} of a device of {}; the driver says that more is free than the device has, so that "
+                  "figure cannot be used",
+                  asked, format_bytes(*found.total)));
+}
+
+std::optional<LogJudgement> own_ranks(const Case& found) {
+  if (found.ranks.empty() || !found.is(Kind::kAllocation) || !found.total || others_hold_much(found))
+    return std::nullopt;
+  int64_t held = 0;
+  for (const Holder& rank : found.ranks) held += rank.bytes;
+  if (held < *found.total / 8) return std::nullopt;
+  return verdict(
+      kExhausted, kHigh,
+      fmt::format(
+          "{} other process{} of this run hold{} {} of the device's {}: each should use a GPU of "
+          "its own{}",
+          found.ranks.size(), found.ranks.size() > 1 ? "es" : "", found.ranks.size() > 1 ? "" : "s",
+          format_bytes(held), format_bytes(*found.total),
+          found.in("deserialising") ? "; each loads the checkpoint to the GPU that it was saved from" : ""));
+}
+
+std::optional<LogJudgement> during(const Case& found) {
+  const bool refused =
+      found.is(Kind::kAllocation) || found.is(Kind::kBareRefusal) || found.is(Kind::kSomeMemory);
+  if (!refused || others_hold_much(found)) return std::nullopt;
+  for (const During& row : found.rules().during()) {
+    if (!found.in(row.phase)) continue;
+    if (std::optional<std::string> reason = filled(found, row.reason))
+      return verdict(row.cause, row.confidence, *std::move(reason));
+  }
+  return std::nullopt;
+}
+
 std::optional<int64_t> tokens_that_fit(const Case& found) {
   constexpr int64_t kBlock = 16;  // tokens
   std::optional<int64_t> fit = found.bytes(Field::kTokensFit);
@@ -93,7 +154,7 @@ std::optional<LogJudgement> server_cache(const Case& found) {
     const auto needed = found.bytes(Field::kCacheNeeded), free = found.bytes(Field::kCacheFree);
     std::string reason = tokens ? fmt::format("one request may have {} tokens", *tokens)
                                 : "one request may be longer than the cache";
-    if (needed && free)
+    if (needed && free && *needed > *free)
       reason += fmt::format(", which need {} of cache; {} is left after the weights, {} too little",
                             format_bytes(*needed), format_bytes(*free), format_bytes(*needed - *free));
     if (fit) reason += fmt::format("; {} tokens fit", *fit);
@@ -118,7 +179,7 @@ std::optional<LogJudgement> server_cache(const Case& found) {
 
 std::optional<LogJudgement> server_share(const Case& found) {
   if (!found.is(Kind::kShareNotFree)) return std::nullopt;
-  if (!found.free || !found.total)
+  if (!found.free || !found.total || *found.free > *found.total)
     return verdict(kOtherProcess, kMedium,
                    "less is free on the device than the share that the server may take");
   const std::string wanted =

@@ -17,6 +17,9 @@ LogJudgement verdict(Cause cause, Confidence confidence, std::string reason,
 
 using LogRule = std::optional<LogJudgement>(const Case& found);
 
+LogRule impossible;       // Do the driver's figures contradict each other?
+LogRule own_ranks;        // Do other processes of this run hold the device?
+LogRule during;           // Does what the program was doing tell why?
 LogRule server_cache;     // Is too little left for a server's cache?
 LogRule server_share;     // Does a server want a larger share than was free?
 LogRule graph_capture;    // Did a server fail while it recorded CUDA graphs?
@@ -28,6 +31,9 @@ LogRule compiled_buffer;  // Does the log name the largest buffer of a compiled 
 LogRule collective;       // Did NCCL find no room?
 LogRule growing;          // Did memory grow from step to step?
 LogRule bare_refusal;     // Did the driver refuse without a figure?
+
+// The text with the failure's figures in its holes; nothing where one is missing.
+std::optional<std::string> filled(const Case& found, std::string_view text);
 
 // What else would make the request fit, of two causes that the numbers allow.
 void add_other_ways(const Case& found, LogJudgement& judgement);

@@ -50,7 +50,16 @@ struct Verdict {
   Kind kind;
   Cause cause;
   Confidence confidence;
-  std::string_view reason, parts{};
+  std::string_view reason,
+      parts{};  // the reason may have holes for figures: "{requested} are larger than {limit}"
+};
+
+// Says why memory ran out while a program did something, which tells more than the arithmetic of its pool.
+struct During {
+  std::string_view phase;
+  Cause cause;
+  Confidence confidence;
+  std::string_view reason;
 };
 
 // A list of causes that one status has, likeliest first.
@@ -87,7 +96,7 @@ struct AdviceRow {
   int64_t from = 0;                        // not for a version that is known to be older, as in Message
   int64_t before = 0;                      // only for a version that is known to be older
   std::optional<Kind> kind;                // of the failure; none: any
-  std::string_view phase;                  // what the program was doing; empty: anything
+  std::vector<std::string_view> phases;    // what the program was doing, each of them
   When when = When::kAlways;
   bool no_batch = false;   // not where the user's own command can be halved
   bool batch = false;      // only where it can
@@ -99,6 +108,10 @@ struct AdviceRow {
   std::string_view parts;  // one of "a|b" is in the failure's own words
   std::string_view command, why;
 };
+
+// Phases that follow from figures and not from a line of the log, see case.cpp.
+inline constexpr std::string_view kOwnRanks = "own_ranks";  // other processes of the run are on the device
+inline constexpr std::string_view kCarveOut = "carve_out";  // the GPU has a part of the machine's memory
 
 struct RulesFile {
   std::string_view name, text;
@@ -131,6 +144,7 @@ class Rules {
   std::span<const std::string_view> advising_words() const { return advising_words_; }
 
   std::span<const Verdict> verdicts() const { return verdicts_; }
+  std::span<const During> during() const { return during_; }
   std::vector<PossibleCause> possible_causes(std::string_view list) const;
   // The list of the first row whose text is in `message`; "start" where there is none.
   std::string_view list_of(std::string_view message) const;
@@ -162,6 +176,7 @@ class Rules {
   std::vector<Setting> settings_, phases_;
   std::vector<std::string_view> hypothetical_words_, advising_words_;
   std::vector<Verdict> verdicts_;
+  std::vector<During> during_;
   std::vector<PossibleCause> possible_causes_;
   std::vector<Status> statuses_;
   std::vector<Fault> faults_;

@@ -56,7 +56,7 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> settings, phases;
+    std::set<std::string_view> settings, phases = {kOwnRanks, kCarveOut};
     for (const Setting& setting : rules_.settings_) settings.insert(setting.name);
     for (const Setting& phase : rules_.phases_) phases.insert(phase.name);
     for (const Reference& reference : references_) {
@@ -125,6 +125,17 @@ class RulesReader {
     return text;
   }
 
+  // Checks the holes of a reason.
+  std::string_view reason(std::string_view text) const {
+    for (size_t open = 0; (open = text.find('{', open)) != std::string_view::npos; ++open) {
+      const size_t close = text.find('}', open);
+      if (close == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
+      if (is_text(parse<Field>(text.substr(open + 1, close - open - 1))))
+        fail("'{}' has a hole for a text", text);
+    }
+    return text;
+  }
+
   void read_row(std::string_view line) {
     const std::string_view text = split(line);
     const std::string_view key = take_word(head_);
@@ -141,8 +152,12 @@ class RulesReader {
     } else if (key == "verdict") {
       const Kind kind = named<Kind>();
       const Cause cause = named_cause();
-      rules_.verdicts_.push_back({kind, cause, named<Confidence>(), text});
+      rules_.verdicts_.push_back({kind, cause, named<Confidence>(), reason(text)});
       detail_.parts = &rules_.verdicts_.back().parts;
+    } else if (key == "during") {
+      const std::string_view phase = reference(true);
+      const Cause cause = named_cause();
+      rules_.during_.push_back({phase, cause, named<Confidence>(), reason(text)});
     } else if (key == "possible") {
       const std::string_view list = name();
       rules_.possible_causes_.push_back({list, named_cause(), text});
@@ -258,7 +273,7 @@ class RulesReader {
       } else if (take_flag("unless")) {
         row.unless.push_back(reference(false));
       } else if (take_flag("phase")) {
-        row.phase = reference(true);
+        row.phases.push_back(reference(true));
       } else if (take_flag("kind")) {
         row.kind = named<Kind>();
       } else if (take_flag("without")) {

@@ -62,7 +62,8 @@ class Matcher {
     return error == std::errc() ? count : std::numeric_limits<int64_t>::max();
   }
 
-  std::optional<Capture> take_size() {
+  // Of a number with its unit, or in `unit` if that is not 0.
+  std::optional<Capture> take_size(double known_unit) {
     double number = 0;
     const char* const begin = text_.data() + at_;
     const char* const end = text_.data() + text_.size();
@@ -73,13 +74,7 @@ class Matcher {
     const size_t point = digits.find('.');
     const size_t decimals = point == std::string_view::npos ? 0 : digits.size() - point - 1;
     at_ += digits.size();
-    const size_t number_end = at_;
-    // "59.32/79.15 GiB": one unit for both.
-    const bool shares_unit = take('/');
-    while (shares_unit && at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) ++at_;
-    take_blanks();
-    const std::optional<double> unit = take_unit();
-    if (shares_unit) at_ = number_end;
+    const std::optional<double> unit = known_unit > 0 ? known_unit : take_shared_unit();
     if (!unit) return std::nullopt;
     Capture size;
     const double bytes = std::nearbyint(number * *unit);
@@ -126,6 +121,17 @@ class Matcher {
     return at + 3 >= text_.size() || !is_digit(text_[at + 3]);
   }
 
+  // "59.32/79.15 GiB": one unit for both.
+  std::optional<double> take_shared_unit() {
+    const size_t number_end = at_;
+    const bool shares_unit = take('/');
+    while (shares_unit && at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) ++at_;
+    take_blanks();
+    const std::optional<double> unit = take_unit();
+    if (shares_unit) at_ = number_end;
+    return unit;
+  }
+
   // "GiB", "GB", "G", "bytes", "byte", "B"; a unit that is cut off ("Gi") is that of its first letter.
   // Another word is none.
   std::optional<double> take_unit() {
@@ -150,7 +156,15 @@ class Matcher {
 
 // Drops the mark that says how the hole is read: "tokens" of "tokens#".
 std::string_view name_in(std::string_view hole) {
-  return hole.substr(0, hole.size() - (hole.ends_with('~') || hole.ends_with('#') ? 1 : 0));
+  return hole.substr(0, std::min(hole.find_first_of("~#@"), hole.size()));
+}
+
+// The bytes of "GiB" in "total@GiB"; 0 where the hole has no unit, -1 where that is none.
+double unit_in(std::string_view hole) {
+  const size_t at = hole.find('@');
+  if (at == std::string_view::npos) return 0;
+  const std::string_view unit = hole.substr(at + 1);
+  return unit == "GiB" ? std::ldexp(1.0, 30) : unit == "MiB" ? std::ldexp(1.0, 20) : -1;
 }
 
 std::optional<Field> field_of(std::string_view hole) {
@@ -178,7 +192,7 @@ bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
     if (count) captures.push_back({.field = *field, .bytes = *count});
     return count.has_value();
   }
-  std::optional<Capture> size = matcher.take_size();
+  std::optional<Capture> size = matcher.take_size(unit_in(hole));
   if (!size) return false;
   size->field = *field;
   captures.push_back(*size);
@@ -208,6 +222,7 @@ std::string template_fault(std::string_view pattern) {
     if (!field)
       return fmt::format("has no field '{}'; known: {}", hole,
                          list_with_suggestion(name_in(hole), enum_names<Field>()));
+    if (unit_in(hole) < 0) return fmt::format("has '{{{}}}'; a unit is GiB or MiB", hole);
     if (is_text(*field) != hole.ends_with('~'))
       return fmt::format("has '{{{}}}'; {}", hole,
                          is_text(*field) ? "a text is read by {name~}" : "{name~} reads a text only");

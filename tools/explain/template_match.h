@@ -27,6 +27,7 @@ struct TemplateMatch {
 // among them (a terminal wraps). Holes:
 //   {requested}   a size with its unit, as "1.39 GiB", "2.25GiB", "10.91G", "0 bytes"; K, M, G and T are
 //                 powers of 1024, which all frameworks print, also where they write MB
+//   {total@GiB}   a size whose unit stands elsewhere, "Total (GiB): 140.06"
 //   {requested#}  a plain count of bytes, "25600000" or "25,600,000"
 //   {version~}    a word: up to what follows in the template; where that is a blank or nothing, up to the
 //                 next blank, bracket, comma, semicolon or quote

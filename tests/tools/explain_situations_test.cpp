@@ -1,0 +1,159 @@
+// Kinds of situations in logs that nobody here wrote, each as a property or a table of cases.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tools/explain/explanation.h"
+#include "tools/explain/log_reader.h"
+
+namespace headroom::explain {
+namespace {
+
+Explanation explain_text(std::string_view text) {
+  return explain(read_log(text));
+}
+
+std::string all_of(const Explanation& explanation) {
+  std::string text = explanation.judgement.reason + "\n";
+  for (const Advice& advice : explanation.next) text += advice.command + "\n" + advice.why + "\n";
+  return text;
+}
+
+std::string torch_message(std::string_view requested, std::string_view total, std::string_view free,
+                          std::string_view processes, std::string_view allocated, std::string_view idle) {
+  return fmt::format(
+      "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of {} of which {} is free. {}Of "
+      "the "
+      "allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but unallocated.\n",
+      requested, total, free, processes, allocated, idle);
+}
+
+TEST(ExplainSituations, ProcessesOfTheRunAreNoStrangers) {
+  const std::string ranks = torch_message(
+      "16.00 MiB", "23.69 GiB", "14.94 MiB",
+      "Process 71043 has 17.51 GiB memory in use. Process 71044 has 2.05 GiB memory in use. Including "
+      "non-PyTorch memory, this process has 2.05 GiB memory in use. ",
+      "1.67 GiB", "10.00 MiB");
+  for (const char* run : {"torchrun --nproc_per_node 4 train.py\n", "MEMBER: 4/4\n",
+                          "accelerate launch train.py\n", "torch.distributed.init_process_group('nccl')\n"}) {
+    const Explanation explanation = explain_text(run + ranks);
+    EXPECT_EQ(explanation.judgement.cause, Cause::kExhausted) << run << explanation.judgement.reason;
+    EXPECT_EQ(all_of(explanation).find("end it or wait"), std::string::npos) << run;
+    EXPECT_EQ(all_of(explanation).find("CUDA_VISIBLE_DEVICES=1"), std::string::npos) << run;
+    EXPECT_NE(all_of(explanation).find("set_device"), std::string::npos) << all_of(explanation);
+  }
+  // Without a sign of several processes, and with a pid far away, they are strangers.
+  EXPECT_EQ(explain_text(ranks).judgement.cause, Cause::kOtherProcess);
+  const std::string stranger = torch_message("16.00 MiB", "23.69 GiB", "14.94 MiB",
+                                             "Process 1043 has 19.51 GiB memory in use. Including "
+                                             "non-PyTorch memory, this process has 2.05 GiB memory in "
+                                             "use. ",
+                                             "1.67 GiB", "10.00 MiB");
+  const Explanation other = explain_text("torchrun --nproc_per_node 4 train.py\n" + stranger);
+  EXPECT_EQ(other.judgement.cause, Cause::kOtherProcess) << other.judgement.reason;
+  // A launcher names the pid.
+  const Explanation named =
+      explain_text("failed (exitcode: 1) local_rank: 0 (pid: 1043) of binary: python\n" + stranger);
+  EXPECT_EQ(named.judgement.cause, Cause::kExhausted) << named.judgement.reason;
+}
+
+TEST(ExplainSituations, NoFigureIsBelowZero) {
+  std::mt19937 random(5);
+  const auto size = [&] {
+    constexpr const char* kUnits[] = {"MiB", "GiB", "GB", "KiB"};
+    const double value = random() % 5 == 0 ? 17179869184.0 : static_cast<double>(random() % 8000) / 100;
+    return fmt::format("{:.2f} {}", value, kUnits[random() % 4]);
+  };
+  const std::regex below_zero("(^|[ (])-[0-9]");
+  const auto check = [&](const std::string& log) {
+    const Explanation explanation = explain_text(log);
+    const std::string words = all_of(explanation);
+    EXPECT_FALSE(std::regex_search(explanation.judgement.reason, below_zero)) << log << words;
+    for (const Evidence& evidence : explanation.evidence)
+      EXPECT_GE(evidence.bytes.value_or(0), 0) << log << evidence.name;
+  };
+  for (int i = 0; i < 400; ++i) {
+    check(torch_message(size(), size(), size(),
+                        random() % 2 == 0 ? fmt::format("Process 17 has {} memory in use. ", size()) : "",
+                        size(), size()));
+    check(fmt::format(
+        "CUDA out of memory. Tried to allocate {} (GPU 0; {} total capacity; {} already allocated; {} "
+        "free; {} allowed; {} reserved in total by PyTorch)\n",
+        size(), size(), size(), size(), size(), size()));
+    check(fmt::format(
+        "To serve at least one request with the models's max seq len (8192), ({} KV cache is needed, "
+        "which is larger than the available KV cache memory ({}).\n",
+        size(), size()));
+    check(fmt::format(
+        "Free memory on device ({}/{}) on startup is less than desired GPU memory utilization (0.9, "
+        "{}).\n",
+        size(), size(), size()));
+  }
+}
+
+TEST(ExplainSituations, WhatTheDriverCannotMeanIsNoInput) {
+  const Explanation explanation = explain_text(
+      torch_message("288.00 MiB", "16.00 GiB", "17179869184.00 GiB", "", "243.69 MiB", "20.31 MiB"));
+  EXPECT_NE(explanation.judgement.reason.find("cannot be used"), std::string::npos)
+      << explanation.judgement.reason;
+  for (const Evidence& evidence : explanation.evidence) EXPECT_NE(evidence.name, "device free");
+}
+
+TEST(ExplainSituations, ALimitIsAPair) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"requested 7516192768 bytes, but max alloc size supported by device is 4294959104 bytes", "7.00 GiB"},
+      {"requested allocation size 8589934592 exceeds the limit of 4294967296", "8.00 GiB"},
+      {"ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (658).", "658 blocks"},
+      {"failed assertion `Error: total bytes of NDArray > 2**32'", "4 GiB"},
+  };
+  for (const auto& [line, figure] : cases) {
+    const Explanation explanation =
+        explain_text(std::string(line) + "\nRuntimeError: Engine failed to start\n");
+    EXPECT_NE(explanation.judgement.reason.find(figure), std::string::npos)
+        << line << explanation.judgement.reason;
+    EXPECT_NE(explanation.judgement.cause, Cause::kUnknown) << line;
+  }
+}
+
+TEST(ExplainSituations, TheLineThatTellsMostIsShown) {
+  const Explanation explanation = explain_text(
+      "INFO starting\n"
+      "the frobnicator has a maximum of 512 slots, and the request exceeds that limit\n"
+      "ERROR: engine start failed\n"
+      "Aborted\n");
+  EXPECT_EQ(explanation.judgement.cause, Cause::kUnknown);
+  const bool is_shown = std::any_of(
+      explanation.evidence.begin(), explanation.evidence.end(),
+      [](const Evidence& evidence) { return evidence.text.find("frobnicator") != std::string::npos; });
+  EXPECT_TRUE(is_shown);
+}
+
+TEST(ExplainSituations, AnUnknownErrorIsNotSaidToBeAboutOtherThings) {
+  const Explanation explanation = explain_text("KeyError: 'response'\n");
+  EXPECT_EQ(all_of(explanation).find("not about memory"), std::string::npos) << all_of(explanation);
+  EXPECT_EQ(all_of(explanation).find("not one of memory"), std::string::npos) << all_of(explanation);
+}
+
+TEST(ExplainSituations, ABatchIsNotHalvedWhileWeightsLoad) {
+  const std::string loading =
+      "$ python train.py --batch-size 16\n"
+      "  File \"a.py\", line 3, in <module>\n    model = model.to(device)\n";
+  for (const std::string& message :
+       {torch_message("1.00 GiB", "8.00 GiB", "0.50 GiB", "", "2.00 GiB", "4.00 GiB"),
+        torch_message("1.00 GiB", "8.00 GiB", "0.50 GiB", "", "7.00 GiB", "10.00 MiB"),
+        torch_message("9.00 GiB", "8.00 GiB", "7.50 GiB", "", "10.00 MiB", "10.00 MiB")}) {
+    const Explanation explanation = explain_text(loading + message);
+    EXPECT_EQ(all_of(explanation).find("--batch-size 8"), std::string::npos) << all_of(explanation);
+    EXPECT_GE(explanation.next.size(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace headroom::explain
