@@ -39,11 +39,18 @@ Outcome explain_piped(const std::string& log, const std::string& arguments,
       folder, "printf '%s\\n' '" + log + "' | " + variables + " " HEADROOM_COMMAND " explain " + arguments);
 }
 
-TEST(HeadroomExplain, TheCauseComesFirstAndWhatToDoLast) {
-  const Outcome outcome = explain_piped(kOthers, "-");
+TEST(HeadroomExplain, TheFirstThreeLinesAreTheCauseAndTwoSteps) {
+  const Outcome outcome = explain_piped(kOthers, "-", "COLUMNS=200");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
-  EXPECT_TRUE(outcome.out.starts_with("other-process: ")) << outcome.out;
-  EXPECT_NE(outcome.out.find("\nnext: nvidia-smi"), std::string::npos);
+  std::istringstream lines(outcome.out);
+  std::string cause, first, second;
+  std::getline(lines, cause);
+  std::getline(lines, first);
+  std::getline(lines, second);
+  EXPECT_TRUE(cause.starts_with("other-process: ")) << outcome.out;
+  EXPECT_NE(cause.find("30.13 GiB"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(first.starts_with("next: nvidia-smi")) << outcome.out;
+  EXPECT_TRUE(second.starts_with("next: ")) << outcome.out;
 }
 
 // The log is a pipe that the test opens when the command does, so the signal comes while it reads.
@@ -77,6 +84,9 @@ TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
   EXPECT_EQ(json["next"].size(), 2u);
   EXPECT_EQ(json["why"].size(), 2u);
   EXPECT_TRUE(json["possible"].empty());
+  EXPECT_EQ(json["figures"]["requested"], 20 << 20);
+  EXPECT_TRUE(json["phase"].empty());
+  EXPECT_TRUE(json["already_on"].empty());
   bool has_request = false;
   for (const nlohmann::json& row : json["evidence"])
     has_request |= row["name"] == "requested" && row["bytes"] == 20 << 20;
@@ -94,7 +104,7 @@ TEST(HeadroomExplain, ReadsWhatIsPipedInWithoutAName) {
 TEST(HeadroomExplain, ALogWithoutAFailureSaysSo) {
   const Outcome empty = explain("</dev/null");
   EXPECT_EQ(empty.code, 0) << empty.errors;
-  EXPECT_TRUE(empty.out.starts_with("No failure found in this log.\n")) << empty.out;
+  EXPECT_TRUE(empty.out.starts_with("No failure found in this log: ")) << empty.out;
   const Outcome good = explain_piped("epoch 1 loss 0.3", "--json");
   EXPECT_EQ(nlohmann::json::parse(good.out)["cause"], "none");
 }

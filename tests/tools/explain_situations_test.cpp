@@ -1,4 +1,4 @@
-// Kinds of situations in logs that nobody here wrote, each as a property or a table of cases.
+// Kinds of situations in logs, each as a property or a table of cases.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(ExplainSituations, ProcessesOfTheRunAreNoStrangers) {
     EXPECT_EQ(all_of(explanation).find("CUDA_VISIBLE_DEVICES=1"), std::string::npos) << run;
     EXPECT_NE(all_of(explanation).find("set_device"), std::string::npos) << all_of(explanation);
   }
-  // Without a sign of several processes, and with a pid far away, they are strangers.
+  // They are strangers if nothing shows several processes, or if the pid is far away.
   EXPECT_EQ(explain_text(ranks).judgement.cause, Cause::kOtherProcess);
   const std::string stranger = torch_message("16.00 MiB", "23.69 GiB", "14.94 MiB",
                                              "Process 1043 has 19.51 GiB memory in use. Including "

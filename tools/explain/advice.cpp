@@ -21,7 +21,7 @@ using F = Framework;
 
 constexpr std::string_view kStrategyOption = "--strategy ";
 
-// What stands in the rows for the user's own program and numbers.
+// Fills the holes of rows with the user's own program and numbers.
 class Holes {
  public:
   explicit Holes(const Case& found) : found_(found), run_(start()) {
@@ -121,7 +121,7 @@ class Holes {
     return true;
   }
 
-  // What llama.cpp's options are called in Python; empty where it has none.
+  // Names llama.cpp's options as Python has them; empty if it has none.
   static std::string_view binding_argument(std::string_view flags) {
     constexpr std::pair<std::string_view, std::string_view> kArguments[] = {{"-ngl", "n_gpu_layers"},
                                                                             {"-c", "n_ctx"},
@@ -166,7 +166,7 @@ class Holes {
                         : made;
   }
 
-  // What a fraction of the device would have to be, in hundredths.
+  // Gives the fraction of the device that is needed, in hundredths.
   std::string needed_fraction() const {
     if (!found_.limit || !found_.total || !found_.requested || found_.limit_is_reserve) return "";
     const double needed =
@@ -249,7 +249,7 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
   }
 }
 
-// What the whole process may take; 0: unknown.
+// Gives the memory that the whole process may take; 0: unknown.
 int64_t memory_to_keep(const Case& found, Cause cause) {
   int64_t memory = 0;
   if (cause == Cause::kLimit && found.limit && !found.limit_is_reserve) {
@@ -271,7 +271,7 @@ bool is_serving(const Case& found) {
   return std::any_of(found.tools.begin(), found.tools.end(), serves);
 }
 
-// What several changes of a training do together, for a program whose file the log names, or may be any.
+// Proposes to solve a training, whose file the log names, or may be any, for several changes together.
 std::optional<Advice> solve_it(const Case& found, Cause cause) {
   if (found.framework != F::kTorch || !found.ranks.empty() || found.in("generation") ||
       found.in("evaluation"))

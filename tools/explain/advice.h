@@ -1,4 +1,4 @@
-// What to do about a cause: rows of a table that fit the framework, its version, the tool on top of it, what
+// Finds steps for a cause: rows of a table that fit the framework, its version, the tool on top of it, what
 // the program was doing and the settings that the log shows. Never a setting that is on already.
 #pragma once
 

@@ -19,13 +19,13 @@ namespace {
 // Context, libraries and kernels of one process took 0.4 to 0.6 GiB wherever this project measured them
 // (docs/gpu.md); frameworks load more kernels.
 constexpr int64_t kOwnOverheadBytes = kGiB;
-// A limit that nobody set is printed as the largest number: "17179869184.00 GiB" (pytorch#110194).
+// A limit that is not set is printed as the largest number: "17179869184.00 GiB" (pytorch#110194).
 constexpr int64_t kUnsetBytes = int64_t{1} << 60;
 
 // Two sizes of two decimals of a GiB, each half a unit off at most.
 constexpr int64_t kPrintedBytes = kGiB / 100;
 
-// What counts only where there is nothing else, in this order.
+// These kinds count only if there is nothing else, in this order.
 constexpr Kind kLastResorts[] = {Kind::kHostLikely, Kind::kSomeMemory, Kind::kBrokenVersion,
                                  Kind::kAftermath,  Kind::kPoolShrunk, Kind::kNotAFailure,
                                  Kind::kOtherError};
@@ -94,7 +94,7 @@ const Failure* choose_lender(const Log& log, const Failure& failure) {
 }
 
 Framework choose_framework(const Log& log, const Failure* failure) {
-  // Headroom prints TensorFlow's messages where it fails alike.
+  // Headroom prints TensorFlow's messages if it fails in the same way.
   if (log.mentioned.contains(Framework::kHeadroom)) return Framework::kHeadroom;
   for (const Failure& other : log.failures) {
     if (other.framework == Framework::kHeadroom) return Framework::kHeadroom;
@@ -106,7 +106,7 @@ Framework choose_framework(const Log& log, const Failure* failure) {
         (own == Framework::kTorch || own == Framework::kNone || (*log.rules)[own].is_tool))
       return tool;
   }
-  // Both use XLA and print its messages. JAX's logs name TensorFlow's files, too, so JAX comes first.
+  // Both use XLA and print its messages. JAX's logs name TensorFlow's files also, so JAX comes first.
   if (own == Framework::kTensorflow || own == Framework::kJax) {
     for (const Framework framework : {Framework::kJax, Framework::kTensorflow}) {
       if (log.mentioned.contains(framework)) return framework;
@@ -133,7 +133,7 @@ std::optional<int64_t> bytes_of(const Figures& figures, Field field) {
   return figure ? std::optional(figure->bytes) : std::nullopt;
 }
 
-// What was requested may be any number; what somebody holds is bounded, and sums of it then stay in range.
+// A request may be any number; the memory that somebody holds is bounded, and sums of it then stay in range.
 void drop_unset(Figures& figures) {
   for (const Field field : enum_values<Field>()) {
     if (field != Field::kRequested && figures[field] && figures[field]->bytes >= kUnsetBytes)
@@ -269,7 +269,8 @@ void find_model(Case& found) {
   found.weight_bytes = static_cast<int64_t>(*found.parameter_count * known->bytes);
 }
 
-// Which limits and pools count: a framework whose pool takes all memory does so unless a setting stops it.
+// Finds the limits and pools that count: a framework whose pool takes all memory does so unless a setting
+// stops it.
 void find_limits(Case& result) {
   for (const Field field : {Field::kLimit, Field::kProcessLimit, Field::kReserveLimit}) {
     if (result.limit || !result.figures[field]) continue;

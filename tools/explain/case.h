@@ -47,7 +47,8 @@ struct Case : MemoryNumbers {
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool is_apple() const;  // a failure of Apple's GPUs
   bool has_setting(std::string_view name) const { return log->settings.contains(name); }
-  // Of `framework`, as 1000 * major + minor: as the log names it, else the oldest that prints its messages.
+  // The version of `framework`, as 1000 * major + minor: as the log names it, else the oldest that prints its
+  // messages.
   std::optional<int64_t> named_version() const { return find(log->versions); }
   std::optional<int64_t> version() const { return named_version() ? named_version() : find(log->at_least); }
 
@@ -58,17 +59,17 @@ struct Case : MemoryNumbers {
   }
 };
 
-// The first failure that counts: harmless messages, and those that a working set-up prints, too, count only
+// The first failure that counts: harmless messages, and those that a working set-up also prints, count only
 // where there is nothing else. `log` has to outlive the result.
 Case make_case(const Log& log);
 
 // The first failure of a kind, or null.
 const Failure* first_of(const Log& log, Kind kind);
 
-// Whether the log has a failure that says how much was requested.
+// Tells whether the log has a failure that says how much was requested.
 bool has_sized_allocation(const Log& log);
 
-// Whether the last two of at least three extents are those of attention scores: equal and large.
+// Tells whether the last two of at least three extents are those of attention scores: equal and large.
 bool has_scores_shape(std::string_view shape);
 
 // Bytes of a tensor from "64,576" and "float"; nothing for a type or text that is not known, INT64_MAX for

@@ -9,7 +9,7 @@ constexpr bool is_digit(char c) {
 constexpr bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
-// What a name in a program is made of.
+// A name in a program is made of these.
 constexpr bool is_word_character(char c) {
   return is_letter(c) || is_digit(c) || c == '_';
 }

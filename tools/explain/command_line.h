@@ -19,7 +19,7 @@ class CommandLine {
   // With the option set: the first of its names "a|b" that is there gets the value, else the first name is
   // appended. An empty value is a switch.
   std::string with(std::string_view names, std::string_view value) const;
-  // The number behind an option; nothing where it is not there or no number.
+  // The number after an option; nothing where it is not there or no number.
   std::optional<int64_t> number(std::string_view names) const;
 
   // The batch of a training, by the options that programs have for it.

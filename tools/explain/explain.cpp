@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -33,8 +35,8 @@ namespace {
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr int64_t kMostRulesBytes = int64_t{1} << 20;
 
-// Whether the beginning of a file is no text in any encoding: NUL is half of UTF-16, and colours and bars of
-// progress have a few other control characters.
+// Tells whether the beginning of a file is no text in any encoding: NUL is half of UTF-16, and colours and
+// bars of progress have a few other control characters.
 bool is_binary(std::string_view beginning) {
   if (beginning.starts_with("\xff\xfe") || beginning.starts_with("\xfe\xff")) return false;
   beginning = beginning.substr(0, 4096);
@@ -78,6 +80,7 @@ ReadLog read(const std::string& path, const Rules& rules) {
 }
 
 constexpr size_t kEvidenceWidth = 100;  // of a table in a pipe
+constexpr size_t kFirstSteps = 2;
 
 Colour colour_of(Cause cause) {
   switch (cause) {
@@ -98,20 +101,42 @@ std::string whose(const Explanation& explanation) {
   return (text.empty() ? "" : text + " under ") + std::string(explanation.tools.front());
 }
 
-void print_verdict(const Explanation& explanation, const Terminal& terminal) {
+// "a fits; b does not" is "A fits." and "B does not.": the figure that decides stands in the first.
+std::pair<std::string, std::string> in_two_sentences(const std::string& reason) {
+  const size_t end = reason.find("; ");
+  if (end == std::string::npos) return {reason, ""};
+  std::string rest = reason.substr(end + 2);
+  rest[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(rest[0])));
+  return {reason.substr(0, end) + ".", rest};
+}
+
+// The cause and the first two steps, before all else. A command stays on one line, so that it can be copied.
+void print_answer(const Explanation& explanation, const Terminal& terminal) {
   const LogJudgement& judgement = explanation.judgement;
-  if (judgement.cause == Cause::kNone) {
-    fmt::print("{}\n{}\n", terminal.painted("No failure found in this log.", Colour::kGreen),
-               terminal.wrapped(judgement.reason));
-    return;
-  }
-  const std::string name(name_of(judgement.cause));
-  const std::string rest =
-      fmt::format(": {} (confidence {})", meaning_of(judgement.cause), to_string(judgement.confidence));
+  const bool is_none = judgement.cause == Cause::kNone;
+  const std::string name = is_none ? "No failure found in this log" : std::string(name_of(judgement.cause));
+  const std::string text = ": " + in_two_sentences(judgement.reason).first;
   fmt::print("{}{}\n", terminal.painted(name, colour_of(judgement.cause)),
-             terminal.wrapped(rest, 0, characters(name)));
-  const std::string framework = whose(explanation);
-  fmt::print("{}\n", terminal.wrapped((framework.empty() ? "" : framework + ". ") + judgement.reason));
+             terminal.wrapped(text, 0, characters(name)));
+  for (size_t i = 0; i < kFirstSteps; ++i)
+    fmt::print("next: {}\n", terminal.painted(explanation.next[i].command, Colour::kBold));
+  fmt::print("\n");
+}
+
+void print_reasons(const Explanation& explanation, const Terminal& terminal) {
+  const LogJudgement& judgement = explanation.judgement;
+  const std::string framework = whose(explanation), rest = in_two_sentences(judgement.reason).second;
+  if (judgement.cause != Cause::kNone)
+    fmt::print("{}\n", terminal.wrapped(
+                           fmt::format("{}{} (confidence {}).{}{}", framework.empty() ? "" : framework + ": ",
+                                       meaning_of(judgement.cause), to_string(judgement.confidence),
+                                       rest.empty() ? "" : " ", rest)));
+  for (size_t i = 0; i < explanation.next.size(); ++i) {
+    const Advice& advice = explanation.next[i];
+    if (i >= kFirstSteps) fmt::print("next: {}\n", terminal.painted(advice.command, Colour::kBold));
+    const std::string lead = i >= kFirstSteps ? "      " : fmt::format("step {}: ", i + 1);
+    fmt::print("{}{}\n", lead, terminal.wrapped(advice.why, lead.size(), lead.size()));
+  }
 }
 
 void print_possible(const std::vector<Possibility>& possible, std::string_view heading,
@@ -148,7 +173,8 @@ void print_evidence(const Explanation& explanation, const Terminal& terminal) {
 }
 
 void print_text(const Explanation& explanation, const Terminal& terminal) {
-  print_verdict(explanation, terminal);
+  print_answer(explanation, terminal);
+  print_reasons(explanation, terminal);
   if (explanation.failure_count > 1) {
     fmt::print("{}\n", terminal.wrapped(fmt::format(
                            "Found {} error messages in {} lines; explaining the first that matters{}.",
@@ -164,12 +190,6 @@ void print_text(const Explanation& explanation, const Terminal& terminal) {
       terminal);
   print_possible(judgement.other_ways, "another way out", terminal);
   print_evidence(explanation, terminal);
-  fmt::print("\n");
-  for (const Advice& advice : explanation.next) {
-    // A command stays on one line, so that it can be copied.
-    fmt::print("next: {}\n      {}\n", terminal.painted(advice.command, Colour::kBold),
-               terminal.wrapped(advice.why, 6, 6));
-  }
 }
 
 nlohmann::ordered_json to_json(const std::vector<Possibility>& possible) {
@@ -208,6 +228,10 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
     json["next"].push_back(advice.command);
     json["why"].push_back(advice.why);
   }
+  json["phase"] = explanation.phases;
+  json["figures"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : explanation.figures) json["figures"][std::string(name)] = value;
+  json["already_on"] = explanation.already_on;
   json["rank"] = explanation.rank;
   json["failures"] = explanation.failure_count;
   json["lines"] = explanation.line_count;

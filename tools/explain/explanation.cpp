@@ -44,7 +44,7 @@ Evidence message(const Failure& failure) {
   return {"message", std::nullopt, failure.line, failure.text};
 }
 
-// What the figures may be off by together. A difference within that is not shown: it comes from rounding.
+// Sums up the rounding of the figures. A difference within that is not shown: it comes from rounding.
 int64_t precision_of(const Case& found, std::initializer_list<Field> fields) {
   int64_t sum = 0;
   for (const Field field : fields) {
@@ -145,7 +145,16 @@ Explanation explain(const Log& log) {
   result.evidence = collect(found, result.judgement);
   result.next = advise(found, result.judgement);
   result.judgement.reason = sentence(std::move(result.judgement.reason));
-  if (found.failure != nullptr) result.rank = found.failure->rank;
+  if (found.failure != nullptr) {
+    result.rank = found.failure->rank;
+    result.phases.assign(found.failure->phases.begin(), found.failure->phases.end());
+    result.phases.insert(result.phases.end(), found.derived.begin(), found.derived.end());
+  }
+  for (const Field field : enum_values<Field>()) {
+    if (const auto& figure = found.figures[field])
+      result.figures.emplace_back(to_string(field), figure->bytes);
+  }
+  result.already_on.assign(log.settings.begin(), log.settings.end());
   result.failure_count = log.failure_count;
   result.line_count = log.line_count;
   return result;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/explain/advice.h"
@@ -21,11 +22,14 @@ struct Evidence {
 };
 
 struct Explanation {
-  LogJudgement judgement;               // its reason is a sentence here
-  std::string_view framework;           // its name, empty where the log does not say
-  std::vector<Evidence> evidence;       // messages first, then figures, then what is computed from them
-  std::vector<std::string_view> tools;  // on top of the framework
-  std::vector<Advice> next;             // two or more
+  LogJudgement judgement;                // its reason is a sentence here
+  std::string_view framework;            // its name, empty where the log does not say
+  std::vector<Evidence> evidence;        // messages first, then figures, then what is computed from them
+  std::vector<std::string_view> tools;   // on top of the framework
+  std::vector<Advice> next;              // two or more
+  std::vector<std::string_view> phases;  // the program's work when it failed
+  std::vector<std::pair<std::string_view, int64_t>> figures;  // of the failure, by name: bytes or counts
+  std::vector<std::string> already_on;                        // settings that the log shows in use
   std::string rank;  // of the process whose failure is explained, as the log names it; or empty
   int64_t failure_count = 0;
   int64_t line_count = 0;

@@ -95,7 +95,7 @@ Result permission(const Case& found) {
                       "this user may not use a file or device that the GPU's libraries need");
 }
 
-// What messages say of themselves.
+// Looks for a message that says itself what it is.
 Result by_kind(const Case& found) {
   constexpr int64_t kNobodysBytes = int64_t{16} << 40;
   if (found.is(Kind::kHost) && found.requested.value_or(0) > kNobodysBytes)
@@ -199,7 +199,7 @@ Result ambiguous(const Case& found) {
   return result;
 }
 
-// "Out of memory" in nobody's words.
+// Judges "out of memory" in words of no known program.
 Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
   constexpr std::string_view kDeviceWords =

@@ -1,5 +1,5 @@
-// Why a log's failure happened: what its messages say of themselves, then the numbers, which are judged as
-// those of our own errors are (base/judge.h). Knows no advice and no output.
+// Judges why a log's failure happened: what its messages say of themselves, then the numbers, which are
+// judged as those of our own errors are (base/judge.h). Knows no advice and no output.
 #pragma once
 
 #include <string>

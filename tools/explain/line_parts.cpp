@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestCommand = 500;
 
-// What may stand in a command that someone will paste: nothing that a shell acts on.
+// These characters may stand in a command that someone will paste: nothing that a shell acts on.
 bool is_plain(char c) {
   constexpr std::string_view kPlain = " _./=:,@+-~%\"'[]{}";
   return is_letter(c) || is_digit(c) || kPlain.find(c) != std::string_view::npos;
@@ -25,7 +25,7 @@ bool is_assignment(std::string_view word) {
                      [](char c) { return (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c); });
 }
 
-// What may stand before a command on its line.
+// A prompt may stand before a command on its line.
 bool is_prompt(std::string_view lead) {
   lead = trimmed(lead);
   if (lead.empty() || lead == kProvenLead) return true;

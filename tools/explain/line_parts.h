@@ -1,5 +1,5 @@
-// What a line of a log holds besides messages: the process that printed it, a command that someone typed, the
-// size of a model by its name. Knows no messages.
+// Reads what a line of a log holds besides messages: the process that printed it, a command that someone
+// typed, the size of a model by its name. Knows no messages.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ std::string_view rank_of(std::string_view line);
 // The number in such a mark: the last one.
 std::optional<int64_t> number_of_rank(std::string_view rank);
 
-// What stands before a command that a program of ours tried and proposes.
+// This stands before a command that a program of ours tried and proposes.
 inline constexpr std::string_view kProvenLead = "next:";
 
 // The command of a prompt whose program's name stands at `at`, with the variables set before it: as far as it

@@ -1,5 +1,5 @@
-// What a log says about its failures: texts and figures, no conclusions. Knows neither the messages that they
-// were read from nor what they mean.
+// Holds what a log says about its failures: texts and figures, no conclusions. Knows neither the messages
+// that they were read from nor what they mean.
 #pragma once
 
 #include <array>
@@ -72,7 +72,7 @@ struct CloseLine {
   std::string text;
 };
 
-// How a program's use of memory went on over time.
+// A program's use of memory over time.
 struct Samples {
   int64_t first = 0, middle = 0, last = 0, count = 0, falls = 0;
   int64_t first_line = 0, last_line = 0;

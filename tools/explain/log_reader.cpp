@@ -150,7 +150,7 @@ void LogReader::read_at(size_t word, size_t begin) {
 }
 
 // "OpenMMException: ", "simtk.openmm.OpenMMException: " at the begin of a line, as a traceback ends: a class
-// whose name nobody knows.
+// whose name is not known.
 bool LogReader::ends_name_of_line(std::string_view head, size_t begin) const {
   if (head != "Error: " && head != "Exception: ") return false;
   constexpr size_t kLongestName = 120;
@@ -159,7 +159,7 @@ bool LogReader::ends_name_of_line(std::string_view head, size_t begin) const {
          std::all_of(name.begin(), name.end(), [](char c) { return is_word_character(c) || c == '.'; });
 }
 
-// Of a line that is longer than any message the part around `at`.
+// Cuts a line that is longer than any message to the part around `at`.
 std::string_view LogReader::line_at(size_t at) const {
   const size_t first = at - std::min(at, kLongestMessage);
   const std::string_view around = std::string_view(text_).substr(first, 2 * kLongestMessage);
@@ -168,7 +168,7 @@ std::string_view LogReader::line_at(size_t at) const {
   return around.substr(begin, std::min(around.find('\n', at - first), around.size()) - begin);
 }
 
-// Of the line up to which lines are counted.
+// Reads the rank of the line up to which lines are counted.
 std::string LogReader::rank_here() const {
   constexpr size_t kLongestRank = 400;
   return printable(
@@ -183,7 +183,7 @@ std::string_view LogReader::before(size_t at, size_t most) const {
   return end == std::string_view::npos ? lead : lead.substr(end + 1);
 }
 
-// The same from `at` on.
+// At most so much from `at` on, on its line.
 std::string_view LogReader::behind(size_t at, size_t most) const {
   const std::string_view rest = std::string_view(text_).substr(at, most);
   return rest.substr(0, rest.find('\n'));

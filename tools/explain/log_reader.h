@@ -25,7 +25,7 @@ class LogReader {
   Log finish();
 
  private:
-  // Of a message, with what it captured.
+  // A message's match, with what it captured.
   struct Match {
     std::vector<Capture> captures;
     int64_t length = 0;

@@ -1,4 +1,4 @@
-// What LogReader keeps of a log besides its failures.
+// Implements what LogReader keeps of a log besides its failures.
 #include <algorithm>
 #include <charconv>
 #include <iterator>

@@ -1,4 +1,5 @@
-// What LogReader makes of the messages of failures: failures, their figures, and what makes none of them.
+// Implements what LogReader makes of the messages of failures: failures, their figures, and what makes none
+// of them.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ constexpr size_t kMostHolders = 64;
 constexpr size_t kMostPids = 1024;
 // A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.
 constexpr int64_t kDumpLines = 12;
-// What a program was doing when it failed is told by the traceback right before.
+// A program's work when it failed is told by the traceback right before.
 constexpr int64_t kTracebackLines = 90;
 // Failures that the program recovered from are this near before the line that says so.
 constexpr int64_t kRecoveryLines = 40;
@@ -82,7 +83,7 @@ std::string LogReader::text_of(const Message& message, size_t begin) const {
   return printable(trimmed(std::string(lead) + std::string(behind(begin, kLongestText - lead.size()))));
 }
 
-// Of a few hundred bytes before and behind.
+// Takes a few hundred bytes before and after.
 std::string LogReader::lines_around(size_t at) const {
   constexpr size_t kBefore = 800, kBehind = 400;
   const size_t first = at - std::min(at, kBefore);
@@ -99,7 +100,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
   if (message.weak && goes_on) return;  // a part of a longer word
   Failure* failure = failure_of_line();
   if (failure == nullptr) {
-    // What counts only where there is nothing else is kept once.
+    // A kind that counts only if there is nothing else is kept once.
     if (message.kind == Kind::kOtherError || message.kind == Kind::kSomeMemory) {
       const auto known = std::find_if(log_.failures.begin(), log_.failures.end(), [&](const Failure& other) {
         return other.kind == message.kind || other.kind < Kind::kOtherError;
@@ -147,7 +148,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     if (capture.field == Field::kShare) log_.share = printable(capture.text);
   }
   if (failure->status.empty() && failure->text.find("_STATUS_") != std::string::npos) {
-    // "the library was not initialized" is a status, too; the constant is found by its name.
+    // "the library was not initialized" is also a status; the constant is found by its name.
     const size_t at = failure->text.find("CU");
     if (at != std::string::npos)
       failure->status = failure->text.substr(at, failure->text.find_first_of(" ,;)(:", at) - at);
@@ -210,7 +211,7 @@ void LogReader::add_stated_cause(const Message& message, size_t begin) {
   }
 }
 
-// "Killed" where a shell prints it: behind what a logger puts first, and before nothing or the job's command.
+// "Killed" where a shell prints it: after what a logger puts first, and before nothing or the job's command.
 bool LogReader::is_shells_word(size_t begin, const Match& match) const {
   constexpr size_t kNear = 64;
   const std::string_view rest = behind(begin + static_cast<size_t>(match.length), kNear);

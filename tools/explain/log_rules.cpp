@@ -59,6 +59,7 @@ LogJudgement verdict(Cause cause, Confidence confidence, std::string reason, con
 }
 
 std::optional<std::string> filled(const Case& found, std::string_view text) {
+  constexpr int64_t kImpossibleBytes = int64_t{1} << 60;
   std::string result;
   while (true) {
     const size_t open = text.find('{');
@@ -67,7 +68,7 @@ std::optional<std::string> filled(const Case& found, std::string_view text) {
     const size_t close = text.find('}', open);
     const auto field = parse_enum<Field>(text.substr(open + 1, close - open - 1), "field");
     const std::optional<int64_t> value = found.bytes(field);
-    if (!value || *value < 0) return std::nullopt;
+    if (!value || *value < 0 || *value >= kImpossibleBytes) return std::nullopt;
     result += is_count(field) ? fmt::format("{}", *value) : format_bytes(*value);
     text.remove_prefix(close + 1);
   }
@@ -136,7 +137,7 @@ std::string share_that_fits(const Case& found) {
     const double fits = std::floor(ratio(*found.free, *found.total) * 100 - 0.5) / 100;
     return fits >= 0.05 ? fmt::format("{:.2f}", fits) : "";
   }
-  // What is missing, and a little for the cache itself.
+  // Adds a little for the cache itself to what is missing.
   const auto missing = [&]() -> std::optional<int64_t> {
     const auto needed = found.bytes(Field::kCacheNeeded), free = found.bytes(Field::kCacheFree);
     if (needed && free) return *needed - *free;
@@ -339,7 +340,7 @@ std::optional<LogJudgement> compiled_buffer(const Case& found) {
 
 std::optional<LogJudgement> collective(const Case& found) {
   if (!found.is(Kind::kCollective)) return std::nullopt;
-  // Of one channel and peer: 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
+  // One channel and peer take 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
   constexpr int64_t kChannelBytes = 12 * kMiB;
   constexpr int64_t kMostChannels = 1024;  // NCCL has 64; a log may say anything
   std::string reason = "NCCL's buffers did not fit on the device; they are outside the framework's pool";

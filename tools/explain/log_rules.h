@@ -9,7 +9,7 @@
 
 namespace headroom::explain {
 
-// Whether a text has one of the parts "a|b|c"; without parts it has.
+// Tells whether a text has one of the parts "a|b|c"; without parts it has.
 bool has_part(std::string_view text, std::string_view parts);
 
 LogJudgement verdict(Cause cause, Confidence confidence, std::string reason,
@@ -35,7 +35,7 @@ LogRule bare_refusal;     // Did the driver refuse without a figure?
 // The text with the failure's figures in its holes; nothing where one is missing.
 std::optional<std::string> filled(const Case& found, std::string_view text);
 
-// What else would make the request fit, of two causes that the numbers allow.
+// Adds what else would make the request fit, of two causes that the numbers allow.
 void add_other_ways(const Case& found, LogJudgement& judgement);
 
 // The length that fits a server's cache, in tokens.

@@ -69,7 +69,7 @@ struct PossibleCause {
   std::string_view reason, confirm{};
 };
 
-// Which list a message has that holds this text.
+// A message that holds this text has this list of causes.
 struct Status {
   std::string_view list, text;
 };

@@ -54,7 +54,7 @@ class Matcher {
       ++at_;
     }
     if (at_ == begin) return std::nullopt;
-    // A unit or a fraction right behind says that this is no plain count.
+    // A unit or a fraction right after it says that this is no plain count.
     if (at_ < text_.size() && is_letter(text_[at_])) return std::nullopt;
     if (at_ + 1 < text_.size() && text_[at_] == '.' && is_digit(text_[at_ + 1])) return std::nullopt;
     int64_t count = 0;
@@ -62,7 +62,7 @@ class Matcher {
     return error == std::errc() ? count : std::numeric_limits<int64_t>::max();
   }
 
-  // Of a number with its unit, or in `unit` if that is not 0.
+  // Reads a number with its unit, or in `unit` if that is not 0.
   std::optional<Capture> take_size(double known_unit) {
     double number = 0;
     const char* const begin = text_.data() + at_;
@@ -176,7 +176,7 @@ std::optional<Field> field_of(std::string_view hole) {
 bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
                std::vector<Capture>& captures) {
   if (hole == "*") {
-    // Up to the next hole, blank by blank alike.
+    // Skips to the text up to the next hole, blank by blank.
     const std::string_view literal = rest.substr(0, rest.find('{'));
     return matcher.skip_to(literal);
   }

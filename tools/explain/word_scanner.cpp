@@ -57,7 +57,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
   }
   for (size_t i = 0; i < queue.size(); ++i) {
     const size_t state = queue[i];
-    // Words that end at the suffix end here, too. The chain may be shared, as it is only appended to.
+    // Words that end at the suffix also end here. The chain may be shared, as it is only appended to.
     int32_t* last = &first_output_[state];
     while (*last >= 0) last = &next_output_[static_cast<size_t>(*last)];
     *last = first_output_[suffix[state]];
@@ -108,7 +108,7 @@ inline void WordScanner::step(Lane& lane, std::string_view text) const {
   if (lane.state >= first_with_output_) add(lane, text, lane.state, lane.at);
 }
 
-// On to the end of a word that begins in the lane; those that begin behind it are the next lane's.
+// On to the end of a word that begins in the lane; those that begin after it are the next lane's.
 void WordScanner::read_behind_end(Lane& lane, std::string_view text) const {
   const size_t own = lane.found.size();
   for (size_t behind = 0; lane.at < text.size() && depth_[lane.state] > behind;) {
@@ -123,7 +123,7 @@ void WordScanner::read_behind_end(Lane& lane, std::string_view text) const {
       lane.found.end());
 }
 
-// As step, for all lanes up to the end of the shortest; what changes is kept in registers.
+// Does step for all lanes up to the end of the shortest; what changes is kept in registers.
 void WordScanner::read_side_by_side(std::array<Lane, kLanes>& lanes, std::string_view text) const {
   std::array<uint32_t, kLanes> state{};
   std::array<const char*, kLanes> from{};

@@ -47,10 +47,10 @@ class WordScanner {
   void step(Lane& lane, std::string_view text) const;
   void read_behind_end(Lane& lane, std::string_view text) const;
 
-  // Where the word that ends before `end` begins: a blank of it may be several of the text.
+  // Finds where the word that ends before `end` begins: a blank of it may be several of the text.
   size_t begin_of(std::string_view text, size_t end, std::string_view word) const;
   bool is_blank(char c) const { return class_of_[static_cast<unsigned char>(c)] == blank_; }
-  // Whether the character before `at` is another blank than the first of its run.
+  // Tells whether the character before `at` is another blank than the first of its run.
   bool repeats_blank(std::string_view text, size_t at) const {
     return at > 1 && is_blank(text[at - 1]) && is_blank(text[at - 2]);
   }
