@@ -18,6 +18,7 @@ namespace headroom::explain {
 class LogReader {
  public:
   static constexpr size_t kLongestText = 400;  // in bytes, of a figure or a reason that is kept
+  static constexpr size_t kMostPids = 1024;
 
   explicit LogReader(const Rules& rules = Rules::built_in()) { log_.rules = &rules; }
   void feed(std::string_view piece);

@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kLongestFact = 400;
 constexpr size_t kMostStreams = 64;
-constexpr size_t kMostPids = 1024;
 constexpr size_t kMostCloseLines = 3;
 constexpr size_t kMostSamples = 4096;
 // A launcher says who failed first within so many lines of saying that it will.

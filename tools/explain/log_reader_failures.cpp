@@ -16,7 +16,6 @@ namespace {
 // More failures than a person reads; the first counts, and its neighbours supply missing figures.
 constexpr size_t kMostFailures = 400;
 constexpr size_t kMostHolders = 64;
-constexpr size_t kMostPids = 1024;
 // A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.
 constexpr int64_t kDumpLines = 12;
 // A program's work when it failed is told by the traceback right before.
