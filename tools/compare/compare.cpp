@@ -22,6 +22,7 @@
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "sheet/writers.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
@@ -289,27 +290,27 @@ int run_compare(int argc, char** argv) {
     return measured;
   });
   progress.finish();
-  // Before the files, which a full disk may refuse.
-  fmt::print("{}", options.json ? to_json(rows) + "\n" : to_text(rows, set.terminal()));
-  write(options.csv, to_csv(rows));
-  write(options.html, to_html(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device)));
+  Sheet sheet = to_sheet(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device));
   const bool none_keeps_budget = options.workload.runtime.memory_bytes &&
                                  std::all_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
                                    return row.worst.outcome == RunOutcome::kOutOfMemory;
                                  });
-  const int exit_code = none_keeps_budget ? kExitOutOfMemory : kExitDone;
-  if (options.json) return exit_code;
+  const std::string html = to_html(sheet);  // without the command that writes it
   if (none_keeps_budget && options.traces.empty() && options.nets.size() < 2) {
     WorkloadOptions solved = options.workload;
     if (!options.nets.empty()) solved.net = options.nets.front();
-    fmt::print("next: {}\n", command_to_solve(std::move(solved)));
+    sheet.next.push_back({command_to_solve(std::move(solved))});
   } else if (options.html.empty()) {
     const std::vector<std::string> words(argv + 1, argv + argc);
-    fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));
+    sheet.next.push_back({command_line("headroom compare", words) + " --html table.html"});
   } else {
-    fmt::print("next: xdg-open {}\n", shell_word(options.html));
+    sheet.next.push_back({"xdg-open " + shell_word(options.html)});
   }
-  return exit_code;
+  // Before the files, which a full disk may refuse.
+  print(sheet, options.json, set.terminal());
+  write(options.csv, to_csv(to_table(rows)));
+  write(options.html, html);
+  return none_keeps_budget ? kExitOutOfMemory : kExitDone;
 }
 
 }  // namespace headroom::compare

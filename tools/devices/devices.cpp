@@ -5,18 +5,17 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "device/gpus.h"
 #include "device/host/profiles.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/options.h"
+#include "sheet/writers.h"
 #include "tools/subcommands.h"
 
 namespace headroom {
@@ -72,115 +71,89 @@ std::string verdict(const Listing& listing) {
                      listing.map.hidden_by.empty() ? "" : ", ", listing.map.hidden_by);
 }
 
-void print_simulated(const Terminal& terminal) {
-  Table table({{"--device"},
-               {.title = "GPUs", .is_number = true, .drop = 3},
-               {.title = "capability", .is_number = true, .drop = 5},
-               {.title = "total", .is_number = true},
-               {.title = "", .drop = 6},
-               {.title = "context", .is_number = true, .drop = 2},
-               {.title = "", .drop = 7},
-               {.title = "others", .is_number = true, .drop = 4},
-               {.title = "description", .drop = 1, .wraps = true}});
-  for (const DeviceProfile& profile : device_profiles()) {
-    table.add({"sim:" + profile.name, fmt::format("{}", profile.gpus), capability(profile.compute_capability),
-               format_mib(profile.total_bytes), to_string(profile.total_origin),
-               format_mib(profile.context_bytes), to_string(profile.context_origin),
-               format_mib(profile.others_bytes), profile.description});
+void add_gpus(Sheet& sheet, const Listing& listing) {
+  SheetTable& table = sheet.table({.key = "gpus",
+                                   .caption = "memory in MiB",
+                                   .columns = {{"GPU", "index", kNumber, 2},
+                                               {"CUDA", "cuda_ordinal", kNumber, 6},
+                                               {"--device", "device"},
+                                               {{}, "visible"},
+                                               {"name", "name", kWrappedText, 1},
+                                               {"capability", "compute_capability", kVersion, 5},
+                                               {"total", "total_bytes", kMib},
+                                               {"used", "used_bytes", kMib, 3},
+                                               {"free", "free_bytes", kMib},
+                                               {"PCI bus id", "pci_bus_id", kText, 7},
+                                               {"UUID", "uuid", kText, 8}}});
+  int physical = 0;
+  for (const PhysicalGpu& gpu : listing.list.gpus) {
+    const std::optional<std::string> device = device_option(listing, physical++);
+    table.add({gpu.index,
+               {gpu.ordinal, shown_as(gpu.ordinal, kNumber)},
+               {device, device.value_or("hidden")},
+               device.has_value(),
+               gpu.name,
+               capability(gpu.compute_capability),
+               gpu.total_bytes,
+               gpu.used_bytes,
+               gpu.free_bytes,
+               gpu.pci_bus_id,
+               gpu.uuid});
   }
-  fmt::print("\nsimulated, memory in MiB\n{}", table.text(terminal));
 }
 
-void print_table(const Listing& listing, const Terminal& terminal) {
-  fmt::print("{}\n", terminal.wrapped(verdict(listing)));
-  const GpuList& list = listing.list;
-  Table table({{.title = "GPU", .is_number = true, .drop = 2},
-               {.title = "CUDA", .is_number = true, .drop = 6},
-               {"--device"},
-               {.title = "name", .drop = 1, .wraps = true},
-               {.title = "capability", .is_number = true, .drop = 5},
-               {.title = "total", .is_number = true},
-               {.title = "used", .is_number = true, .drop = 3},
-               {.title = "free", .is_number = true},
-               {.title = "PCI bus id", .drop = 7},
-               {.title = "UUID", .drop = 8}});
-  for (size_t i = 0; i < list.gpus.size(); ++i) {
-    const PhysicalGpu& gpu = list.gpus[i];
-    table.add({fmt::format("{}", gpu.index), gpu.ordinal ? fmt::format("{}", *gpu.ordinal) : "-",
-               device_option(listing, static_cast<int>(i)).value_or("hidden"), gpu.name,
-               capability(gpu.compute_capability), format_mib(gpu.total_bytes), format_mib(gpu.used_bytes),
-               format_mib(gpu.free_bytes), gpu.pci_bus_id, gpu.uuid});
-  }
-  if (!table.empty()) fmt::print("\nmemory in MiB\n{}", table.text(terminal));
-  const std::vector<std::string> lines = mapping_lines(listing.map);
-  if (!lines.empty()) fmt::print("\n");
+void add_logical(Sheet& sheet, const DeviceMap& map) {
+  const std::vector<std::string> lines = mapping_lines(map);
+  SheetTable table{.key = "logical",
+                   .columns = {{{}, "name"}, {{}, "gpu"}, {{}, "limit_bytes"}, {{}, "mapping"}}};
+  if (!lines.empty()) sheet.heading({});
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::optional<int64_t> limit = listing.map.logical[i].limit_bytes;
-    const std::string text = lines[i] + (limit ? fmt::format(", limit: {}", format_bytes(*limit)) : "");
-    fmt::print("{}\n", terminal.wrapped(text, 4));
+    const LogicalGpu& gpu = map.logical[i];
+    table.add({DeviceName{DeviceType::kGpu, static_cast<int>(i)}.full_text(),
+               map.physical[static_cast<size_t>(gpu.physical)].index, gpu.limit_bytes, lines[i]});
+    const std::string limit = gpu.limit_bytes ? ", limit: " + format_bytes(*gpu.limit_bytes) : "";
+    sheet.fact(lines[i] + limit, 4);
   }
-  if (is_real(listing)) print_simulated(terminal);
-  fmt::print("\nnext: train_mnist --device {}\n",
-             listing.map.logical.empty()
-                 ? "sim"
-                 : *device_option(listing, listing.map.logical.front().physical) + as_given(listing.options));
+  sheet.table(std::move(table));
 }
 
-std::string to_json(const Listing& listing) {
-  const GpuList& list = listing.list;
-  const auto text_or_null = [](const std::optional<std::string>& text) {
-    return text ? nlohmann::ordered_json(*text) : nlohmann::ordered_json();
-  };
-  nlohmann::ordered_json json;
-  json["driver_version"] = list.driver_version;
-  json["problem"] = list.problem;
-  json["hidden_by"] = listing.map.hidden_by;
-  json["counts"] = count_line(listing.map);
-  json["gpus"] = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < list.gpus.size(); ++i) {
-    const PhysicalGpu& gpu = list.gpus[i];
-    const std::optional<std::string> device = device_option(listing, static_cast<int>(i));
-    nlohmann::ordered_json row;
-    row["index"] = gpu.index;
-    row["device"] = text_or_null(device);
-    row["visible"] = device.has_value();
-    row["cuda_ordinal"] = gpu.ordinal ? nlohmann::ordered_json(*gpu.ordinal) : nlohmann::ordered_json();
-    row["name"] = gpu.name;
-    row["uuid"] = gpu.uuid;
-    row["pci_bus_id"] = gpu.pci_bus_id;
-    row["compute_capability"] = capability(gpu.compute_capability);
-    row["total_bytes"] = gpu.total_bytes;
-    row["used_bytes"] = gpu.used_bytes;
-    row["free_bytes"] = gpu.free_bytes;
-    json["gpus"].push_back(row);
-  }
-  json["logical"] = nlohmann::ordered_json::array();
-  const std::vector<std::string> lines = mapping_lines(listing.map);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const LogicalGpu& gpu = listing.map.logical[i];
-    nlohmann::ordered_json row;
-    row["name"] = DeviceName{DeviceType::kGpu, static_cast<int>(i)}.full_text();
-    row["gpu"] = listing.map.physical[static_cast<size_t>(gpu.physical)].index;
-    row["limit_bytes"] =
-        gpu.limit_bytes ? nlohmann::ordered_json(*gpu.limit_bytes) : nlohmann::ordered_json();
-    row["mapping"] = lines[i];
-    json["logical"].push_back(row);
-  }
-  json["simulated"] = nlohmann::ordered_json::array();
+// People see the profiles beside real GPUs; programs always do.
+void add_profiles(Sheet& sheet, bool shown) {
+  SheetTable& table = sheet.table({.key = "simulated",
+                                   .caption = "simulated, memory in MiB",
+                                   .columns = {{"--device", "device"},
+                                               {"GPUs", "gpus", kNumber, 3},
+                                               {"capability", "compute_capability", kVersion, 5},
+                                               {"total", "total_bytes", kMib},
+                                               {"", "total_origin", kText, 6},
+                                               {"context", "context_bytes", kMib, 2},
+                                               {"", "context_origin", kText, 7},
+                                               {"others", "others_bytes", kMib, 4},
+                                               {"description", "description", kWrappedText, 1}}});
   for (const DeviceProfile& profile : device_profiles()) {
-    nlohmann::ordered_json row;
-    row["device"] = "sim:" + profile.name;
-    row["description"] = profile.description;
-    row["gpus"] = profile.gpus;
-    row["compute_capability"] = capability(profile.compute_capability);
-    row["total_bytes"] = profile.total_bytes;
-    row["total_origin"] = to_string(profile.total_origin);
-    row["context_bytes"] = profile.context_bytes;
-    row["context_origin"] = to_string(profile.context_origin);
-    row["others_bytes"] = profile.others_bytes;
-    json["simulated"].push_back(row);
+    table.add({"sim:" + profile.name, profile.gpus, capability(profile.compute_capability),
+               profile.total_bytes, to_string(profile.total_origin), profile.context_bytes,
+               to_string(profile.context_origin), profile.others_bytes, profile.description});
   }
-  return json.dump(2);
+  if (!shown) table.hide();
+}
+
+Sheet to_sheet(const Listing& listing) {
+  Sheet sheet;
+  sheet.verdict(verdict(listing));
+  sheet.set("driver_version", listing.list.driver_version);
+  sheet.set("problem", listing.list.problem);
+  sheet.set("hidden_by", listing.map.hidden_by);
+  sheet.set("counts", count_line(listing.map));
+  add_gpus(sheet, listing);
+  add_logical(sheet, listing.map);
+  add_profiles(sheet, is_real(listing));
+  const auto& logical = listing.map.logical;
+  sheet.next = {
+      {"train_mnist --device " +
+       (logical.empty() ? "sim"
+                        : *device_option(listing, logical.front().physical) + as_given(listing.options))}};
+  return sheet;
 }
 
 Listing list_devices(const RuntimeOptions& options) {
@@ -216,11 +189,7 @@ int run_devices(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (options.device == "cpu") throw InvalidArgument("devices lists GPUs: name cuda or a simulated machine");
   const Listing listing = list_devices(options);
-  if (json) {
-    fmt::print("{}\n", to_json(listing));
-  } else {
-    print_table(listing, set.terminal());
-  }
+  print(to_sheet(listing), json, set.terminal());
   return kExitDone;
 }
 

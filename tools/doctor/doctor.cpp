@@ -8,20 +8,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/errors.h"
 #include "base/files.h"
-#include "base/table.h"
 #include "runtime/app/option_set.h"
+#include "sheet/writers.h"
 #include "tools/doctor/checks.h"
 #include "tools/subcommands.h"
 
 namespace headroom::doctor {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of a file of /proc
 
@@ -94,56 +91,39 @@ Colour colour_of(Level level) {
   return kColours[static_cast<int>(level)];
 }
 
-void print_text(const Facts& facts, const std::vector<Finding>& findings, const Terminal& terminal) {
-  Table checks({{""}, {""}, {.title = "", .wraps = true}});
-  for (const Finding& finding : findings) {
-    checks.add({{name_of(finding.level), colour_of(finding.level)}, finding.check, finding.text});
-  }
-  fmt::print("{}\n\n{}", terminal.wrapped(verdict(facts, findings)), checks.text(terminal));
-  Table libraries({{"library"}, {"version"}, {.title = "path", .drop = 1, .wraps = true}});
-  for (const LibraryFile& library : facts.libraries) {
-    libraries.add({library.name, library.version, library.path});
-  }
-  if (!libraries.empty()) fmt::print("\n{}", libraries.text(terminal));
-  fmt::print("\n");
-  const auto first = std::find_if(findings.begin(), findings.end(),
-                                  [](const Finding& f) { return f.level == Level::kProblem; });
-  if (first != findings.end()) {
-    for (const Finding& finding : findings) {
-      if (finding.level == Level::kProblem) fmt::print("next: {}\n", finding.fix);
-    }
-  } else {
-    fmt::print("next: headroom {}\n", facts.gpus.gpus.empty() ? "predict --device sim" : "who");
-  }
+Datum text_or_null(const std::string& text) {
+  return text.empty() ? Datum() : Datum(text);
 }
 
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json() : Json(text);
-}
-
-Json to_json(const Facts& facts, const std::vector<Finding>& findings) {
-  Json json;
-  json["verdict"] = verdict(facts, findings);
-  json["gpus"] = facts.gpus.gpus.size();
-  json["problem"] = text_or_null(facts.gpus.problem);
-  json["kernel_driver"] = text_or_null(facts.kernel_driver);
-  json["driver_cuda"] = facts.driver_cuda ? Json(*facts.driver_cuda) : Json();
-  json["runtime_cuda"] = facts.runtime_cuda ? Json(*facts.runtime_cuda) : Json();
-  json["visible_devices"] = facts.visible_devices ? Json(*facts.visible_devices) : Json();
-  json["checks"] = Json::array();
+Sheet to_sheet(const Facts& facts, const std::vector<Finding>& findings) {
+  Sheet sheet;
+  sheet.verdict(verdict(facts, findings));
+  sheet.set("verdict", verdict(facts, findings));
+  sheet.set("gpus", facts.gpus.gpus.size());
+  sheet.set("problem", text_or_null(facts.gpus.problem));
+  sheet.set("kernel_driver", text_or_null(facts.kernel_driver));
+  sheet.set("driver_cuda", facts.driver_cuda);
+  sheet.set("runtime_cuda", facts.runtime_cuda);
+  sheet.set("visible_devices", facts.visible_devices);
+  SheetTable& checks = sheet.table(
+      {.key = "checks", .columns = {{"", "level"}, {"", "check"}, {"", "text", kWrappedText}, {{}, "fix"}}});
   for (const Finding& finding : findings) {
-    json["checks"].push_back({{"check", finding.check},
-                              {"level", name_of(finding.level)},
-                              {"text", finding.text},
-                              {"fix", text_or_null(finding.fix)}});
+    checks.add({{name_of(finding.level), colour_of(finding.level)},
+                finding.check,
+                finding.text,
+                text_or_null(finding.fix)});
+    if (finding.level == Level::kProblem) sheet.next.push_back({finding.fix});
   }
-  json["libraries"] = Json::array();
+  SheetTable& libraries = sheet.table(
+      {.key = "libraries",
+       .columns = {{"library", "name"}, {"version", "version"}, {"path", "path", kWrappedText, 1}}});
   for (const LibraryFile& library : facts.libraries) {
-    json["libraries"].push_back(
-        {{"name", library.name}, {"version", text_or_null(library.version)}, {"path", library.path}});
+    libraries.add({library.name, {text_or_null(library.version), library.version}, library.path});
   }
-  json["duplicates"] = duplicates(facts.libraries);
-  return json;
+  sheet.set("duplicates", duplicates(facts.libraries));
+  if (sheet.next.empty())
+    sheet.next = {{fmt::format("headroom {}", facts.gpus.gpus.empty() ? "predict --device sim" : "who")}};
+  return sheet;
 }
 
 }  // namespace
@@ -165,11 +145,7 @@ int run_doctor(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const Facts facts = gather(pid);
   const std::vector<Finding> findings = examine(facts);
-  if (json) {
-    fmt::print("{}\n", to_json(facts, findings).dump(2, ' ', false, Json::error_handler_t::replace));
-  } else {
-    print_text(facts, findings, set.terminal());
-  }
+  print(to_sheet(facts, findings), json, set.terminal());
   const bool wrong = std::any_of(findings.begin(), findings.end(),
                                  [](const Finding& f) { return f.level == Level::kProblem; });
   return wrong ? kExitCheckFailed : kExitDone;

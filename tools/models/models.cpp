@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "base/errors.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "runtime/app/option_set.h"
+#include "sheet/writers.h"
 #include "tools/subcommands.h"
 
 namespace headroom {
@@ -100,26 +99,29 @@ std::vector<std::string> export_lines(const PublicModel* model, bool is_old) {
   return lines;
 }
 
-// Lines of Python stay whole, so that they can be copied.
-void print_lines(const PublicModel* model, const Terminal& terminal) {
-  const auto comment = [&](std::string_view text) {
-    std::string lines = "# " + terminal.wrapped(text, 2, 2);
-    for (size_t at = 0; (at = lines.find("\n  ", at)) != std::string::npos; ++at) lines[at + 1] = '#';
-    return lines;
-  };
-  fmt::print("{}\n", comment("PyTorch's exporter of today; optimize=False keeps batch normalisation"));
-  for (const std::string& line : export_lines(model, false)) fmt::print("{}\n", line);
-  fmt::print("\n{}\n", comment("the older one; with TRAINING it keeps batch normalisation and dropout"));
-  for (const std::string& line : export_lines(model, true)) fmt::print("{}\n", line);
+void add_lines(Sheet& sheet, const PublicModel* model) {
+  CodeBlock code{.lines = {"# PyTorch's exporter of today; optimize=False keeps batch normalisation"},
+                 .indent = 0};
+  for (std::string& line : export_lines(model, false)) code.lines.push_back(std::move(line));
+  code.lines.insert(code.lines.end(),
+                    {"", "# the older one; with TRAINING it keeps batch normalisation and dropout"});
+  for (std::string& line : export_lines(model, true)) code.lines.push_back(std::move(line));
+  sheet.code(std::move(code));
 }
 
-nlohmann::ordered_json to_json(const PublicModel& model) {
-  return {{"name", model.name},
-          {"package", model.package},
-          {"parameters", model.parameters},
-          {"takes", text_of(model.takes)},
-          {"export", export_lines(&model, false)},
-          {"export_older", export_lines(&model, true)}};
+SheetTable to_table(const std::vector<const PublicModel*>& models) {
+  SheetTable table{.key = "models",
+                   .columns = {{"name", "name"},
+                               {"package", "package", kText, 1},
+                               {"parameters", "parameters", kCount},
+                               {"takes", "takes", kWrappedText},
+                               {{}, "export"},
+                               {{}, "export_older"}}};
+  for (const PublicModel* model : models) {
+    table.add({model->name, model->package, model->parameters, text_of(model->takes),
+               export_lines(model, false), export_lines(model, true)});
+  }
+  return table;
 }
 
 }  // namespace
@@ -141,33 +143,21 @@ int run_models(int argc, char** argv) {
     throw InvalidArgument(fmt::format("models: unknown net '{}'; known: {}", printable(name),
                                       list_with_suggestion(name, known)));
   }
-  if (json) {
-    if (wanted.empty()) {
-      for (const PublicModel& model : kModels) wanted.push_back(&model);
-    }
-    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const PublicModel* model : wanted) rows.push_back(to_json(*model));
-    fmt::print("{}\n", nlohmann::ordered_json{{"models", rows}}.dump());
-    return kExitDone;
-  }
+  Sheet sheet;
   if (!wanted.empty()) {
-    for (const PublicModel* model : wanted) print_lines(model, set.terminal());
-    fmt::print("\nnext: headroom show {}.onnx --batch 8\n", wanted.back()->name);
-    return kExitDone;
+    for (const PublicModel* model : wanted) add_lines(sheet, model);
+    sheet.table(to_table(wanted)).hide();
+    sheet.next = {{fmt::format("headroom show {}.onnx --batch 8", wanted.back()->name)}};
+  } else {
+    for (const PublicModel& model : kModels) wanted.push_back(&model);
+    sheet.verdict(
+        fmt::format("{} public nets; headroom models NAME prints how to export one", wanted.size()));
+    sheet.table(to_table(wanted));
+    sheet.heading("your own net in three lines");
+    add_lines(sheet, nullptr);
+    sheet.next = {{"headroom show net.onnx --batch 8"}};
   }
-  fmt::print("{}\n\n",
-             set.terminal().wrapped(fmt::format(
-                 "{} public nets; headroom models NAME prints how to export one", std::size(kModels))));
-  Table table({{"name"},
-               {.title = "package", .drop = 1},
-               {.title = "parameters", .is_number = true},
-               {.title = "takes", .wraps = true}});
-  for (const PublicModel& model : kModels) {
-    table.add({model.name, model.package, thousands(model.parameters), text_of(model.takes)});
-  }
-  fmt::print("{}\nyour own net in three lines\n\n", table.text(set.terminal()));
-  print_lines(nullptr, set.terminal());
-  fmt::print("\nnext: headroom show net.onnx --batch 8\n");
+  print(sheet, json, set.terminal());
   return kExitDone;
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <string>
@@ -21,10 +20,10 @@
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/side_by_side.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "device/host/profiles.h"
 #include "runtime/app/option_set.h"
+#include "sheet/writers.h"
 #include "tools/replay/replay_snapshot.h"
 #include "tools/subcommands.h"
 #include "tools/trace/tracing_options.h"
@@ -123,83 +122,82 @@ std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& row
                      format_bytes(*least->minimum_bytes), ratio(*least->minimum_bytes, trace.peak_bytes));
 }
 
-TableCell outcome_cell(const ReplayRow& row) {
+Cell outcome_cell(const ReplayRow& row) {
   if (!row.refusal.empty()) return {outcome(row), Colour::kYellow};
   return {outcome(row), row.result.fits ? Colour::kGreen : Colour::kRed};
 }
 
-void print_table(const Trace& trace, const std::vector<ReplayRow>& rows, const std::vector<ReplayRoom>& rooms,
-                 bool minimum, const Terminal& terminal) {
-  const auto print_line = [&](const std::string& line) { fmt::print("{}\n", terminal.wrapped(line)); };
-  print_line(fmt::format("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}",
-                         printable(trace.name), trace.format, trace.events.size(), trace.blocks,
-                         trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
-                         format_bytes(trace.peak_bytes)));
-  for (const ReplayRoom& room : rooms) print_line(summary(trace, rows, room));
-  if (minimum) print_line(least_capacity(trace, rows));
-  Table table({{"strategy"},
-               {.title = "capacity", .is_number = true, .drop = 2},
-               {"verdict"},
-               {.title = "reserved", .is_number = true},
-               {.title = "allocated", .is_number = true, .drop = 6},
-               {.title = "requested", .is_number = true, .drop = 5},
-               {.title = "ratio", .is_number = true, .drop = 1},
-               {.title = "fragmentation", .is_number = true, .drop = 7},
-               {.title = "driver calls", .is_number = true, .drop = 4},
-               {.title = "driver ms", .is_number = true, .drop = 8},
-               {.title = "ns/call", .is_number = true, .drop = 3},
-               {.title = "minimum", .is_number = true},
-               {.title = "ratio", .is_number = true, .drop = 1}});
-  for (const ReplayRow& row : rows) {
-    if (row.trace != &trace) continue;
-    const Statistics& now = row.result.front().statistics;
-    const auto shown = [&](const std::string& text) { return row.refusal.empty() ? text : std::string("-"); };
-    const auto least = [&](const std::string& text) {
-      return !minimum ? std::string() : row.minimum_bytes ? text : std::string("-");
-    };
-    const double reserved_ratio = ratio(now.reserved.peak, now.requested.peak);
-    table.add({row.strategy, format_mib(row.room.capacity_bytes()), outcome_cell(row),
-               shown(format_mib(now.reserved.peak)), shown(format_mib(now.allocated.peak)),
-               shown(format_mib(now.requested.peak)), shown(fmt::format("{:.3f}", reserved_ratio)),
-               shown(fmt::format("{:.3f}", row.result.front().fragmentation)),
-               shown(fmt::format("{}", now.driver_calls())),
-               shown(fmt::format("{:.1f}", row.result.driver_time_us / 1e3)),
-               shown(row.result.ns_per_call > 0 ? fmt::format("{:.1f}", row.result.ns_per_call) : "-"),
-               least(format_mib(row.minimum_bytes.value_or(0))),
-               least(fmt::format("{:.3f}", ratio(row.minimum_bytes.value_or(0), trace.peak_bytes)))});
-  }
-  fmt::print("\nmemory in MiB, peaks\n{}\n", table.text(terminal));
-  for (const std::string& line : refusals(trace, rows)) print_line(line);
-  std::vector<std::string> played;
-  for (const ReplayRow& row : rows) {
-    if (row.trace == &trace) played.push_back(row.strategy);
-  }
-  if (const std::string note = lower_bound_note(played); !note.empty()) print_line(note);
+SheetTable empty_table() {
+  return {.key = "results",
+          .caption = "memory in MiB, peaks",
+          .columns = {{{}, "trace"},
+                      {"strategy", "strategy"},
+                      {"capacity", "capacity_bytes", kMib, 2},
+                      {"verdict"},
+                      {{}, "fits"},
+                      {{}, "refusal"},
+                      {{}, "failed_event"},
+                      {"reserved", "peak_reserved_bytes", kMib},
+                      {{}, "reserved_is_lower_bound"},
+                      {"allocated", "peak_allocated_bytes", kMib, 6},
+                      {"requested", "peak_requested_bytes", kMib, 5},
+                      {"ratio", "", kRatio, 1},
+                      {"fragmentation", "fragmentation", kRatio, 7},
+                      {"driver calls", "driver_calls", kNumber, 4},
+                      {"driver ms", "", kMsOfUs, 8},
+                      {"ns/call", "ns_per_call", kTenths, 3},
+                      {"minimum", "minimum_capacity_bytes", kMib},
+                      {"ratio", "", kRatio, 1},
+                      {{}, "lower_bound_bytes"},
+                      {{}, "out_of_memory"}}};
 }
 
-nlohmann::ordered_json to_json(const ReplayRow& row) {
+void add_row(SheetTable& table, const ReplayRow& row) {
   const Statistics& now = row.result.front().statistics;
-  nlohmann::ordered_json json;
-  const auto number_or_null = [](const std::optional<int64_t>& value) {
-    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-  };
-  json["trace"] = row.trace->name;
-  json["strategy"] = row.strategy;
-  json["capacity_bytes"] = row.room.capacity_bytes();
-  json["fits"] = row.refusal.empty() && row.result.fits;
-  json["refusal"] = row.refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.refusal);
-  json["failed_event"] = number_or_null(row.result.failed_event);
-  json["peak_reserved_bytes"] = now.reserved.peak;
-  json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
-  json["peak_requested_bytes"] = now.requested.peak;
-  json["peak_allocated_bytes"] = now.allocated.peak;
-  json["fragmentation"] = row.result.front().fragmentation;
-  json["driver_calls"] = now.driver_calls();
-  json["ns_per_call"] = row.result.ns_per_call;
-  json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
-  json["lower_bound_bytes"] = row.trace->peak_bytes;
-  if (row.report) json["out_of_memory"] = nlohmann::ordered_json::parse(to_json(*row.report));
-  return json;
+  const bool played = row.refusal.empty();
+  // A strategy that refuses the trace has no figures.
+  const auto known = [&](auto value) { return played ? Datum(value) : Datum(); };
+  std::optional<double> minimum_ratio;
+  if (row.minimum_bytes) minimum_ratio = ratio(*row.minimum_bytes, row.trace->peak_bytes);
+  table.add({row.trace->name,
+             row.strategy,
+             row.room.capacity_bytes(),
+             outcome_cell(row),
+             played && row.result.fits,
+             played ? Datum() : Datum(row.refusal),
+             row.result.failed_event,
+             known(now.reserved.peak),
+             is_lower_bound(row.strategy),
+             known(now.allocated.peak),
+             known(now.requested.peak),
+             known(ratio(now.reserved.peak, now.requested.peak)),
+             known(row.result.front().fragmentation),
+             known(now.driver_calls()),
+             known(row.result.driver_time_us),
+             {known(row.result.ns_per_call),
+              row.result.ns_per_call > 0 ? shown_as(row.result.ns_per_call, kTenths) : "-"},
+             row.minimum_bytes,
+             minimum_ratio,
+             row.trace->peak_bytes,
+             row.report ? parse_json(to_json(*row.report)) : Datum()});
+}
+
+void add_trace(Sheet& sheet, const Trace& trace, const std::vector<ReplayRow>& rows,
+               const std::vector<ReplayRoom>& rooms, bool minimum) {
+  sheet.fact(fmt::format("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}", trace.name,
+                         trace.format, trace.events.size(), trace.blocks, trace.streams.size(),
+                         trace.streams.size() == 1 ? "" : "s", format_bytes(trace.peak_bytes)));
+  for (const ReplayRoom& room : rooms) sheet.fact(summary(trace, rows, room));
+  if (minimum) sheet.fact(least_capacity(trace, rows));
+  SheetTable& table = sheet.table(empty_table());
+  std::vector<std::string> played;
+  for (const ReplayRow& row : rows) {
+    if (row.trace != &trace) continue;
+    add_row(table, row);
+    played.push_back(row.strategy);
+  }
+  for (const std::string& line : refusals(trace, rows)) sheet.fact(line);
+  if (const std::string note = lower_bound_note(played); !note.empty()) sheet.fact(note);
 }
 
 // Plays the trace on a device whose whole total is for the strategy.
@@ -408,8 +406,8 @@ int run_replay(int argc, char** argv) {
   }
   if (!options.snapshot_event.empty()) {
     if (rooms.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
-    print_snapshots(traces, names, profile, rooms.front(), options.snapshot_event, options.json,
-                    set.terminal());
+    print(show_snapshots(traces, names, profile, rooms.front(), options.snapshot_event), options.json,
+          set.terminal());
     return kExitDone;
   }
   if (!options.record.empty()) {
@@ -424,19 +422,13 @@ int run_replay(int argc, char** argv) {
   }
   std::vector<ReplayRow> rows = replay_all(traces, names, rooms, profile, options);
   if (rows.size() == 1 && rows[0].result.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
-  if (options.json) {
-    nlohmann::ordered_json json;
-    json["results"] = nlohmann::ordered_json::array();
-    for (const ReplayRow& row : rows) json["results"].push_back(to_json(row));
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-    return kExitDone;
-  }
-  for (const Trace& trace : traces) print_table(trace, rows, rooms, options.minimum, set.terminal());
+  Sheet sheet;
+  for (const Trace& trace : traces) add_trace(sheet, trace, rows, rooms, options.minimum);
   if (rows.size() == 1 && rows[0].report) {
-    fmt::print("at event {}: {}\n", *rows[0].result.failed_event, to_text(*rows[0].report));
+    sheet.lines(fmt::format("at event {}: {}", *rows[0].result.failed_event, to_text(*rows[0].report)));
   }
-  fmt::print("next: {}\n",
-             options.minimum ? "headroom strategies" : next_command(rows.front(), options, set));
+  sheet.next = {{options.minimum ? "headroom strategies" : next_command(rows.front(), options, set)}};
+  print(sheet, options.json, set.terminal());
   return kExitDone;
 }
 

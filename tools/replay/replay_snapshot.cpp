@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
 #include "answers/play.h"
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "trace/read_trace.h"
 
@@ -73,32 +72,29 @@ std::string verdict(const PlayedSnapshot& at) {
                      format_bytes(now.requested.current), now.fragmentation());
 }
 
-void print_segments(const Snapshot& snapshot, const Terminal& terminal) {
+void add_segments(Sheet& sheet, const Snapshot& snapshot) {
   std::vector<const SnapshotSegment*> segments;
   for (const SnapshotSegment& segment : snapshot.segments) segments.push_back(&segment);
   std::stable_sort(segments.begin(), segments.end(),
                    [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
-  Table table({{"segment"},
-               {.title = "MiB", .is_number = true},
-               {.title = "active", .is_number = true},
-               {.title = "pending", .is_number = true, .drop = 2},
-               {.title = "free", .is_number = true},
-               {.title = "blocks", .is_number = true, .drop = 3},
-               {.title = "in use #, in part +, free .", .drop = 1}});
+  SheetTable& table = sheet.table({.columns = {{"segment"},
+                                               {"MiB", "", kMib},
+                                               {"active", "", kMib},
+                                               {"pending", "", kMib, 2},
+                                               {"free", "", kMib},
+                                               {"blocks", "", kNumber, 3},
+                                               {"in use #, in part +, free .", "", kText, 1}}});
   for (size_t i = 0; i < std::min(kMaxSegments, segments.size()); ++i) {
     const SnapshotSegment& segment = *segments[i];
-    table.add({address_of(segment.pointer), format_mib(segment.bytes),
-               format_mib(bytes_of(segment, State::kActive)), format_mib(bytes_of(segment, State::kPending)),
-               format_mib(bytes_of(segment, State::kFree)), fmt::format("{}", segment.blocks.size()),
+    table.add({address_of(segment.pointer), segment.bytes, bytes_of(segment, State::kActive),
+               bytes_of(segment, State::kPending), bytes_of(segment, State::kFree), segment.blocks.size(),
                map_of(segment)});
   }
-  fmt::print("\n{}", table.text(terminal));
-  if (segments.size() > kMaxSegments) {
-    fmt::print("and {} smaller segments\n", segments.size() - kMaxSegments);
-  }
+  if (segments.size() > kMaxSegments)
+    sheet.note(fmt::format("and {} smaller segments", segments.size() - kMaxSegments));
 }
 
-void print_users(const Snapshot& snapshot, const Terminal& terminal) {
+void add_users(Sheet& sheet, const Snapshot& snapshot) {
   std::vector<const SnapshotBlock*> live;
   for (const SnapshotSegment& segment : snapshot.segments) {
     for (const SnapshotBlock& block : segment.blocks) {
@@ -107,57 +103,48 @@ void print_users(const Snapshot& snapshot, const Terminal& terminal) {
   }
   std::stable_sort(live.begin(), live.end(),
                    [](const auto* a, const auto* b) { return a->requested_bytes > b->requested_bytes; });
-  if (live.empty()) return;
-  Table table({{"largest blocks"},
-               {.title = "MiB", .is_number = true},
-               {.title = "requested", .is_number = true},
-               {.title = "of", .wraps = true}});
+  SheetTable& table = sheet.table(
+      {.columns = {
+           {"largest blocks"}, {"MiB", "", kMib}, {"requested", "", kMib}, {"of", "", kWrappedText}}});
   for (size_t i = 0; i < std::min(kMaxUsers, live.size()); ++i) {
-    table.add({address_of(live[i]->pointer), format_mib(live[i]->bytes), format_mib(live[i]->requested_bytes),
-               user_of(*live[i])});
+    table.add({address_of(live[i]->pointer), live[i]->bytes, live[i]->requested_bytes, user_of(*live[i])});
   }
-  fmt::print("\n{}", table.text(terminal));
 }
 
-nlohmann::ordered_json to_json(const Gauge& gauge) {
+Record to_record(const Gauge& gauge) {
   return {{"current", gauge.current}, {"peak", gauge.peak}, {"total", gauge.total}};
 }
 
-nlohmann::ordered_json to_json(const Statistics& now) {
-  nlohmann::ordered_json json;
-  json["requested_bytes"] = to_json(now.requested);
-  json["allocated_bytes"] = to_json(now.allocated);
-  json["active_bytes"] = to_json(now.active);
-  json["reserved_bytes"] = to_json(now.reserved);
-  json["allocations"] = now.allocations;
-  json["deallocations"] = now.deallocations;
-  json["driver_allocations"] = now.driver_allocations;
-  json["driver_releases"] = now.driver_releases;
-  json["driver_mappings"] = now.driver_mappings;
-  json["retries"] = now.retries;
-  json["failures"] = now.failures;
-  json["stream_waits"] = now.stream_waits;
-  json["largest_free_block_bytes"] = now.largest_free_block;
-  json["fragmentation"] = now.fragmentation();
-  return json;
+Record to_record(const Statistics& now) {
+  return {{"requested_bytes", to_record(now.requested)},
+          {"allocated_bytes", to_record(now.allocated)},
+          {"active_bytes", to_record(now.active)},
+          {"reserved_bytes", to_record(now.reserved)},
+          {"allocations", now.allocations},
+          {"deallocations", now.deallocations},
+          {"driver_allocations", now.driver_allocations},
+          {"driver_releases", now.driver_releases},
+          {"driver_mappings", now.driver_mappings},
+          {"retries", now.retries},
+          {"failures", now.failures},
+          {"stream_waits", now.stream_waits},
+          {"largest_free_block_bytes", now.largest_free_block},
+          {"fragmentation", now.fragmentation()}};
 }
 
-nlohmann::ordered_json to_json(const SnapshotSegment& segment) {
+Record to_record(const SnapshotSegment& segment) {
   const auto address = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
-  nlohmann::ordered_json json{{"address", address(segment.pointer)}, {"bytes", segment.bytes}};
-  json["blocks"] = nlohmann::ordered_json::array();
+  List blocks;
   for (const SnapshotBlock& block : segment.blocks) {
-    nlohmann::ordered_json row{{"address", address(block.pointer)},
-                               {"bytes", block.bytes},
-                               {"requested_bytes", block.requested_bytes},
-                               {"state", kStates[static_cast<size_t>(block.state)]}};
-    row["stream"] = nullptr;
-    if (block.stream) row["stream"] = address(block.stream->handle);
-    row["op"] = block.op;
-    row["tensor"] = block.tensor;
-    json["blocks"].push_back(std::move(row));
+    blocks.push_back(Record{{"address", address(block.pointer)},
+                            {"bytes", block.bytes},
+                            {"requested_bytes", block.requested_bytes},
+                            {"state", kStates[static_cast<size_t>(block.state)]},
+                            {"stream", block.stream ? Datum(address(block.stream->handle)) : Datum()},
+                            {"op", block.op},
+                            {"tensor", block.tensor}});
   }
-  return json;
+  return {{"address", address(segment.pointer)}, {"bytes", segment.bytes}, {"blocks", std::move(blocks)}};
 }
 
 }  // namespace
@@ -184,46 +171,37 @@ int64_t snapshot_event(const std::string& text, const Trace& trace) {
   return event;
 }
 
-void print_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
-                     const DeviceProfile& profile, const ReplayRoom& room, const std::string& event,
-                     bool json, const Terminal& terminal) {
-  for (const Trace& trace : traces) snapshot_event(event, trace);  // nothing is printed when one is refused
-  nlohmann::ordered_json all;
-  all["snapshots"] = nlohmann::ordered_json::array();
+Sheet show_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
+                     const DeviceProfile& profile, const ReplayRoom& room, const std::string& event) {
+  for (const Trace& trace : traces) snapshot_event(event, trace);  // before any is played
+  Sheet sheet;
+  List snapshots;
   for (const Trace& trace : traces) {
     for (const std::string& strategy : strategies) {
-      const PlayedSnapshot at =
-          snapshot_after(trace,
-                         setup_of_capacity(profile, room.limited(prepared_for(trace, parse_strategy(strategy))),
-                                           room.device_bytes),
-                         snapshot_event(event, trace));
-      if (!json) {
-        fmt::print("{} with {}, {}\n", printable(trace.name), strategy, verdict(at));
-        if (!at.snapshot.segments.empty()) {
-          print_segments(at.snapshot, terminal);
-          print_users(at.snapshot, terminal);
-        }
-        fmt::print("\n");
-        continue;
-      }
-      nlohmann::ordered_json row{{"trace", trace.name},
+      const PlayedSnapshot at = snapshot_after(
+          trace,
+          setup_of_capacity(profile, room.limited(prepared_for(trace, parse_strategy(strategy))),
+                            room.device_bytes),
+          snapshot_event(event, trace));
+      sheet.fact(fmt::format("{} with {}, {}", trace.name, strategy, verdict(at)));
+      add_segments(sheet, at.snapshot);
+      add_users(sheet, at.snapshot);
+      List segments;
+      for (const SnapshotSegment& segment : at.snapshot.segments) segments.emplace_back(to_record(segment));
+      snapshots.push_back(Record{{"trace", trace.name},
                                  {"strategy", strategy},
                                  {"capacity_bytes", room.capacity_bytes()},
                                  {"event", at.event},
-                                 {"out_of_memory", at.out_of_memory}};
-      row["statistics"] = to_json(at.snapshot.statistics);
-      row["segments"] = nlohmann::ordered_json::array();
-      for (const SnapshotSegment& segment : at.snapshot.segments) row["segments"].push_back(to_json(segment));
-      all["snapshots"].push_back(std::move(row));
+                                 {"out_of_memory", at.out_of_memory},
+                                 {"statistics", to_record(at.snapshot.statistics)},
+                                 {"segments", std::move(segments)}});
     }
   }
-  if (json) {
-    fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    const std::string& name = traces.front().name;
-    fmt::print("next: headroom replay {} --snapshot-at {} --json\n",
-               shell_word(std::string_view(name).substr(0, name.rfind("#device"))), event);
-  }
+  sheet.set("snapshots", std::move(snapshots));
+  const std::string_view name = traces.front().name;
+  sheet.next = {{fmt::format("headroom replay {} --snapshot-at {} --json",
+                             shell_word(name.substr(0, name.rfind("#device"))), event)}};
+  return sheet;
 }
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// What `headroom replay --snapshot-at` prints: the segments and blocks that strategies hold at one event.
+// What `headroom replay --snapshot-at` shows: the segments and blocks that strategies hold at one event.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "allocators/strategies/strategy.h"
-#include "base/terminal.h"
 #include "device/host/profiles.h"
+#include "sheet/sheet.h"
 #include "trace/trace.h"
 
 namespace headroom {
@@ -27,9 +27,8 @@ struct ReplayRoom {
 // InvalidArgument for anything else, and for an event behind the trace's last.
 int64_t snapshot_event(const std::string& text, const Trace& trace);
 
-// Each strategy's state after that event of each trace, in one room; as JSON with exact bytes.
-void print_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
-                     const DeviceProfile& profile, const ReplayRoom& room, const std::string& event,
-                     bool json, const Terminal& terminal);
+// Each strategy's state after that event of each trace, in one room.
+Sheet show_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
+                     const DeviceProfile& profile, const ReplayRoom& room, const std::string& event);
 
 }  // namespace headroom

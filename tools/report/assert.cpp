@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/errors.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "runtime/app/option_set.h"
+#include "sheet/writers.h"
 #include "tools/report/checks.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
@@ -23,17 +21,36 @@
 namespace headroom::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string shown(const Check& check, double value) {
-  if (check.is_bytes) return format_bytes(static_cast<int64_t>(value));
-  return fmt::format("{:.6g}", value);
+// A number of the check, as it is and as people read it.
+Cell cell_of(const Check& check, double number) {
+  const bool is_whole = check.is_bytes || number == static_cast<double>(static_cast<int64_t>(number));
+  const Datum value = is_whole ? Datum(static_cast<int64_t>(number)) : Datum(number);
+  return {value, check.is_bytes ? shown_as(value, kSize) : fmt::format("{:.6g}", number)};
 }
 
-Json number(const Check& check, double value) {
-  return check.is_bytes || value == static_cast<double>(static_cast<int64_t>(value))
-             ? Json(static_cast<int64_t>(value))
-             : Json(value);
+Sheet to_sheet(const std::string& trace, const std::vector<Check>& checks) {
+  const auto failed =
+      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.passed(); });
+  const std::string verdict = failed > 0 ? fmt::format("{} of {} checks failed", failed, checks.size())
+                              : checks.size() == 1 ? "the check passed"
+                                                   : fmt::format("all {} checks passed", checks.size());
+  Sheet sheet;
+  sheet.verdict(fmt::format("{}: {}", trace, verdict), failed == 0 ? Colour::kGreen : Colour::kRed);
+  sheet.set("trace", trace);
+  sheet.set("passed", failed == 0);
+  SheetTable& table = sheet.table({.key = "checks",
+                                   .columns = {{"check", "name"},
+                                               {"measured", "measured", kNumber},
+                                               {"allowed", "allowed", kNumber},
+                                               {"", "passed"}}});
+  for (const Check& check : checks) {
+    table.add(
+        {check.name,
+         cell_of(check, check.measured),
+         cell_of(check, check.allowed),
+         {check.passed(), check.passed() ? "pass" : "FAIL", check.passed() ? Colour::kGreen : Colour::kRed}});
+  }
+  return sheet;
 }
 
 }  // namespace
@@ -82,36 +99,12 @@ int run_assert(int argc, char** argv) {
   const History history(trace);
   progress.finish();
   const std::vector<Check> checks = check(history, limits);
-  const auto failed =
-      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.passed(); });
-  if (as_json) {
-    Json json = {{"trace", trace.name}, {"passed", failed == 0}, {"checks", Json::array()}};
-    for (const Check& check : checks) {
-      json["checks"].push_back({{"name", check.name},
-                                {"measured", number(check, check.measured)},
-                                {"allowed", number(check, check.allowed)},
-                                {"passed", check.passed()}});
-    }
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
-  } else {
-    const Terminal terminal = set.terminal();
-    const std::string verdict = failed > 0 ? fmt::format("{} of {} checks failed", failed, checks.size())
-                                : checks.size() == 1 ? "the check passed"
-                                                     : fmt::format("all {} checks passed", checks.size());
-    Table table(
-        {{"check"}, {.title = "measured", .is_number = true}, {.title = "allowed", .is_number = true}, {""}});
-    for (const Check& check : checks) {
-      table.add({check.name,
-                 shown(check, check.measured),
-                 shown(check, check.allowed),
-                 {check.passed() ? "pass" : "FAIL", check.passed() ? Colour::kGreen : Colour::kRed}});
-    }
-    fmt::print("{}: {}\n\n{}", printable(trace.name),
-               terminal.painted(verdict, failed == 0 ? Colour::kGreen : Colour::kRed), table.text(terminal));
-    fmt::print("\nnext: {}\n",
-               command_line("headroom report " + shell_word(paths[0]), to_words(paths[0], traced)));
-  }
-  return failed == 0 ? kExitDone : kExitCheckFailed;
+  Sheet sheet = to_sheet(trace.name, checks);
+  sheet.next = {{command_line("headroom report " + shell_word(paths[0]), to_words(paths[0], traced))}};
+  print(sheet, as_json, set.terminal());
+  const bool passed =
+      std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.passed(); });
+  return passed ? kExitDone : kExitCheckFailed;
 }
 
 }  // namespace headroom::report

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -17,17 +16,15 @@
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "runtime/app/option_set.h"
+#include "sheet/writers.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
 #include "trace/read_trace.h"
 
 namespace headroom::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void add(const History& history, OpMemory OpDifference::*side, std::map<std::string, OpDifference>& ops) {
   // By index of the name first: a million blocks share few names.
@@ -65,68 +62,57 @@ std::string summary(const History& before, const History& after) {
   return text;
 }
 
-// "+2.00 MiB".
-std::string signed_size(int64_t bytes) {
-  return (bytes > 0 ? "+" : "") + format_bytes(bytes);
-}
-
-void print(const History& before, const History& after, const std::vector<OpDifference>& ops,
-           const Terminal& terminal) {
+void add_ops(Sheet& sheet, const std::vector<OpDifference>& ops) {
   constexpr size_t kShown = 30;
-  fmt::print("{}\n", terminal.wrapped(summary(before, after)));
-  if (ops.empty()) {
-    fmt::print("all ops take the same memory\n");
-    return;
-  }
-  Table table({{.title = "op", .wraps = true},
-               {.title = "before", .is_number = true, .drop = 1},
-               {.title = "after", .is_number = true, .drop = 2},
-               {.title = "change", .is_number = true},
-               {.title = "blocks", .is_number = true, .drop = 3},
-               {""}});
-  for (size_t i = 0; i < ops.size() && i < kShown; ++i) {
-    const OpDifference& op = ops[i];
-    const std::string name = op.op.empty() ? "(no op named)" : printable(op.op);
-    table.add({name,
-               format_bytes(op.before.peak_bytes),
-               format_bytes(op.after.peak_bytes),
-               {signed_size(op.peak_change()), op.peak_change() > 0   ? Colour::kRed
-                                               : op.peak_change() < 0 ? Colour::kGreen
-                                                                      : Colour::kDim},
+  const auto record = [](const OpMemory& op) {
+    return Record{
+        {"peak_bytes", op.peak_bytes}, {"allocated_bytes", op.allocated_bytes}, {"blocks", op.blocks}};
+  };
+  SheetTable& table = sheet.table({.key = "ops",
+                                   .caption = "at the peak",
+                                   .columns = {{"op", "op", kWrappedText},
+                                               {"before", "before", kSize, 1},
+                                               {"after", "after", kSize, 2},
+                                               {"change", "peak_change_bytes", kSize},
+                                               {"blocks", "", kVersion, 3},
+                                               {""},
+                                               {{}, "new"},
+                                               {{}, "gone"}},
+                                   .shown_rows = kShown});
+  for (const OpDifference& op : ops) {
+    const int64_t change = op.peak_change();
+    table.add({{op.op, op.op.empty() ? "(no op named)" : op.op},
+               {record(op.before), format_bytes(op.before.peak_bytes)},
+               {record(op.after), format_bytes(op.after.peak_bytes)},
+               {change, (change > 0 ? "+" : "") + format_bytes(change),
+                change > 0   ? Colour::kRed
+                : change < 0 ? Colour::kGreen
+                             : Colour::kDim},
                fmt::format("{} -> {}", op.before.blocks, op.after.blocks),
                op.is_new()    ? "new"
                : op.is_gone() ? "gone"
-                              : ""});
+                              : "",
+               op.is_new(),
+               op.is_gone()});
   }
-  fmt::print("{} {}\n\nat the peak\n{}", ops.size(), ops.size() == 1 ? "op differs" : "ops differ",
-             table.text(terminal));
-  if (ops.size() > kShown) fmt::print("{} more; --json lists all\n", ops.size() - kShown);
+  if (ops.size() > kShown) sheet.note(fmt::format("{} more; --json lists all", ops.size() - kShown));
 }
 
-Json to_json(const History& before, const History& after, const std::vector<OpDifference>& ops) {
+Sheet to_sheet(const History& before, const History& after, const std::vector<OpDifference>& ops) {
   const auto side = [](const History& history) {
-    return Json{
-        {"trace", history.trace.name},
-        {"peak_bytes", history.peak_bytes},
-        {"peak_reserved_bytes", history.peak_reserved_bytes ? Json(*history.peak_reserved_bytes) : Json()}};
+    return Record{{"trace", history.trace.name},
+                  {"peak_bytes", history.peak_bytes},
+                  {"peak_reserved_bytes", history.peak_reserved_bytes}};
   };
-  const auto memory = [](const OpMemory& op) {
-    return Json{
-        {"peak_bytes", op.peak_bytes}, {"allocated_bytes", op.allocated_bytes}, {"blocks", op.blocks}};
-  };
-  Json json = {{"before", side(before)},
-               {"after", side(after)},
-               {"peak_change_bytes", after.peak_bytes - before.peak_bytes},
-               {"ops", Json::array()}};
-  for (const OpDifference& op : ops) {
-    json["ops"].push_back({{"op", op.op},
-                           {"before", memory(op.before)},
-                           {"after", memory(op.after)},
-                           {"peak_change_bytes", op.peak_change()},
-                           {"new", op.is_new()},
-                           {"gone", op.is_gone()}});
-  }
-  return json;
+  Sheet sheet;
+  sheet.verdict(summary(before, after));
+  sheet.set("before", side(before));
+  sheet.set("after", side(after));
+  sheet.set("peak_change_bytes", after.peak_bytes - before.peak_bytes);
+  sheet.fact(ops.empty() ? "all ops take the same memory"
+                         : fmt::format("{} {}", ops.size(), ops.size() == 1 ? "op differs" : "ops differ"));
+  add_ops(sheet, ops);
+  return sheet;
 }
 
 }  // namespace
@@ -175,14 +161,11 @@ int run_diff(int argc, char** argv) {
   const History before(traces[0]), after(traces[1]);
   progress.finish();
   const std::vector<OpDifference> ops = differences(before, after);
-  if (as_json) {
-    fmt::print("{}\n", to_json(before, after, ops).dump(2, ' ', false, Json::error_handler_t::replace));
-    return kExitDone;
-  }
-  print(before, after, ops, set.terminal());
+  Sheet sheet = to_sheet(before, after, ops);
   std::vector<std::string> words = to_words(paths[1], traced);
   words.insert(words.end(), {"--html", "report.html"});
-  fmt::print("\nnext: {}\n", command_line("headroom report " + shell_word(paths[1]), words));
+  sheet.next = {{command_line("headroom report " + shell_word(paths[1]), words)}};
+  print(sheet, as_json, set.terminal());
   return kExitDone;
 }
 

@@ -1,17 +1,14 @@
 // headroom report: shows a recording as a timeline in the terminal, as an HTML page, and in Perfetto.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -24,10 +21,10 @@
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/setup.h"
+#include "sheet/writers.h"
 #include "tools/report/exchange.h"
 #include "tools/report/history.h"
 #include "tools/report/load_trace.h"
@@ -43,8 +40,6 @@
 
 namespace headroom::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Blocks at the peak with the same line, module and category; without modules, of the same tensor and op.
 struct ReportRow {
@@ -138,18 +133,19 @@ std::string summary(const History& history) {
   return text;
 }
 
-void print_failure(const Failure& failure, const Terminal& terminal) {
+void add_failure(Sheet& sheet, const Failure& failure) {
   const std::string taken = failure.driver_bytes == failure.requested_bytes
                                 ? ""
                                 : fmt::format(", rounded up to {}", format_bytes(failure.driver_bytes));
-  Table table({{.title = "", .is_number = true}, {.title = "", .wraps = true}});
+  SheetTable& table =
+      sheet.table({.caption = "out of memory", .columns = {{"", "", kVersion}, {"", "", kWrappedText}}});
   const auto line = [&](const char* name, const std::string& value) {
     if (!value.empty()) table.add({name, value});
   };
   line("requested", format_bytes(failure.requested_bytes) + taken);
-  line("line", printable(failure.source));
-  line("called from", printable(failure.caller));
-  line("after", printable(failure.last_line));
+  line("line", failure.source);
+  line("called from", failure.caller);
+  line("after", failure.last_line);
   line("live", format_bytes(failure.live_bytes));
   if (failure.free_bytes) line("free on the device", format_bytes(*failure.free_bytes));
   if (failure.reserved_bytes) {
@@ -161,7 +157,6 @@ void print_failure(const Failure& failure, const Terminal& terminal) {
     line("why it did not fit",
          fmt::format("{}: {}", meaning_of(failure.judgement.cause), failure.judgement.reason));
   }
-  fmt::print("\n{}\n{}", terminal.painted("out of memory", Colour::kRed), table.text(terminal));
 }
 
 constexpr size_t kLabels = 13;  // of the chart's axis
@@ -174,129 +169,127 @@ int chart_width(const Terminal& terminal) {
       std::clamp(terminal.width() - std::min(terminal.width(), kLabels), size_t{20}, kMost));
 }
 
-void print_wrapped(const std::string& text, const Terminal& terminal, size_t indent = 0) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) fmt::print("{}\n", terminal.wrapped(line, indent));
-}
-
-void print(const History& history, const Verdict& verdict, const Terminal& terminal) {
+void add_peak(Sheet& sheet, const History& history) {
   constexpr size_t kShown = 15;
-  const bool is_bad = verdict.failure || !verdict.findings.empty();
-  fmt::print("{}\n",
-             terminal.painted(terminal.wrapped(verdict.sentence), is_bad ? Colour::kRed : Colour::kBold));
-  if (!verdict.findings.empty())
-    print_wrapped("try: " + printable(verdict.findings.front().advice), terminal);
-  print_wrapped(summary(history), terminal);
-  if (verdict.failure) print_failure(*verdict.failure, terminal);
-  for (size_t i = 1; i < verdict.findings.size(); ++i) {
-    const Finding& finding = verdict.findings[i];
-    fmt::print("{}{}\n", i == 1 ? "\n" : "",
-               terminal.wrapped(fmt::format("also: {}: {}; try: {}", finding.title,
-                                            printable(finding.sentence), printable(finding.advice))));
-  }
-  const bool moment = is_moment(history.trace);
-  if (moment && history.peak_bytes == 0) return;
-  fmt::print("\n");
-  if (!moment) {
-    print_wrapped(timeline(history, chart_width(terminal)), terminal, kLabels);
-    fmt::print("\n");
-  }
   const std::vector<ReportRow> rows = rows_at_peak(history);
-  Table table({{.title = "size", .is_number = true},
-               {.title = "share", .is_number = true, .drop = 3},
-               {.title = "category", .drop = 2},
-               {.title = "line", .wraps = true},
-               {.title = "tensor, module or op", .wraps = true},
-               {.title = "why this category", .drop = 4, .wraps = true}});
+  SheetTable& table =
+      sheet.table({.key = "at_peak",
+                   .caption = is_moment(history.trace) ? "live at this moment" : "live at the peak",
+                   .columns = {{"size", "bytes", kSize},
+                               {"share", "", kPercent, 3},
+                               {{}, "blocks"},
+                               {"category", "category", kText, 2},
+                               {"line", "source", kWrappedText},
+                               {"tensor, module or op", "", kWrappedText},
+                               {"why this category", "rule", kWrappedText, 4},
+                               {{}, "module"},
+                               {{}, "tensor"},
+                               {{}, "op"}},
+                   .shown_rows = kShown});
   int64_t left = history.peak_bytes;
-  for (size_t i = 0; i < rows.size() && i < kShown; ++i) {
-    const ReportRow& row = rows[i];
-    left -= row.bytes;
-    const std::string what = (row.what().empty() ? "-" : printable(row.what())) +
+  for (const ReportRow& row : rows) {
+    if (table.rows.size() < kShown) left -= row.bytes;
+    const std::string what = (row.what().empty() ? "-" : row.what()) +
                              (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
-    table.add({format_bytes(row.bytes),
-               fmt::format("{:.1f} %",
-                           100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes)),
-               name_of(row.category), row.source.empty() ? "-" : printable(row.source), what, row.why()});
+    table.add({row.bytes,
+               100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes),
+               row.blocks,
+               name_of(row.category),
+               {row.source, row.source.empty() ? "-" : row.source},
+               what,
+               row.why(),
+               row.module,
+               row.tensor,
+               row.op});
   }
-  fmt::print("{}\n{}", moment ? "live at this moment" : "live at the peak", table.text(terminal));
-  if (left > 0) fmt::print("{} in {} more rows\n", format_bytes(left), rows.size() - kShown);
+  if (left > 0) sheet.note(fmt::format("{} in {} more rows", format_bytes(left), rows.size() - kShown));
 }
 
-Json to_json(const Verdict& verdict) {
-  Json json = {{"sentence", verdict.sentence}, {"findings", Json::array()}, {"failure", nullptr}};
+Record to_record(const Failure& failure) {
+  return {{"event", failure.event},
+          {"requested_bytes", failure.requested_bytes},
+          {"driver_bytes", failure.driver_bytes},
+          {"live_bytes", failure.live_bytes},
+          {"free_bytes", failure.free_bytes},
+          {"reserved_bytes", failure.reserved_bytes},
+          {"idle_bytes", failure.idle_bytes},
+          {"idle_pieces", failure.idle_pieces},
+          {"largest_idle_bytes", failure.largest_idle_bytes},
+          {"source", failure.source},
+          {"caller", failure.caller},
+          {"last_line", failure.last_line},
+          {"op", failure.op},
+          {"module", failure.module},
+          {"tensor", failure.tensor},
+          {"stack", failure.stack},
+          {"cause", name_of(failure.judgement.cause)},
+          {"reason", failure.judgement.reason}};
+}
+
+Record to_record(const Verdict& verdict) {
+  List findings;
   for (const Finding& finding : verdict.findings) {
-    json["findings"].push_back({{"cause", name_of(finding.cause)},
-                                {"bytes", finding.bytes},
-                                {"title", finding.title},
-                                {"sentence", finding.sentence},
-                                {"advice", finding.advice}});
+    findings.push_back(Record{{"cause", name_of(finding.cause)},
+                              {"bytes", finding.bytes},
+                              {"title", finding.title},
+                              {"sentence", finding.sentence},
+                              {"advice", finding.advice}});
   }
-  if (!verdict.failure) return json;
-  const Failure& failure = *verdict.failure;
-  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
-  json["failure"] = {{"event", failure.event},
-                     {"requested_bytes", failure.requested_bytes},
-                     {"driver_bytes", failure.driver_bytes},
-                     {"live_bytes", failure.live_bytes},
-                     {"free_bytes", or_null(failure.free_bytes)},
-                     {"reserved_bytes", or_null(failure.reserved_bytes)},
-                     {"idle_bytes", or_null(failure.idle_bytes)},
-                     {"idle_pieces", failure.idle_pieces},
-                     {"largest_idle_bytes", or_null(failure.largest_idle_bytes)},
-                     {"source", failure.source},
-                     {"caller", failure.caller},
-                     {"last_line", failure.last_line},
-                     {"op", failure.op},
-                     {"module", failure.module},
-                     {"tensor", failure.tensor},
-                     {"stack", failure.stack},
-                     {"cause", name_of(failure.judgement.cause)},
-                     {"reason", failure.judgement.reason}};
-  return json;
+  return {{"sentence", verdict.sentence},
+          {"findings", std::move(findings)},
+          {"failure", verdict.failure ? Datum(to_record(*verdict.failure)) : Datum()}};
 }
 
-Json to_json(const History& history, const Verdict& verdict) {
-  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
-  const MemorySample& peak = history.samples[history.peak_sample];
-  Json json;
-  json["trace"] = history.trace.name;
-  json["format"] = history.trace.format;
-  json["settings"] = Json::object();
-  for (const auto& [name, value] : history.trace.settings) json["settings"][name] = value;
-  json["events"] = history.trace.events.size();
-  json["blocks"] = history.trace.blocks;
-  json["cut_off"] = history.trace.cut_off;
-  json["has_history"] = !is_moment(history.trace);
-  json["verdict"] = to_json(verdict);
-  json["peak_bytes"] = history.peak_bytes;
-  json["peak_event"] = history.peak_event();
-  json["allocated_at_peak_bytes"] = history.allocated_at_peak;
-  json["peak_reserved_bytes"] = or_null(history.peak_reserved_bytes);
-  json["library_bytes"] = history.library_bytes;
-  json["live_at_end_bytes"] = history.live_at_end_bytes;
-  json["fragmentation"] = or_null(history.fragmentation);
-  json["out_of_memory"] = history.out_of_memory;
-  json["retries"] = history.retries;
-  json["driver_calls"] = history.knows_driver ? Json(history.driver_calls) : Json();
-  json["by_category"] = Json::object();
+// For programs, beside what people read.
+void set_figures(Sheet& sheet, const History& history) {
+  const Trace& trace = history.trace;
+  Record settings, by_category;
+  for (const auto& [name, value] : trace.settings) settings.push_back({name, value});
   for (size_t i = 0; i < kCategories; ++i) {
     std::string name(kMemoryCategoryNames[i]);
     std::replace(name.begin(), name.end(), ' ', '_');
-    json["by_category"][name] = peak.bytes[i];
+    by_category.push_back({name, history.samples[history.peak_sample].bytes[i]});
   }
-  json["at_peak"] = Json::array();
-  for (const ReportRow& row : rows_at_peak(history)) {
-    json["at_peak"].push_back({{"bytes", row.bytes},
-                               {"blocks", row.blocks},
-                               {"category", name_of(row.category)},
-                               {"rule", row.why()},
-                               {"module", row.module},
-                               {"tensor", row.tensor},
-                               {"op", row.op},
-                               {"source", row.source}});
+  sheet.set("trace", trace.name);
+  sheet.set("format", trace.format);
+  sheet.set("settings", settings);
+  sheet.set("events", trace.events.size());
+  sheet.set("blocks", trace.blocks);
+  sheet.set("cut_off", trace.cut_off);
+  sheet.set("has_history", !is_moment(trace));
+  sheet.set("peak_bytes", history.peak_bytes);
+  sheet.set("peak_event", history.peak_event());
+  sheet.set("allocated_at_peak_bytes", history.allocated_at_peak);
+  sheet.set("peak_reserved_bytes", history.peak_reserved_bytes);
+  sheet.set("library_bytes", history.library_bytes);
+  sheet.set("live_at_end_bytes", history.live_at_end_bytes);
+  sheet.set("fragmentation", history.fragmentation);
+  sheet.set("out_of_memory", history.out_of_memory);
+  sheet.set("retries", history.retries);
+  sheet.set("driver_calls", history.knows_driver ? Datum(history.driver_calls) : Datum());
+  sheet.set("by_category", by_category);
+}
+
+Sheet to_sheet(const History& history, const Verdict& verdict, const Terminal& terminal) {
+  const bool is_bad = verdict.failure || !verdict.findings.empty();
+  Sheet sheet;
+  set_figures(sheet, history);
+  sheet.set("verdict", to_record(verdict));
+  sheet.verdict(verdict.sentence, is_bad ? Colour::kRed : Colour::kBold);
+  if (!verdict.findings.empty()) sheet.fact("try: " + verdict.findings.front().advice);
+  sheet.lines(summary(history));
+  if (verdict.failure) add_failure(sheet, *verdict.failure);
+  for (size_t i = 1; i < verdict.findings.size(); ++i) {
+    const Finding& finding = verdict.findings[i];
+    if (i == 1) sheet.heading({});
+    sheet.fact(fmt::format("also: {}: {}; try: {}", finding.title, finding.sentence, finding.advice));
   }
-  return json;
+  if (!is_moment(history.trace)) {
+    sheet.heading({});
+    sheet.lines(timeline(history, chart_width(terminal)), kLabels);
+  }
+  add_peak(sheet, history);
+  return sheet;
 }
 
 // Whether the program keeps more and more, so that any memory fills up.
@@ -458,19 +451,18 @@ int run_report(int argc, char** argv) {
     write_file(chrome, parts);
   }
   progress.finish();
-  if (as_json) {
-    Json json = to_json(history, verdict);
-    json["changes"] = next;
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
-    return kExitDone;
+  Sheet sheet = to_sheet(history, verdict, set.terminal());
+  sheet.set("changes", next);
+  if (!chrome.empty()) {
+    sheet.heading({});
+    sheet.fact("open in ui.perfetto.dev: " + chrome);
   }
-  print(history, verdict, set.terminal());
-  if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable(chrome));
   std::vector<std::string> words = to_words(paths[0], traced);
   words.insert(words.end(), {"--html", "report.html"});
   next.push_back(html.empty() ? command_line("headroom report " + shell_word(paths[0]), words)
                               : "xdg-open " + shell_word(html));
-  fmt::print("\nnext: {}\n", fmt::join(next, "\n  or: "));
+  sheet.propose(next);
+  print(sheet, as_json, set.terminal());
   return kExitDone;
 }
 

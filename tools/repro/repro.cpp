@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "runtime/app/option_set.h"
+#include "sheet/writers.h"
 #include "tools/gpu_program.h"
 #include "tools/repro/card.h"
 #include "tools/repro/result.h"
@@ -22,7 +23,8 @@ namespace {
 
 struct ReproOptions {
   std::vector<std::string> ids;
-  bool list = false, markdown = false, all = false, json = false, force = false, verbose = false, solve = false;
+  bool list = false, markdown = false, all = false, json = false, force = false, verbose = false,
+       solve = false;
   Stage stage;
 };
 
@@ -97,7 +99,7 @@ int solve_all(const ReproOptions& options, const std::vector<const Scenario*>& c
   }
   std::vector<Solved> solved;
   for (const Scenario* scenario : chosen) solved.push_back(solve(*scenario));
-  fmt::print("{}", options.json ? to_json(solved) + "\n" : describe(solved, terminal));
+  print(to_sheet(solved), options.json, terminal);
   const bool is_refused = solved.size() == 1 && solved.front().outcome == SolveOutcome::kRefused;
   return is_refused ? kExitOutOfMemory : kExitDone;
 }
@@ -136,9 +138,11 @@ int run_repro(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.list) {
-    fmt::print("{}", options.json       ? scenarios_json() + "\n"
-                     : options.markdown ? scenarios_markdown()
-                                        : scenario_list(set.terminal()));
+    if (options.markdown && !options.json) {
+      fmt::print("{}", scenarios_markdown());
+    } else {
+      print(scenario_list(), options.json, set.terminal());
+    }
     return kExitDone;
   }
   const std::vector<const Scenario*> chosen = choose_scenarios(options);
@@ -158,14 +162,10 @@ int run_repro(int argc, char** argv) {
     progress.advance(1);
   }
   progress.finish();
-  if (options.json) {
-    fmt::print("{}\n", to_json(results));
-  } else {
-    const bool verbose = options.verbose;
-    const std::string repeated = repeated_options(set, options);
-    fmt::print("{}", results.size() == 1 ? result_text(results.front(), repeated, set.terminal())
-                                         : result_text(results, verbose, repeated, set.terminal()));
-  }
+  const bool verbose = options.verbose, json = options.json;
+  const std::string repeated = repeated_options(set, options);
+  print(results.size() == 1 ? to_sheet(results.front(), repeated) : to_sheet(results, verbose, repeated),
+        json, set.terminal());
   return ok ? kExitDone : kExitCheckFailed;
 }
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/table.h"
 
 namespace headroom::repro {
 namespace {
@@ -21,6 +23,9 @@ constexpr int64_t kTolerance = 4 * kMiB;
 
 bool is_size(std::string_view name) {
   return name.ends_with("_bytes");
+}
+bool is_time(std::string_view name) {
+  return name.ends_with("_us");
 }
 
 Measured::Figure figure_of(const Expected& expected) {
@@ -38,53 +43,50 @@ bool agree(const Comparison& row, bool is_sim) {
   return std::abs(*expected - *measured) <= kTolerance;
 }
 
-Json json_of(const Measured::Figure& figure) {
-  return std::visit([](const auto& value) { return Json(value); }, figure);
+Datum value_of(const Measured::Figure& figure) {
+  return std::visit([](const auto& value) { return Datum(value); }, figure);
 }
 
-Json json_of(const Expected& expected) {
-  return json_of(figure_of(expected));
+// A size or a time has its unit.
+std::string number_text(std::string_view name, int64_t number) {
+  if (is_size(name)) return format_mib(number) + " MiB";
+  return fmt::format("{}{}", number, is_time(name) ? " us" : "");
 }
 
-// A cell of the table; the whole text where it differs.
+// A figure as the table shows it: a long text is cut unless it differs.
 std::string cell(const Comparison& row, const std::optional<Measured::Figure>& figure) {
   constexpr size_t kWidest = 34;
   if (!figure) return "-";
-  if (const auto* number = std::get_if<int64_t>(&*figure)) {
-    return is_size(row.name) ? format_mib(*number) : fmt::format("{}", *number);
-  }
+  if (const auto* number = std::get_if<int64_t>(&*figure)) return number_text(row.name, *number);
   const std::string& text = std::get<std::string>(*figure);
   if (text.size() <= kWidest || !row.ok) return text;
   return text.substr(0, kWidest - 3) + "...";
 }
 
 std::string name_in_table(std::string name) {
-  if (is_size(name)) name.resize(name.size() - std::string_view("_bytes").size());
+  if (is_size(name) || is_time(name)) name.resize(name.rfind('_'));
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
 }
 
-TableCell mark_of(const Comparison& row) {
+Cell mark_of(const Comparison& row) {
   if (!row.ok) return {"DIFFERS", Colour::kRed};
   if (row.compared) return {"ok", Colour::kGreen};
   return {row.differs_because.empty() ? "" : "ours", Colour::kYellow};
 }
 
-// The figures of a scenario. Its id is shown where there are several.
-std::string figures(const ScenarioResult& result, const Terminal& terminal) {
-  Table table({{""},
-               {.title = "expected", .wraps = true},
-               {.title = "measured", .wraps = true},
-               {.title = "result"}});
+// The figures of a scenario.
+void add_figures(Sheet& sheet, const ScenarioResult& result, std::string caption = {}) {
+  SheetTable& table = sheet.table(
+      {.caption = std::move(caption),
+       .columns = {{""}, {"expected", "", kWrappedText}, {"measured", "", kWrappedText}, {"result"}}});
   for (const Comparison& row : result.comparisons) {
     table.add({name_in_table(row.name), cell(row, row.expected), cell(row, row.measured), mark_of(row)});
   }
-  return "sizes in MiB\n" + table.text(terminal);
 }
 
 // Why figures may differ, each reason once.
-std::string reasons(std::span<const ScenarioResult> results, const Terminal& terminal) {
-  std::string text;
+void add_reasons(Sheet& sheet, std::span<const ScenarioResult> results) {
   std::vector<std::string_view> seen;
   for (const ScenarioResult& result : results) {
     for (const Comparison& row : result.comparisons) {
@@ -92,10 +94,29 @@ std::string reasons(std::span<const ScenarioResult> results, const Terminal& ter
           std::find(seen.begin(), seen.end(), row.differs_because) != seen.end())
         continue;
       seen.push_back(row.differs_because);
-      text += "\n" + terminal.wrapped(fmt::format("ours: {}", row.differs_because)) + "\n";
+      sheet.fact(fmt::format("ours: {}", row.differs_because));
     }
   }
-  return text;
+}
+
+Datum to_list(std::span<const ScenarioResult> results) {
+  List list;
+  for (const ScenarioResult& result : results) {
+    Record expected, measured;
+    for (const Comparison& figure : result.comparisons) {
+      if (figure.expected) expected.push_back({figure.name, value_of(*figure.expected)});
+      if (figure.measured) measured.push_back({figure.name, value_of(*figure.measured)});
+      if (!figure.differs_because.empty())
+        expected.push_back({figure.name + "_may_differ_because", figure.differs_because});
+    }
+    list.push_back(Record{{"id", result.scenario->id},
+                          {"title", result.scenario->title},
+                          {"device", result.device},
+                          {"expected", std::move(expected)},
+                          {"measured", std::move(measured)},
+                          {"ok", result.ok}});
+  }
+  return list;
 }
 
 }  // namespace
@@ -122,29 +143,6 @@ ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measu
   return result;
 }
 
-std::string to_json(std::span<const ScenarioResult> results) {
-  Json json;
-  json["scenarios"] = Json::array();
-  for (const ScenarioResult& result : results) {
-    Json row;
-    row["id"] = result.scenario->id;
-    row["title"] = result.scenario->title;
-    row["device"] = result.device;
-    row["expected"] = Json::object();
-    row["measured"] = Json::object();
-    for (const Comparison& figure : result.comparisons) {
-      if (figure.expected) row["expected"][figure.name] = json_of(*figure.expected);
-      if (figure.measured) row["measured"][figure.name] = json_of(*figure.measured);
-      if (!figure.differs_because.empty()) {
-        row["expected"][figure.name + "_may_differ_because"] = figure.differs_because;
-      }
-    }
-    row["ok"] = result.ok;
-    json["scenarios"].push_back(row);
-  }
-  return json.dump(2);
-}
-
 Measured parse_measured(const std::string& json) {
   Measured measured;
   try {
@@ -162,39 +160,40 @@ Measured parse_measured(const std::string& json) {
   return measured;
 }
 
-std::string result_text(const ScenarioResult& result, std::string_view options, const Terminal& terminal) {
+Sheet to_sheet(const ScenarioResult& result, std::string_view options) {
   const Scenario& scenario = *result.scenario;
-  const std::string verdict = result.ok ? terminal.painted("as expected", Colour::kGreen)
-                                        : terminal.painted("NOT as expected", Colour::kRed);
-  std::string text = terminal.wrapped(fmt::format("{} {} on {}{}: {}", scenario.id, verdict, result.device,
-                                                  result.fixed ? " with its fix" : "", scenario.title)) +
-                     "\n" + terminal.wrapped(scenario.story) + "\n";
-  if (result.fixed) text += terminal.wrapped(fmt::format("fix: {}", scenario.fix)) + "\n";
-  if (!result.lines.empty()) text += "\n";
-  for (const std::string& line : result.lines) text += terminal.wrapped("  " + line, 4) + "\n";
-  text += "\n" + figures(result, terminal) + reasons({&result, 1}, terminal);
-  if (result.fixed || scenario.fix.empty()) {
-    return text + fmt::format("\nnext: headroom repro --all{}\n", options);
-  }
-  return text + "\n" + terminal.wrapped(fmt::format("fix: {}", scenario.fix)) +
-         fmt::format("\nnext: headroom repro {} --fix{}\n", scenario.id, options);
+  Sheet sheet;
+  sheet.set("scenarios", to_list({&result, 1}));
+  sheet.verdict(
+      fmt::format("{} {}", scenario.id, result.ok ? "as expected" : "NOT as expected"),
+      result.ok ? Colour::kGreen : Colour::kRed,
+      fmt::format(" on {}{}: {}", result.device, result.fixed ? " with its fix" : "", scenario.title));
+  sheet.fact(std::string(scenario.story));
+  if (result.fixed) sheet.fact(fmt::format("fix: {}", scenario.fix));
+  if (!result.lines.empty()) sheet.heading({});
+  for (const std::string& line : result.lines) sheet.fact("  " + line, 4);
+  add_figures(sheet, result);
+  add_reasons(sheet, {&result, 1});
+  const bool is_last = result.fixed || scenario.fix.empty();
+  if (!is_last) sheet.heading(fmt::format("fix: {}", scenario.fix));
+  sheet.next = {{is_last ? fmt::format("headroom repro --all{}", options)
+                         : fmt::format("headroom repro {} --fix{}", scenario.id, options)}};
+  return sheet;
 }
 
-std::string result_text(std::span<const ScenarioResult> results, bool verbose, std::string_view options,
-                        const Terminal& terminal) {
+Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::string_view options) {
   const auto right = std::count_if(results.begin(), results.end(), [](const auto& j) { return j.ok; });
   const auto first_wrong = std::find_if(results.begin(), results.end(), [](const auto& j) { return !j.ok; });
   const ScenarioResult& first = results.front();
   const bool all_right = first_wrong == results.end();
-  std::string text =
-      fmt::format("{} on {}{}\n\n",
-                  terminal.painted(fmt::format("{} of {} scenarios as expected", right, results.size()),
-                                   all_right ? Colour::kGreen : Colour::kRed),
-                  first.device, first.fixed ? " with their fixes" : "");
-  Table table({{"id"},
-               {.title = "what happens", .wraps = true},
-               {.title = "figures", .is_number = true, .drop = 1},
-               {.title = "result"}});
+  Sheet sheet;
+  sheet.set("scenarios", to_list(results));
+  sheet.verdict(fmt::format("{} of {} scenarios as expected", right, results.size()),
+                all_right ? Colour::kGreen : Colour::kRed,
+                fmt::format(" on {}{}", first.device, first.fixed ? " with their fixes" : ""));
+  SheetTable& table = sheet.table(
+      {.columns = {{"id"}, {"what happens", "", kWrappedText}, {"figures", "", kVersion, 1}, {"result"}},
+       .more = ""});
   for (const ScenarioResult& result : results) {
     const auto agreed = std::count_if(result.comparisons.begin(), result.comparisons.end(),
                                       [](const Comparison& row) { return row.ok; });
@@ -203,30 +202,41 @@ std::string result_text(std::span<const ScenarioResult> results, bool verbose, s
                fmt::format("{} of {}", agreed, result.comparisons.size()),
                {result.ok ? "ok" : "DIFFERS", result.ok ? Colour::kGreen : Colour::kRed}});
   }
-  text += table.text(terminal, "");
   for (const ScenarioResult& result : results) {
-    if (!verbose && result.ok) continue;
-    text += fmt::format("\n{} {}, ", result.scenario->id, result.scenario->title) + figures(result, terminal);
+    if (verbose || !result.ok)
+      add_figures(sheet, result, fmt::format("{} {}", result.scenario->id, result.scenario->title));
   }
-  if (verbose) text += reasons(results, terminal);
-  if (!all_right) {
-    return text + fmt::format("\nnext: headroom repro {}{}{}\n", first_wrong->scenario->id,
-                              first.fixed ? " --fix" : "", options);
-  }
-  return text + fmt::format("\nnext: headroom repro {}{}\n", first.fixed ? "--list" : "--all --fix", options);
+  if (verbose) add_reasons(sheet, results);
+  const std::string next = !all_right
+                               ? fmt::format("{}{}", first_wrong->scenario->id, first.fixed ? " --fix" : "")
+                           : first.fixed ? "--list"
+                                         : "--all --fix";
+  sheet.next = {{fmt::format("headroom repro {}{}", next, options)}};
+  return sheet;
 }
 
-std::string scenario_list(const Terminal& terminal) {
-  std::string text = fmt::format("{} scenarios\n\n", scenarios().size());
+Sheet scenario_list() {
+  Sheet sheet;
+  sheet.verdict(fmt::format("{} scenarios", scenarios().size()));
+  sheet.heading({});
+  List list;
   for (const Scenario& scenario : scenarios()) {
-    const std::string head = fmt::format("{:<4} {}{}", scenario.id, scenario.title,
-                                         scenario.on == CheckedOn::kSimulated ? " (simulated GPU only)" : "");
-    text += terminal.painted(terminal.wrapped(head, 5), Colour::kBold) + "\n     " +
-            terminal.wrapped(scenario.story, 5, 5) + "\n";
-    if (!scenario.fix.empty())
-      text += "     " + terminal.wrapped(fmt::format("fix: {}", scenario.fix), 5, 5) + "\n";
+    const std::string_view where = scenario.on == CheckedOn::kSimulated ? " (simulated GPU only)" : "";
+    sheet.item(fmt::format("{:<4} ", scenario.id), fmt::format("{}{}", scenario.title, where), Colour::kBold);
+    sheet.item("     ", std::string(scenario.story));
+    if (!scenario.fix.empty()) sheet.item("     ", fmt::format("fix: {}", scenario.fix));
+    Record expected;
+    for (const Expected& figure : scenario.expected)
+      expected.push_back({std::string(figure.name), value_of(figure_of(figure))});
+    list.push_back(Record{{"id", scenario.id},
+                          {"title", scenario.title},
+                          {"story", scenario.story},
+                          {"expected", std::move(expected)},
+                          {"fix", scenario.fix}});
   }
-  return text + "\nnext: headroom repro A1\n";
+  sheet.set("scenarios", std::move(list));
+  sheet.next = {{"headroom repro A1"}};
+  return sheet;
 }
 
 std::string scenarios_markdown() {
@@ -239,34 +249,15 @@ std::string scenarios_markdown() {
     for (const Expected& figure : scenario.expected) {
       const Measured::Figure value = figure_of(figure);
       const auto* number = std::get_if<int64_t>(&value);
-      figures.push_back(fmt::format(
-          "{} {}", name_in_table(std::string(figure.name)),
-          !number                 ? fmt::format("`{}`", std::get<std::string>(value))
-          : is_size(figure.name)  ? format_mib(*number) + " MiB"
-                                  : fmt::format("{}", *number)));
+      figures.push_back(fmt::format("{} {}", name_in_table(std::string(figure.name)),
+                                    number != nullptr ? number_text(figure.name, *number)
+                                                      : fmt::format("`{}`", std::get<std::string>(value))));
     }
     text += page.wrapped(fmt::format("- **Expected**: {}", fmt::join(figures, "; ")), 2) + "\n";
     if (!scenario.fix.empty()) text += page.wrapped(fmt::format("- **Fix**: {}", scenario.fix), 2) + "\n";
     text += "\n";
   }
   return text;
-}
-
-std::string scenarios_json() {
-  Json json;
-  json["scenarios"] = Json::array();
-  for (const Scenario& scenario : scenarios()) {
-    Json row;
-    row["id"] = scenario.id;
-    row["title"] = scenario.title;
-    row["story"] = scenario.story;
-    row["expected"] = Json::object();
-    for (const Expected& figure : scenario.expected)
-      row["expected"][std::string(figure.name)] = json_of(figure);
-    row["fix"] = scenario.fix;
-    json["scenarios"].push_back(row);
-  }
-  return json.dump(2);
 }
 
 }  // namespace headroom::repro

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/terminal.h"
+#include "sheet/sheet.h"
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {
@@ -33,21 +33,18 @@ struct ScenarioResult {
 // On a real card sizes may differ by the pages that its driver takes.
 ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measured& measured);
 
-// {"scenarios": [{id, title, device, expected, measured, ok}]}, sizes in bytes.
-std::string to_json(std::span<const ScenarioResult> results);
-// What the first scenario of such JSON measured. Throws InvalidArgument for anything else.
-Measured parse_measured(const std::string& json);
-
 // One scenario with its story, its figures and what its user saw; the result first. `options` are those that
-// the next command repeats: " --device cuda --force".
-std::string result_text(const ScenarioResult& result, std::string_view options, const Terminal& terminal);
+// the next command repeats: " --device cuda --force". JSON is {"scenarios": [{id, title, device, expected,
+// measured, ok}]}, as it is of many.
+Sheet to_sheet(const ScenarioResult& result, std::string_view options);
 // A line for each of many; the figures of those that differ, and with `verbose` of all.
-std::string result_text(std::span<const ScenarioResult> results, bool verbose, std::string_view options,
-                        const Terminal& terminal);
+Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::string_view options);
 // All scenarios.
-std::string scenario_list(const Terminal& terminal);
-std::string scenarios_json();
+Sheet scenario_list();
 // The sections of docs/scenarios.md.
 std::string scenarios_markdown();
+
+// What the first scenario of such JSON measured. Throws InvalidArgument for anything else.
+Measured parse_measured(const std::string& json);
 
 }  // namespace headroom::repro

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "answers/solve.h"
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/table.h"
 #include "tools/report/verdict.h"
 #include "tools/repro/runs.h"
 #include "trace/trace_builder.h"
@@ -158,33 +156,25 @@ Solved solve(const Scenario& scenario) {
   return solved;
 }
 
-std::string to_json(std::span<const Solved> solved) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+Sheet to_sheet(std::span<const Solved> solved) {
+  const auto count = std::count_if(solved.begin(), solved.end(),
+                                   [](const Solved& one) { return one.outcome == SolveOutcome::kSolved; });
+  Sheet sheet;
+  sheet.verdict(fmt::format("{} of {} scenarios solved automatically", count, solved.size()));
+  SheetTable& table = sheet.table({.key = "scenarios",
+                                   .columns = {{"id", "id"},
+                                               {{}, "title"},
+                                               {"outcome", "outcome"},
+                                               {"how, or why none", "text", kWrappedText},
+                                               {{}, "memory_bytes"},
+                                               {{}, "process_bytes"},
+                                               {{}, "next"}}});
   for (const Solved& one : solved) {
-    rows.push_back({{"id", one.scenario->id},
-                    {"title", one.scenario->title},
-                    {"outcome", to_string(one.outcome)},
-                    {"text", one.text},
-                    {"memory_bytes", one.memory_bytes},
-                    {"process_bytes", one.process_bytes},
-                    {"next", one.next}});
+    table.add({one.scenario->id, one.scenario->title, to_string(one.outcome), one.text, one.memory_bytes,
+               one.process_bytes, one.next});
+    if (sheet.next.empty() && !one.next.empty()) sheet.next = {{one.next}};
   }
-  return nlohmann::ordered_json{{"scenarios", rows}}.dump();
-}
-
-std::string describe(std::span<const Solved> solved, const Terminal& terminal) {
-  Table table({{"id"}, {"outcome"}, {.title = "how, or why none", .wraps = true}});
-  std::string next;
-  int count = 0;
-  for (const Solved& one : solved) {
-    count += one.outcome == SolveOutcome::kSolved ? 1 : 0;
-    table.add({one.scenario->id, to_string(one.outcome), one.text});
-    if (next.empty()) next = one.next;
-  }
-  std::string text = fmt::format("{} of {} scenarios solved automatically\n\n{}", count, solved.size(),
-                                 table.text(terminal));
-  if (!next.empty()) text += fmt::format("\nnext: {}\n", next);
-  return text;
+  return sheet;
 }
 
 }  // namespace headroom::repro

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/enum_names.h"
-#include "base/terminal.h"
+#include "sheet/sheet.h"
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {
@@ -25,8 +25,7 @@ struct Solved {
 // On simulated cards. A run that was planned is made, and must train.
 Solved solve(const Scenario& scenario);
 
-std::string to_json(std::span<const Solved> solved);
-std::string describe(std::span<const Solved> solved, const Terminal& terminal);
+Sheet to_sheet(std::span<const Solved> solved);
 
 }  // namespace headroom::repro
 

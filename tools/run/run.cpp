@@ -5,13 +5,12 @@
 
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/table.h"
 #include "base/text.h"
+#include "sheet/writers.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
@@ -22,57 +21,55 @@
 namespace headroom {
 namespace {
 
-// For a net that is placed on several devices.
-void print_devices(const Measurement& m, const Terminal& terminal) {
-  Table table({{"device"}, {"device", true}, {"process", true}, {"reserved", true}, {"allocated", true}});
-  for (const DeviceResult& d : m.devices) {
-    table.add({d.device, format_mib(d.peak_device_bytes), format_mib(d.peak_process_bytes),
-               format_mib(d.peak_reserved_bytes), format_mib(d.peak_allocated_bytes)});
-  }
-  fmt::print("\n{}", table.text(terminal));
-}
-
-Colour colour_of(RunOutcome outcome) {
-  return outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed;
-}
-
-void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
-               const std::string& workload, const WorkloadOptions& options, const Terminal& terminal) {
+Sheet to_sheet(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
+               const std::string& workload, const WorkloadOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
-  fmt::print("{}\n", terminal.wrapped(
-                         fmt::format("{}: {} under {} on {}, {} step{}",
-                                     terminal.painted(to_string(m.outcome), colour_of(m.outcome)), workload,
-                                     runtime.strategy, runtime.device, m.steps, m.steps == 1 ? "" : "s")));
+  Sheet sheet;
+  const Datum figures = parse_json(to_json(m));
+  for (const Field& field : std::get<Record>(figures.data())) sheet.set(field.key, field.value);
+  sheet.set("out_of_memory", report ? parse_json(to_json(*report)) : Datum());
+  sheet.verdict(std::string(to_string(m.outcome)),
+                m.outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed,
+                fmt::format(": {} under {} on {}, {} step{}", workload, runtime.strategy, runtime.device,
+                            m.steps, m.steps == 1 ? "" : "s"));
   if (report) {
-    fmt::print("{}", to_text(*report));
+    sheet.lines(to_text(*report));
   } else if (!m.error.empty()) {
-    fmt::print("{}\n", terminal.wrapped(m.error));
+    sheet.fact(m.error);
   }
-  Table peaks({{.title = "device", .is_number = true},
-               {.title = "process", .is_number = true},
-               {.title = "reserved", .is_number = true},
-               {.title = "allocated", .is_number = true, .drop = 3},
-               {.title = "overhead", .is_number = true, .drop = 2},
-               {.title = "fragmentation", .is_number = true, .drop = 4},
-               {.title = "ms/step", .is_number = true, .drop = 1}});
-  peaks.add({format_mib(m.peak_device_bytes), format_mib(m.peak_process_bytes),
-             format_mib(m.peak_reserved_bytes), format_mib(m.peak_allocated_bytes),
-             format_mib(m.overhead_bytes), fmt::format("{:.3f}", m.fragmentation),
-             fmt::format("{:.3f}", 1e3 * m.seconds_per_step)});
-  fmt::print("\npeaks in MiB\n{}", peaks.text(terminal));
-  if (m.devices.size() > m.replicas.size()) print_devices(m, terminal);
-  if (m.replicas.size() < 2) return;
-  Table replicas({{"replica"},
-                  {"device", true},
-                  {"reserved", true},
-                  {"allocated", true},
-                  {.title = "optimizer", .is_number = true, .drop = 2},
-                  {.title = "weights", .drop = 1}});
+  SheetTable& peaks = sheet.table({.caption = "peaks in MiB",
+                                   .columns = {{"device", "", kMib},
+                                               {"process", "", kMib},
+                                               {"reserved", "", kMib},
+                                               {"allocated", "", kMib, 3},
+                                               {"overhead", "", kMib, 2},
+                                               {"fragmentation", "", kRatio, 4},
+                                               {"ms/step", "", kMsOfSeconds, 1}}});
+  peaks.add({m.peak_device_bytes, m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes,
+             m.overhead_bytes, m.fragmentation, m.seconds_per_step});
+  if (m.devices.size() > m.replicas.size()) {  // a net that is placed on several devices
+    SheetTable& devices = sheet.table({.columns = {{"device"},
+                                                   {"device", "", kMib},
+                                                   {"process", "", kMib},
+                                                   {"reserved", "", kMib},
+                                                   {"allocated", "", kMib}}});
+    for (const DeviceResult& d : m.devices) {
+      devices.add({d.device, d.peak_device_bytes, d.peak_process_bytes, d.peak_reserved_bytes,
+                   d.peak_allocated_bytes});
+    }
+  }
+  if (m.replicas.size() < 2) return sheet;
+  SheetTable& replicas = sheet.table({.columns = {{"replica"},
+                                                  {"device", "", kMib},
+                                                  {"reserved", "", kMib},
+                                                  {"allocated", "", kMib},
+                                                  {"optimizer", "", kMib, 2},
+                                                  {"weights", "", kText, 1}}});
   for (const ReplicaResult& r : m.replicas) {
-    replicas.add({r.device, format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
-                  format_mib(r.peak_allocated_bytes), format_mib(r.optimizer_bytes), r.weights_checksum});
+    replicas.add({r.device, r.peak_device_bytes, r.peak_reserved_bytes, r.peak_allocated_bytes,
+                  r.optimizer_bytes, r.weights_checksum});
   }
-  fmt::print("\n{}", replicas.text(terminal));
+  return sheet;
 }
 
 std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemoryReport>& report,
@@ -136,18 +133,12 @@ int run_run(int argc, char** argv) {
     report = explain_failure(traces.front(), options, result);
   }
   for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
-  if (json) {
-    auto object = nlohmann::ordered_json::parse(to_json(result));
-    object["out_of_memory"] =
-        report ? nlohmann::ordered_json::parse(to_json(*report)) : nlohmann::ordered_json();
-    fmt::print("{}\n", object.dump());
-  } else {
-    print_run(result, report,
-              path.empty() ? fmt::format("{}, batch {}", program_name(options), options.step.batch)
-                           : printable(path),
-              options, set.terminal());
-    fmt::print("\nnext: {}\n", command_after_run(result.outcome, report, path, options));
-  }
+  const std::string workload =
+      path.empty() ? fmt::format("{}, batch {}", program_name(options), options.step.batch) : path;
+  Sheet sheet = to_sheet(result, report, workload, options);
+  sheet.next = {{command_after_run(result.outcome, report, path, options)}};
+  // JSON is one line: compare and fit read it.
+  fmt::print("{}", json ? to_json(sheet, -1) + "\n" : to_text(sheet, set.terminal()));
   return exit_code_of(result.outcome);
 }
 

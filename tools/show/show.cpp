@@ -9,16 +9,15 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_cost.h"
+#include "sheet/writers.h"
 #include "tools/subcommands.h"
 #include "tools/workload/model_files.h"
 #include "tools/workload/workload.h"
@@ -133,6 +132,47 @@ std::string shortened(const std::string& text, size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 3) + "...";
 }
 
+void add_layers(Sheet& sheet, const std::vector<LayerRow>& rows, const LayerRow& total) {
+  SheetTable& table = sheet.table({.key = "layers",
+                                   .columns = {{"module", "module", kWrappedText},
+                                               {"ops", "ops", kWrappedText, 2},
+                                               {"output", "output", kText, 3},
+                                               {"parameters", "parameters", kCount},
+                                               {"MFLOP", "flops", kMega, 1},
+                                               {"results MiB", "activation_bytes", kMib}}});
+  const auto add = [&table](const LayerRow& row, Mark mark) {
+    table.add({{row.module, shortened(row.module, 44)},
+               {row.ops, shortened(row.ops, 24)},
+               row.output,
+               row.parameters,
+               row.flops,
+               row.activation_bytes},
+              mark);
+  };
+  for (const LayerRow& row : rows) add(row, Mark::kNone);
+  add(total, Mark::kTotal);
+}
+
+void add_step(Sheet& sheet, const StepMemory& step, const std::string& optimizer) {
+  sheet.set("training", Record{{"optimizer", optimizer},
+                               {"weight_bytes", step.weight_bytes},
+                               {"gradient_bytes", step.gradient_bytes},
+                               {"optimizer_bytes", step.optimizer_bytes},
+                               {"step_bytes", step.step_bytes}});
+  const std::pair<const char*, int64_t> parts[] = {
+      {"weights", step.weight_bytes},
+      {"optimizer state", step.optimizer_bytes},
+      {"constants and counters", step.input_bytes},
+      {"activations and gradients at the peak", step.step_bytes}};
+  const auto* const largest = std::max_element(
+      std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
+  SheetTable& table =
+      sheet.table({.caption = fmt::format("a training step with {}, without workspace", optimizer),
+                   .columns = {{""}, {"MiB", "", kMib}, {""}}});
+  for (const auto& part : parts)
+    table.add({part.first, part.second, {&part == largest ? "the most" : "", Colour::kYellow}});
+}
+
 }  // namespace
 
 int run_show(int argc, char** argv) {
@@ -175,93 +215,48 @@ int run_show(int argc, char** argv) {
     why_no_step = error.what();
   }
 
-  if (options.json) {
-    nlohmann::ordered_json json;
-    json["model"] = model->path;
-    json["opset"] = model->opset();
-    json["producer"] = model->producer;
-    json["batch"] = options.batch;
-    json["parameters"] = total.parameters;
-    json["flops"] = total.flops;
-    json["activation_bytes"] = total.activation_bytes;
-    json["absent_bytes"] = imported.absent_bytes;
-    json["notes"] = imported.notes;
-    json["layers"] = nlohmann::ordered_json::array();
-    for (const LayerRow& row : rows) {
-      json["layers"].push_back({{"module", row.module},
-                                {"ops", row.ops},
-                                {"output", row.output},
-                                {"parameters", row.parameters},
-                                {"flops", row.flops},
-                                {"activation_bytes", row.activation_bytes}});
-    }
-    if (step) {
-      json["training"] = {{"optimizer", options.optimizer},
-                          {"weight_bytes", step->weight_bytes},
-                          {"gradient_bytes", step->gradient_bytes},
-                          {"optimizer_bytes", step->optimizer_bytes},
-                          {"step_bytes", step->step_bytes}};
-    }
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-    return kExitDone;
-  }
-  const Terminal terminal = set.terminal();
-  fmt::print("{}\n",
-             terminal.wrapped(fmt::format(
-                 "{}: {} parameters in {} tensor{}, {} forward at batch {}", printable(model->path),
-                 thousands(total.parameters), imported.parameters.size(),
-                 imported.parameters.size() == 1 ? "" : "s", flops_text(total.flops), options.batch)));
-  fmt::print("opset {}, written by {} {}\n", model->opset(), printable(model->producer),
-             printable(model->producer_version));
+  Sheet sheet;
+  sheet.verdict(fmt::format("{}: {} parameters in {} tensor{}, {} forward at batch {}", model->path,
+                            shown_as(total.parameters, kCount), imported.parameters.size(),
+                            imported.parameters.size() == 1 ? "" : "s", flops_text(total.flops),
+                            options.batch));
+  sheet.fact(
+      fmt::format("opset {}, written by {} {}", model->opset(), model->producer, model->producer_version));
   for (const onnx::BoundTensor& input : imported.inputs) {
-    fmt::print("input {} {} {}\n", printable(input.name), to_string(input.type), to_string(input.shape));
+    sheet.fact(fmt::format("input {} {} {}", input.name, to_string(input.type), to_string(input.shape)));
   }
   for (size_t i = 0; i < imported.outputs.size(); ++i) {
-    fmt::print("output {} {} {}\n", printable(imported.output_names[i]), to_string(imported.outputs[i].type),
-               to_string(imported.outputs[i].shape));
+    sheet.fact(fmt::format("output {} {} {}", imported.output_names[i], to_string(imported.outputs[i].type),
+                           to_string(imported.outputs[i].shape)));
   }
-  std::vector<std::string> notes = imported.notes;
+  for (const std::string& note : imported.notes) sheet.fact("note: " + note, 2);
   if (imported.absent_bytes > 0) {
-    notes.push_back(fmt::format("{} of weights are missing; run and train initialize them",
-                                format_bytes(imported.absent_bytes)));
+    sheet.fact(fmt::format("note: {} of weights are missing; run and train initialize them",
+                           format_bytes(imported.absent_bytes)),
+               2);
   }
-  for (const std::string& note : notes) fmt::print("{}\n", terminal.wrapped("note: " + note, 2));
-  Table table({{.title = "module", .wraps = true},
-               {.title = "ops", .drop = 2, .wraps = true},
-               {.title = "output", .drop = 3},
-               {.title = "parameters", .is_number = true},
-               {.title = "MFLOP", .is_number = true, .drop = 1},
-               {.title = "results MiB", .is_number = true}});
-  const auto add_row = [&](const LayerRow& row) {
-    table.add({shortened(printable(row.module), 44), shortened(row.ops, 24), row.output,
-               thousands(row.parameters), fmt::format("{:.1f}", 1e-6 * static_cast<double>(row.flops)),
-               format_mib(row.activation_bytes)});
-  };
-  for (const LayerRow& row : rows) add_row(row);
-  add_row(total);
-  fmt::print("\n{}", table.text(terminal));
+  sheet.set("model", model->path);
+  sheet.set("opset", model->opset());
+  sheet.set("producer", model->producer);
+  sheet.set("batch", options.batch);
+  sheet.set("parameters", total.parameters);
+  sheet.set("flops", total.flops);
+  sheet.set("activation_bytes", total.activation_bytes);
+  sheet.set("absent_bytes", imported.absent_bytes);
+  sheet.set("notes", imported.notes);
+  add_layers(sheet, rows, total);
   if (!step) {
-    fmt::print("\n{}\n", terminal.wrapped("no training step: " + why_no_step, 2));
-    return kExitDone;
+    sheet.fact("no training step: " + why_no_step, 2);
+  } else {
+    add_step(sheet, *step, options.optimizer);
+    WorkloadOptions next;
+    next.model = options.model;
+    next.step.batch = options.batch;
+    next.step.optimizer = options.optimizer;
+    const std::vector<std::string> words = to_words(next, OptionSet::Words::kChanged);
+    sheet.next = {{command_line("headroom predict", words)}};
   }
-  const std::pair<const char*, int64_t> parts[] = {
-      {"weights", step->weight_bytes},
-      {"optimizer state", step->optimizer_bytes},
-      {"constants and counters", step->input_bytes},
-      {"activations and gradients at the peak", step->step_bytes}};
-  const auto* const largest = std::max_element(
-      std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
-  Table memory({{""}, {.title = "MiB", .is_number = true}, {""}});
-  for (const auto& part : parts) {
-    memory.add({part.first, format_mib(part.second), {&part == largest ? "the most" : "", Colour::kYellow}});
-  }
-  fmt::print("\na training step with {}, without workspace\n{}", options.optimizer, memory.text(terminal));
-  WorkloadOptions next;
-  next.model = options.model;
-  next.step.batch = options.batch;
-  next.step.optimizer = options.optimizer;
-  const std::vector<std::string> words = to_words(next, OptionSet::Words::kChanged);
-  fmt::print("\nnext: {}\n", command_line("headroom predict", words));
+  print(sheet, options.json, set.terminal());
   return kExitDone;
 }
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "base/bytes.h"
-#include "tools/workload/html_text.h"
+#include "sheet/writers.h"
 
 namespace headroom::solve {
 namespace {

@@ -2,44 +2,42 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/bytes.h"
-#include "base/table.h"
 
 namespace headroom::who {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // "cuda:0 (NVIDIA H200): 45.10 GiB of 139.80 GiB free; we hold ...; 2 other processes hold ...".
-std::string verdict(const Account& account, const Terminal& terminal) {
-  std::string text =
-      fmt::format("{} ({}): {} of {} free", account.device, account.name,
-                  terminal.painted(format_bytes(account.free_bytes), colour_of_share(used_share(account))),
-                  format_bytes(account.total_bytes));
+void add_verdict(Sheet& sheet, const Account& account) {
+  const std::string lead = fmt::format("{} ({}): {} of {} free", account.device, account.name,
+                                       format_bytes(account.free_bytes), format_bytes(account.total_bytes));
+  std::string text;
   if (account.ours.total_bytes() > 0)
     text += fmt::format("; we hold {}", format_bytes(account.ours.total_bytes()));
   if (account.others.empty()) {
     text += account.processes_listed ? "; no other process uses any" : "; the driver lists no processes";
-    return text;
+  } else if (const Holder& most = account.others.front(); !most.pid) {
+    text += fmt::format("; others hold {}", format_bytes(account.others_bytes()));
+  } else {
+    text += fmt::format("; {} other process{} hold{} {}, the most pid {}{}", account.others.size(),
+                        account.others.size() == 1 ? "" : "es", account.others.size() == 1 ? "s" : "",
+                        format_bytes(account.others_bytes()), *most.pid,
+                        most.user.empty() ? "" : fmt::format(" of {}", most.user));
   }
-  const Holder& most = account.others.front();
-  if (!most.pid) return text + fmt::format("; others hold {}", format_bytes(account.others_bytes()));
-  return text + fmt::format("; {} other process{} hold{} {}, the most pid {}{}", account.others.size(),
-                            account.others.size() == 1 ? "" : "es", account.others.size() == 1 ? "s" : "",
-                            format_bytes(account.others_bytes()), *most.pid,
-                            most.user.empty() ? "" : fmt::format(" of {}", most.user));
+  sheet.verdict(lead, colour_of_share(used_share(account)), text);
 }
 
-std::string table(const Account& account, const Terminal& terminal) {
-  const int64_t total = account.total_bytes;
-  Table table({{account.device}, {"MiB", true}, {"share", true}, {.title = "", .drop = 1, .wraps = true}});
-  const auto add = [&](const char* name, int64_t bytes, const std::string& who = {}) {
-    const double share = total > 0 ? 100.0 * static_cast<double>(bytes) / static_cast<double>(total) : 0;
-    table.add({name, format_mib(bytes), fmt::format("{:.1f} %", share), who});
+void add_table(Sheet& sheet, const Account& account) {
+  SheetTable& table = sheet.table(
+      {.columns = {{account.device}, {"MiB", "", kMib}, {"share", "", kPercent}, {"", "", kWrappedText, 1}}});
+  const auto add = [&](const char* name, std::optional<int64_t> bytes, const std::string& who = {}) {
+    if (!bytes) return table.add({name, {Datum(), "?"}, {Datum(), ""}, who});
+    const auto total = static_cast<double>(account.total_bytes);
+    table.add({name, *bytes, total > 0 ? 100 * static_cast<double>(*bytes) / total : 0, who});
   };
-  add("total", total);
+  add("total", account.total_bytes);
   add("free", account.free_bytes);
   const Ours& ours = account.ours;
   add("ours", ours.total_bytes());
@@ -50,15 +48,13 @@ std::string table(const Account& account, const Terminal& terminal) {
     add("  cached", ours.cached_bytes);
   }
   add("others", account.others_bytes());
-  for (const Holder& holder : account.others) {
-    if (holder.bytes) {
-      add("", *holder.bytes, describe(holder));
-    } else {
-      table.add({"", "?", "", describe(holder)});
-    }
-  }
+  for (const Holder& holder : account.others) add("", holder.bytes, describe(holder));
   add("unaccounted", account.unaccounted_bytes());
-  return "\n" + table.text(terminal);
+  if (account.unaccounted_bytes() == 0 || account.simulated) return;
+  sheet.note(account.unaccounted_bytes() > 0
+                 ? "unaccounted: memory of the driver, or of processes that it does not list, such as those "
+                   "of other containers"
+                 : "unaccounted: less memory is in use than the processes claim; one of them has just ended");
 }
 
 std::string next_command(const View& view) {
@@ -70,34 +66,31 @@ std::string next_command(const View& view) {
   return "headroom fit --device cuda";
 }
 
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json() : Json(text);
+Datum text_or_null(const std::string& text) {
+  return text.empty() ? Datum() : Datum(text);
 }
 
-Json to_json(const Account& account) {
-  Json json;
-  json["device"] = account.device;
-  json["name"] = account.name;
-  json["uuid"] = text_or_null(account.uuid);
-  json["simulated"] = account.simulated;
-  json["total_bytes"] = account.total_bytes;
-  json["free_bytes"] = account.free_bytes;
-  json["ours"] = {{"context_bytes", account.ours.context_bytes},
-                  {"libraries_bytes", account.ours.libraries_bytes},
-                  {"live_bytes", account.ours.live_bytes},
-                  {"cached_bytes", account.ours.cached_bytes}};
-  json["others"] = Json::array();
+Record to_record(const Account& account) {
+  List others;
   for (const Holder& holder : account.others) {
-    Json one;
-    one["pid"] = holder.pid ? Json(*holder.pid) : Json();
-    one["user"] = text_or_null(holder.user);
-    one["command"] = text_or_null(holder.command);
-    one["bytes"] = holder.bytes ? Json(*holder.bytes) : Json();
-    json["others"].push_back(one);
+    others.push_back(Record{{"pid", holder.pid},
+                            {"user", text_or_null(holder.user)},
+                            {"command", text_or_null(holder.command)},
+                            {"bytes", holder.bytes}});
   }
-  json["processes_listed"] = account.processes_listed;
-  json["unaccounted_bytes"] = account.unaccounted_bytes();
-  return json;
+  return {{"device", account.device},
+          {"name", account.name},
+          {"uuid", text_or_null(account.uuid)},
+          {"simulated", account.simulated},
+          {"total_bytes", account.total_bytes},
+          {"free_bytes", account.free_bytes},
+          {"ours", Record{{"context_bytes", account.ours.context_bytes},
+                          {"libraries_bytes", account.ours.libraries_bytes},
+                          {"live_bytes", account.ours.live_bytes},
+                          {"cached_bytes", account.ours.cached_bytes}}},
+          {"others", std::move(others)},
+          {"processes_listed", account.processes_listed},
+          {"unaccounted_bytes", account.unaccounted_bytes()}};
 }
 
 }  // namespace
@@ -120,28 +113,24 @@ std::string describe(const Holder& holder) {
                      Terminal(0, false).cut(holder.command, 0, kMostCharacters));
 }
 
-std::string to_text(const View& view, const Terminal& terminal, const std::string& next) {
-  std::string text;
+Sheet to_sheet(const View& view, const std::string& next) {
+  Sheet sheet;
   if (!view.problem.empty()) {
     const std::string_view lead = view.problem.starts_with("no GPU") ? "" : "no GPU: ";
-    text += terminal.painted(terminal.wrapped(std::string(lead) + view.problem), Colour::kRed) + "\n";
+    sheet.verdict(std::string(lead) + view.problem, Colour::kRed);
   }
-  if (!view.failure.empty()) text += terminal.painted(terminal.wrapped(view.failure), Colour::kRed) + "\n";
+  if (!view.failure.empty()) sheet.verdict(view.failure, Colour::kRed);
+  List devices;
   for (const Account& account : view.accounts) {
-    text += terminal.wrapped(verdict(account, terminal)) + "\n";
+    add_verdict(sheet, account);
+    devices.emplace_back(to_record(account));
   }
-  for (const Account& account : view.accounts) {
-    text += table(account, terminal);
-    if (account.unaccounted_bytes() == 0 || account.simulated) continue;
-    text +=
-        terminal.wrapped(
-            account.unaccounted_bytes() > 0
-                ? "unaccounted: memory of the driver, or of processes that it does not list, such as those "
-                  "of other containers"
-                : "unaccounted: less memory is in use than the processes claim; one of them has just ended") +
-        "\n";
-  }
-  return text + fmt::format("\nnext: {}", next.empty() ? next_command(view) : next);
+  sheet.set("devices", devices);
+  sheet.set("problem", text_or_null(view.problem));
+  sheet.set("failure", text_or_null(view.failure));
+  for (const Account& account : view.accounts) add_table(sheet, account);
+  sheet.next = {{next.empty() ? next_command(view) : next}};
+  return sheet;
 }
 
 std::string to_lines(const View& view) {
@@ -159,16 +148,6 @@ std::string to_lines(const View& view) {
     text += "\n";
   }
   return text;
-}
-
-std::string to_json(const View& view, int indent) {
-  Json json;
-  json["devices"] = Json::array();
-  for (const Account& account : view.accounts) json["devices"].push_back(to_json(account));
-  json["problem"] = text_or_null(view.problem);
-  json["failure"] = text_or_null(view.failure);
-  // Command lines of strangers need not be UTF-8.
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace headroom::who

@@ -1,10 +1,11 @@
-// Prints who holds the memory, as text and as JSON. Knows no device.
+// Who holds the memory, as a sheet and as lines. Knows no device.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/terminal.h"
+#include "sheet/sheet.h"
 #include "tools/who/account.h"
 
 namespace headroom::who {
@@ -16,11 +17,9 @@ struct View {
 };
 
 // Verdict first, a table for each device, the next command last; `next` replaces the usual one.
-std::string to_text(const View& view, const Terminal& terminal, const std::string& next = {});
+Sheet to_sheet(const View& view, const std::string& next = {});
 // A line for each device: how much is used, and who has most.
 std::string to_lines(const View& view);
-// `devices`, sizes in exact bytes. `indent` below 0: one line.
-std::string to_json(const View& view, int indent);
 
 // "pid 1234 alice: python train.py"; without a pid "other processes".
 std::string describe(const Holder& holder);

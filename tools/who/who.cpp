@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "sheet/writers.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/who/account.h"
@@ -108,7 +109,7 @@ int watch(const Watched& watched, const WhoOptions& options, const Terminal& ter
   for (int64_t i = 1;; ++i) {
     const View view = look_at(watched);
     if (options.json) {
-      fmt::print("{}\n", to_json(view, -1));
+      fmt::print("{}\n", to_json(to_sheet(view), -1));
     } else {
       fmt::print("{:%H:%M:%S} {}", fmt::localtime(std::time(nullptr)), to_lines(view));
     }
@@ -166,7 +167,7 @@ int run_who(int argc, char** argv) {
   const View view = look_at(watched);
   const std::string next =
       watched.problem.empty() ? next_of(watched, options.runtime) : command_for_simulated(set);
-  fmt::print("{}\n", options.json ? to_json(view, 2) : to_text(view, terminal, next));
+  print(to_sheet(view, next), options.json, terminal);
   if (!watched.problem.empty()) return kExitLibraryFailure;
   return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
 }

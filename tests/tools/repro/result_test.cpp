@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "sheet/writers.h"
 #include "tools/repro/card.h"
 
 namespace headroom::repro {
@@ -68,7 +69,7 @@ TEST(ScenarioResult, OnARealCardSizesAreGoodToAFewPagesAndItsOwnAreNotCompared) 
 
 TEST(ScenarioResult, JsonHasTheSixKeysAndGoesBack) {
   const ScenarioResult result = compare(kScenario, {}, as_expected());
-  const std::string text = to_json({&result, 1});
+  const std::string text = to_json(to_sheet(result, ""));
   const nlohmann::ordered_json row = nlohmann::ordered_json::parse(text)["scenarios"][0];
   std::vector<std::string> keys;
   for (const auto& [key, value] : row.items()) keys.push_back(key);
@@ -102,12 +103,13 @@ TEST(ScenarioResult, TheNextCommandRepeatsTheOptions) {
   const Terminal wide(0, false);
   const std::string options = " --device cuda --force";
   const ScenarioResult one = compare(find_scenario("C5"), {}, {});
-  EXPECT_NE(result_text(one, options, wide).find("\nnext: headroom repro C5 --fix --device cuda --force\n"),
-            std::string::npos);
-  const std::vector<ScenarioResult> several = {one, one};
   EXPECT_NE(
-      result_text(several, false, options, wide).find("\nnext: headroom repro C5 --device cuda --force\n"),
+      to_text(to_sheet(one, options), wide).find("\nnext: headroom repro C5 --fix --device cuda --force\n"),
       std::string::npos);
+  const std::vector<ScenarioResult> several = {one, one};
+  EXPECT_NE(to_text(to_sheet(several, false, options), wide)
+                .find("\nnext: headroom repro C5 --device cuda --force\n"),
+            std::string::npos);
 }
 
 TEST(Card, ATensorGoesBackWhenItsNameIsGivenAnother) {

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "sheet/writers.h"
 #include "tools/who/formats.h"
 #include "tools/who/held_device.h"
 #include "tools/who/live.h"
@@ -33,8 +34,9 @@ TEST(WhoHoldsMemory, AShortfallIsNegativeAndNotHuge) {
   const Account account = account_of(gpu, {});
   expect_balanced(account);
   EXPECT_EQ(account.unaccounted_bytes(), -2 * kGiB);
-  EXPECT_NE(to_json({{account}, {}, {}}, -1).find("\"unaccounted_bytes\":-2147483648"), std::string::npos);
-  EXPECT_NE(to_text({{account}, {}, {}}, Terminal(0, false)).find("-2048.0"), std::string::npos);
+  EXPECT_NE(to_json(to_sheet({{account}, {}, {}}), -1).find("\"unaccounted_bytes\":-2147483648"),
+            std::string::npos);
+  EXPECT_NE(to_text(to_sheet({{account}, {}, {}}), Terminal(0, false)).find("-2048.0"), std::string::npos);
 }
 
 TEST(WhoHoldsMemory, TheLargestProcessComesFirstAndThisOneIsNotAmongOthers) {
@@ -57,9 +59,9 @@ TEST(WhoHoldsMemory, WhatTheDriverDoesNotTellIsUnaccountedAndSaid) {
   gpu.processes = std::vector<GpuProcess>{{.pid = -1, .bytes = {}}};
   const Account silent = account_of(gpu, {});
   EXPECT_EQ(silent.unaccounted_bytes(), 6 * kGiB);
-  EXPECT_NE(to_json({{silent}, {}, {}}, -1).find("\"bytes\":null"), std::string::npos);
+  EXPECT_NE(to_json(to_sheet({{silent}, {}, {}}), -1).find("\"bytes\":null"), std::string::npos);
   gpu.processes.reset();
-  EXPECT_NE(to_text({{account_of(gpu, {})}, {}, {}}, Terminal(0, false)).find("lists no processes"),
+  EXPECT_NE(to_text(to_sheet({{account_of(gpu, {})}, {}, {}}), Terminal(0, false)).find("lists no processes"),
             std::string::npos);
 }
 

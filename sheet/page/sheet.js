@@ -1,11 +1,11 @@
-// Makes the tables of a comparison sortable. The page is whole without it.
+// Makes the tables of a sheet sortable. The page is whole without it.
 for (const table of document.querySelectorAll('table')) {
   const head = table.tHead.rows[0], body = table.tBodies[0];
   const columns = [...head.cells].map((cell) => [cell.textContent, cell.classList.contains('n')]);
   const order = { by: -1, descending: false };
   const keyOf = (row) => {
     const cell = row.cells[order.by];
-    return columns[order.by][1] ? Number(cell.dataset.value) : cell.textContent;
+    return columns[order.by][1] ? Number(cell.dataset.value ?? -Infinity) : cell.textContent;
   };
   const draw = () => {
     sortHeads(head, columns, order, draw);
