@@ -1,6 +1,9 @@
-// The subcommands of `headroom`. They know nothing of each other. A command of several files is a library
-// with a namespace of its own, named after its folder.
+// The subcommands of `headroom`: one row for each, from which the help, the man pages and the completion of
+// shells are made. They know nothing of each other. A command of several files is a library with a namespace of
+// its own, named after its folder.
 #pragma once
+
+#include <string_view>
 
 namespace headroom {
 
@@ -38,5 +41,34 @@ int run_repro(int argc, char** argv);
 namespace who {
 int run_who(int argc, char** argv);
 }
+
+struct Subcommand {
+  std::string_view name, summary;
+  int (*run)(int argc, char** argv);
+};
+
+// In the order of use: a failure, the machine, a choice, a run, its recording. docs/commands.md has the same
+// order.
+inline constexpr Subcommand kSubcommands[] = {
+    {"explain", "explain a GPU failure in a log and say what to do", explain::run_explain},
+    {"repro", "reproduce reported GPU failures and their fixes", repro::run_repro},
+    {"doctor", "check the driver and the libraries for version conflicts", doctor::run_doctor},
+    {"who", "show which processes hold the memory of each GPU", who::run_who},
+    {"devices", "list real and simulated GPUs and their free memory", run_devices},
+    {"models", "list public nets and how to export nets to ONNX", run_models},
+    {"show", "show the layers of an ONNX file and what uses memory in training", run_show},
+    {"predict", "predict whether training fits and what uses the memory, without a GPU", run_predict},
+    {"fit", "find the largest batch that fits, or the smallest device", run_fit},
+    {"solve", "plan a training for a memory budget at the least cost in time", run_solve},
+    {"compare", "compare strategies and settings on nets or traces", compare::run_compare},
+    {"strategies", "list the memory strategies", run_strategies},
+    {"run", "run a few steps of a net, or a trace, and measure memory and time", run_run},
+    {"train", "train the model of an ONNX file", run_train},
+    {"trace", "trace a PyTorch program's allocations, without a GPU", run_trace},
+    {"replay", "replay a recorded trace under every strategy", run_replay},
+    {"report", "show a recording as a timeline: terminal, HTML page, Perfetto", report::run_report},
+    {"diff", "compare two recordings op by op", report::run_diff},
+    {"assert", "check a recording against limits, for CI", report::run_assert},
+};
 
 }  // namespace headroom
