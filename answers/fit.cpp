@@ -13,8 +13,6 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kMostBatches = 32;  // each may take a minute
-
 RunSetup with_held(RunSetup setup, int64_t bytes) {
   for (PhysicalGpu& gpu : setup.gpus.physical) {
     gpu.used_bytes = std::min(setup.device.total_bytes, gpu.used_bytes + bytes);
@@ -78,66 +76,20 @@ BatchSearch::BatchSearch(Workload& workload, const RunSetup& setup, int64_t marg
       margin_bytes_(margin_bytes),
       unit_(unit) {}
 
-TriedBatch BatchSearch::judge(int64_t batch, Traced program) {
+TriedBatch BatchSearch::judge(int64_t batch, const Traced& program) const {
   TriedBatch trial{.batch = batch};
   trial.prediction = predict(program, setup_);
   for (const TracedDevice& device : program.devices) {
     trial.growing_bytes = std::max(trial.growing_bytes, growing_bytes(*device.trace));
   }
   if (trial.prediction.fits) return trial;
-  // Nobody holds the margin: the reason is what a run without it would meet.
+  // No process holds the margin: the reason is what a run without it would meet.
   const Prediction whole = margin_bytes_ > 0 ? outcome(program, whole_) : trial.prediction;
   trial.lacks_margin = whole.fits;
   const std::string name = fmt::format("batch {}", batch);
   trial.reason = whole.fits ? lacks_margin_text(name, margin_bytes_)
                             : fmt::format("{}: {}{}", name, whole.reason, module_text(program, whole));
-  failing_ = std::move(program);
-  failing_batch_ = batch;
   return trial;
-}
-
-const TriedBatch& BatchSearch::attempt(int64_t batch) {
-  if (const TriedBatch* known = find(batch)) return *known;
-  try {
-    trials_.push_back(judge(batch, workload_.trace(batch)));
-  } catch (const InvalidArgument& error) {
-    if (trials_.empty()) throw;
-    trials_.push_back({.batch = batch, .reason = fmt::format("batch {}: {}", batch, error.what())});
-  }
-  return trials_.back();
-}
-
-BatchFit BatchSearch::largest(int64_t max_batch) {
-  std::optional<TriedBatch> fitting, failing, before;  // `before`: the last one below the edge
-  const auto guess = [&] {
-    if (!fitting) return int64_t{0};
-    if (failing) return std::clamp(crossing(*fitting, *failing), fitting->batch + unit_, failing->batch - unit_);
-    // Small batches tell little of large ones.
-    return before ? std::min(crossing(*before, *fitting), 16 * fitting->batch) : second_batch(*fitting);
-  };
-  SearchWork work{.each = kMaxSearchedEvents / kMostBatches};
-  const auto attempt_batch = [&](int64_t batch) {
-    const bool is_known = find(batch) != nullptr;
-    const TriedBatch& trial = attempt(batch);
-    if (trial.prediction.fits) {
-      before = std::exchange(fitting, trial);
-    } else {
-      failing = trial;
-    }
-    return EdgeTrial{.fits = trial.prediction.fits, .guess = guess(), .work = is_known ? 1 : 0};
-  };
-  EdgeSearch batches(work, attempt_batch, unit_);
-  const int64_t most = std::max<int64_t>(1, max_batch / unit_) * unit_;
-  const bool is_whole = !batches.fits(unit_) || batches.highest(unit_, most).is_closed;
-  BatchFit result;
-  result.batch = fitting ? fitting->batch : 0;
-  if (failing) {
-    result.next_batch = failing->batch;
-    if (!failing->lacks_margin && failing->batch == failing_batch_) result.next = failing_;
-  }
-  result.stopped_by = failing ? failing->reason : "--most is the largest batch to try";
-  if (!is_whole) result.stopped_by += fmt::format("; the search ended after {} batches", trials_.size());
-  return result;
 }
 
 const TriedBatch* BatchSearch::find(int64_t batch) const {
@@ -146,9 +98,97 @@ const TriedBatch* BatchSearch::find(int64_t batch) const {
   return found == trials_.end() ? nullptr : &*found;
 }
 
-const TriedBatch& BatchSearch::trial(int64_t batch) const {
-  const TriedBatch* const found = find(batch);
-  return found == nullptr ? trials_.front() : *found;
+const TriedBatch& BatchSearch::attempt(int64_t batch, bool is_long) {
+  if (const TriedBatch* known = find(batch)) return *known;
+  try {
+    Traced program = workload_.trace(batch);
+    if (is_long) {
+      const TriedBatch& trial = trials_.emplace_back(judge(batch, program));
+      if (!trial.prediction.fits) failing_ = std::move(program);
+      return trial;
+    }
+    TriedBatch trial{.batch = batch, .is_too_large = is_too_large(program, setup_)};
+    trial.prediction.fits = !trial.is_too_large && fits(program, setup_);
+    return trials_.emplace_back(std::move(trial));
+  } catch (const InvalidArgument& error) {
+    if (trials_.empty()) throw;
+    return trials_.emplace_back(TriedBatch{
+        .batch = batch, .is_too_large = true, .reason = fmt::format("batch {}: {}", batch, error.what())});
+  }
+}
+
+// The first of three powers of two in a row that are too large, at most `most`.
+int64_t BatchSearch::end(int64_t most) {
+  constexpr int kInARow = 3;
+  int64_t first = most;
+  int count = 0;
+  for (int64_t power = 1; power < most && count<kInARow; power = power> most / 2 ? most : 2 * power) {
+    if (!attempt(power * unit_, false).is_too_large) {
+      count = 0;
+      first = most;
+    } else if (count++ == 0) {
+      first = power;
+    }
+  }
+  return first;
+}
+
+BatchFit BatchSearch::largest(int64_t max_batch) {
+  SearchWork work = workload_.work();
+  const bool is_long = work.is_long;
+  std::optional<TriedBatch> fitting, failing, before;  // `before`: the last one below the edge
+  // In units.
+  const auto guess = [&] {
+    if (!fitting) return int64_t{0};
+    if (failing) return crossing(*fitting, *failing) / unit_;
+    // Small batches tell little of large ones.
+    return before ? std::min(crossing(*before, *fitting) / unit_, 16 * fitting->batch / unit_)
+                  : second_batch(*fitting) / unit_;
+  };
+  EdgeSearch units(work, [&](int64_t count) {
+    const bool is_known = find(count * unit_) != nullptr;
+    const TriedBatch& trial = attempt(count * unit_, is_long);
+    EdgeTrial result{.fits = trial.prediction.fits, .work = is_known ? 1 : 0};
+    if (!is_long) return result;
+    if (trial.prediction.fits) {
+      before = std::exchange(fitting, trial);
+    } else {
+      failing = trial;
+    }
+    result.guess = guess();
+    return result;
+  });
+  const int64_t most = std::max<int64_t>(1, max_batch / unit_);
+  Edge edge{0, 1, true};
+  if (!is_long) {
+    edge = units.largest(end(most));
+  } else if (units.fits(1)) {
+    edge = units.highest(1, most);
+  }
+  BatchFit result{.batch = edge.fitting * unit_};
+  // The trials of a cheap search have a verdict alone.
+  result.prediction = is_long ? find(std::max(result.batch, unit_))->prediction
+                              : predict(workload_.trace(std::max(result.batch, unit_)), setup_);
+  if (edge.fitting >= most) {
+    result.stopped_by = "--most is the largest batch to try";
+    return result;
+  }
+  if (!edge.is_closed) {
+    result.stopped_by = fmt::format("the search ended after {} batches; larger ones may fit", trials_.size());
+    return result;
+  }
+  result.next_batch = result.batch + unit_;
+  if (is_long) {
+    result.stopped_by = failing->reason;
+    if (!failing->lacks_margin) result.next = std::move(failing_);
+    return result;
+  }
+  try {
+    result.stopped_by = judge(result.next_batch, workload_.trace(result.next_batch)).reason;
+  } catch (const InvalidArgument& error) {
+    result.stopped_by = fmt::format("batch {}: {}", result.next_batch, error.what());
+  }
+  return result;
 }
 
 MemoryFit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes) {

@@ -1,5 +1,5 @@
-// Finds the largest batch, or the smallest device, with which a workload fits. Knows no command line, runs
-// nothing and traces nothing itself.
+// Finds the largest batch, or the smallest device, with which a workload fits. Knows no command line and runs
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,23 @@ std::string lacks_margin_text(std::string_view what, int64_t margin_bytes);
 // A batch that was tried.
 struct TriedBatch {
   int64_t batch = 0;
-  Prediction prediction = {};  // on the device less the margin
+  Prediction prediction = {};  // on the device less the margin; of a cheap search the verdict alone
+  bool is_too_large = false;   // for any strategy
   bool lacks_margin = false;   // it fits on the device, but leaves less than the margin
   std::string reason = {};     // why it does not fit, without the margin unless that is the reason
   int64_t growing_bytes = 0;   // the most of activations and inputs that is live
 };
 
 struct BatchFit {
-  int64_t batch = 0;               // 0: none fits
-  std::string stopped_by = {};     // why no larger batch, one line
-  int64_t next_batch = 0;          // the smallest that does not fit; 0: none was tried
-  std::optional<Traced> next = {};  // it, unless it lacks the margin alone
+  int64_t batch = 0;                // 0: none fits
+  Prediction prediction = {};       // of it, or of the smallest batch, on the device less the margin
+  std::string stopped_by = {};      // why no larger batch, one line
+  int64_t next_batch = 0;           // the smallest that does not fit; 0: none was tried
+  std::optional<Traced> next = {};  // it, of a search of few batches, unless it lacks the margin alone
 };
 
-// A search for the largest batch, by few trials: where memory grows evenly, about five.
+// A search for the largest batch. Of a workload that is traced quickly it tries all powers of two and samples
+// (see EdgeSearch::largest), of another one few batches: where memory grows evenly, about five.
 class BatchSearch {
  public:
   // `margin_bytes` of each GPU stay free. Batches are multiples of `unit`. All must outlive this.
@@ -46,20 +49,18 @@ class BatchSearch {
   const RunSetup& setup() const { return setup_; }
   // In the order in which they were tried.
   const std::vector<TriedBatch>& trials() const { return trials_; }
-  // The trial of the batch; of the smallest one where there is none.
-  const TriedBatch& trial(int64_t batch) const;
 
  private:
   const TriedBatch* find(int64_t batch) const;
-  const TriedBatch& attempt(int64_t batch);
-  TriedBatch judge(int64_t batch, Traced program);
+  const TriedBatch& attempt(int64_t batch, bool is_long);
+  TriedBatch judge(int64_t batch, const Traced& program) const;
+  int64_t end(int64_t most);
 
   Workload& workload_;
   const RunSetup whole_, setup_;  // without and with the margin held by others
   const int64_t margin_bytes_, unit_;
   std::vector<TriedBatch> trials_;
-  std::optional<Traced> failing_;  // the last one
-  int64_t failing_batch_ = 0;
+  std::optional<Traced> failing_;  // the last one of a search of few batches
 };
 
 struct MemoryFit {

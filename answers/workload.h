@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "answers/memory_solution.h"
+#include "base/edge.h"
 #include "device/device.h"
 #include "trace/trace.h"
 
@@ -76,6 +77,8 @@ class Workload {
   virtual ~Workload() = default;
   // Returns what it asks for with that batch. Throws InvalidArgument for a batch that it cannot have.
   virtual Traced trace(int64_t batch) = 0;
+  // What a search over batches may spend, and what a trace of it counts for.
+  virtual SearchWork work() const { return {}; }
 };
 
 }  // namespace headroom

@@ -27,10 +27,10 @@ TEST(FitCommand, FindsABatchAndRunsItInItsOwnProcess) {
   EXPECT_EQ(json["fits"], true);
   EXPECT_EQ(json["verified"], true);
   EXPECT_GT(json["batch"], 1);
-  ASSERT_EQ(json["trials"].size(), 1u);
-  EXPECT_EQ(json["trials"][0]["outcome"], "ok");
-  EXPECT_EQ(json["trials"][0]["steps"], 2);
-  EXPECT_EQ(json["trials"][0]["peak_process_bytes"], json["predicted_total_bytes"]);
+  ASSERT_EQ(json["runs"].size(), 1u);
+  EXPECT_EQ(json["runs"][0]["outcome"], "ok");
+  EXPECT_EQ(json["runs"][0]["steps"], 2);
+  EXPECT_EQ(json["runs"][0]["peak_process_bytes"], json["predicted_total_bytes"]);
 }
 
 // The specification of fit's answers: the batch fits and the next one does not.
@@ -178,7 +178,7 @@ TEST(FitCommand, TheLeastMemoryOfABudgetIsThatOfTheStepPlannedForIt) {
   EXPECT_LT(tight["device_bytes"], free["device_bytes"]);
   for (const nlohmann::json& found : {free, loose, tight}) {
     EXPECT_EQ(found["verified"], true);
-    EXPECT_EQ(found["trials"][0]["peak_process_bytes"], found["predicted_total_bytes"]);
+    EXPECT_EQ(found["runs"][0]["peak_process_bytes"], found["predicted_total_bytes"]);
     EXPECT_EQ(found["stopped_by"].get<std::string>().find("limit"), std::string::npos) << found["stopped_by"];
   }
 }

@@ -33,7 +33,7 @@ TEST(PredictCommand, JsonHasTheVerdictOfEveryStrategy) {
   EXPECT_NE(json["peak_op"], "");
   ASSERT_EQ(json["strategies"].size(), strategies().size());
   for (const nlohmann::json& row : json["strategies"]) {
-    for (const char* key : {"strategy", "fits", "margin_bytes", "total_bytes", "by_category", "peak_op"}) {
+    for (const char* key : {"strategy", "fits", "margin_bytes", "total_bytes", "peak_reserved_bytes", "reason"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
   }

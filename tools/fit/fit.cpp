@@ -1,5 +1,5 @@
-// headroom fit: finds the largest batch, or the least memory, with which a net trains on a device under a
-// strategy. Predicts first, then runs the answer in a process of its own.
+// headroom fit: finds the largest batch, or the least memory, with which a net or a program of PyTorch trains on
+// a device under a strategy. Predicts first; a net then runs in a process of its own.
 
 #include <fmt/format.h>
 
@@ -7,7 +7,8 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -15,35 +16,66 @@
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/text.h"
-#include "tools/fit/fit_trace.h"
+#include "sheet/writers.h"
 #include "tools/subcommands.h"
 #include "tools/trace/program.h"
+#include "tools/workload/checkpoints.h"
 #include "tools/workload/child.h"
 #include "tools/workload/device_table.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
+#include "tools/workload/recorded_setup.h"
+#include "tools/workload/solve_torch.h"
+#include "tools/workload/torch_changes.h"
 
 namespace headroom {
 namespace {
 
 constexpr int64_t kFitSteps = 3;
-
-struct FitOptions {
-  WorkloadOptions workload;
-  std::optional<int64_t> margin_bytes;
-  int64_t max_batch = 1 << 20;
-  bool least_memory = false, verify = true, json = false;
-};
-
 // Of a real GPU, whose other processes come and go; what others hold of a simulated one stays as it is.
 constexpr int64_t kMarginOfGpu = 64 * kMiB;
 
-int64_t margin_of(const FitOptions& options, const RuntimeOptions& runtime) {
-  return options.margin_bytes.value_or(simulated_profile(runtime) ? 0 : kMarginOfGpu);
-}
+struct FitOptions {
+  WorkloadOptions workload;
+  std::string input = {};  // a recording or a program of PyTorch; empty: the net or model of the options
+  std::optional<int64_t> margin_bytes;
+  int64_t max_batch = 1 << 20;
+  bool least_memory = false, verify = true, json = false;
+
+  bool is_net() const { return input.empty(); }
+  std::string name() const { return is_net() ? program_name(workload) : printable(input); }
+  int64_t margin() const {
+    return margin_bytes.value_or(simulated_profile(workload.runtime) ? 0 : kMarginOfGpu);
+  }
+};
+
+class TorchWorkload final : public Workload {
+ public:
+  TorchWorkload(const ProgramRequest& request, Progress& progress)
+      : tracer_(std::make_shared<ProgramTracer>(request)), progress_(progress) {}
+  Traced trace(int64_t batch) override {
+    progress_.start(fmt::format("batch {}", batch));
+    TracedProgram program = tracer_->trace(batch);
+    model_ = program.model;
+    progress_.advance(1);
+    return traced(std::move(program.trace));
+  }
+  SearchWork work() const override {
+    constexpr int64_t kMostTraces = 32;  // each may take a minute
+    return {.each = kMaxSearchedEvents / kMostTraces};
+  }
+  TraceCheckpoints checkpoints(int64_t batch) const {
+    progress_.start(fmt::format("batch {} with checkpoints", batch));
+    return trace_checkpoints(tracer_, batch, model_);
+  }
+
+ private:
+  std::shared_ptr<ProgramTracer> tracer_;
+  std::string model_;
+  Progress& progress_;
+};
 
 // The free memory of the host, if it is known.
 std::optional<int64_t> host_available_bytes() {
@@ -57,141 +89,237 @@ std::optional<int64_t> host_available_bytes() {
 }
 
 // A simulated GPU's memory is the host's.
-bool host_has_room(const WorkloadOptions& options) {
+bool host_has_room(const Traced& program, const RuntimeOptions& options) {
   const std::optional<int64_t> available = host_available_bytes();
-  if (!available || !simulated_profile(options.runtime)) return true;
+  if (!available || !simulated_profile(options)) return true;
   int64_t bytes = 0;
-  const Traced program = trace_of(options);
   for (const TracedDevice& device : program.devices) bytes += device.trace->peak_bytes;
   return bytes < *available / 10 * 9;
 }
 
-std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps, Progress& progress) {
-  if (!host_has_room(options)) return {};
-  options.step.steps = steps;
-  progress.start(fmt::format("batch {} runs", options.step.batch));
-  Measurement measured = measure_in_child(to_words(options, OptionSet::Words::kAll));
-  progress.advance(1);
-  return measured;
+// What a command found.
+struct Found {
+  FitResult result;
+  std::vector<TriedBatch> trials = {};         // of a program, each traced
+  std::vector<std::string> alternatives = {};  // what makes the next batch fit
+};
+
+Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress& progress) {
+  progress.start("loading " + printable(options.input));
+  TorchWorkload program(program_request(options.input, options.workload, 0), progress);
+  BatchSearch search(program, setup, options.margin());
+  const BatchFit found = search.largest(options.max_batch);
+  Found answer{{.batch = found.batch,
+                .device_bytes = setup.device.total_bytes,
+                .prediction = found.prediction,
+                .stopped_by = found.stopped_by,
+                .fits = found.batch > 0},
+               search.trials()};
+  if (!found.next || !is_of_torch(found.next->front())) return answer;
+  const TraceCheckpoints trace_again = program.checkpoints(found.next_batch);
+  for (const TorchChange& change : find_torch_changes(found.next->front(), search.setup(), trace_again)) {
+    answer.alternatives.push_back(fmt::format("batch {} with {}", found.next_batch, change.text()));
+  }
+  return answer;
 }
 
-std::string certainty(const FitOptions& options, const FitResult& result) {
-  if (result.verified) {
-    const int64_t steps = result.trials.back().measurement.steps;
+Found fit_trace_memory(const FitOptions& options, Trace trace, const RunSetup& setup) {
+  Traced program = traced(std::move(trace));
+  const MemoryFit found = fit_memory(program, setup, options.margin());
+  return {{.device_bytes = found.total_bytes,
+           .program = std::move(program),
+           .prediction = found.prediction,
+           .stopped_by = found.stopped_by,
+           .fits = found.total_bytes > 0}};
+}
+
+std::string certainty(const FitOptions& options, const Found& found) {
+  const FitResult& answer = found.result;
+  if (!options.is_net()) {
+    return options.least_memory ? "predicted" : fmt::format("traced {} batches", found.trials.size());
+  }
+  if (answer.verified) {
+    const int64_t steps = answer.runs.back().measurement.steps;
     return fmt::format("ran {} step{} there", steps, steps == 1 ? "" : "s");
   }
   return options.verify ? "predicted; this host has too little memory to run it" : "predicted, not run";
 }
 
-void print_report(const FitOptions& options, const FitResult& result, const std::string& device, bool fits,
-                  const Terminal& terminal) {
+void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
+  const FitResult& answer = found.result;
   const WorkloadOptions& workload = options.workload;
-  const int64_t replicas = workload.replicas.replicas;
+  const int64_t replicas = workload.replicas.replicas, margin = options.margin();
   const std::string where =
       fmt::format("{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
-                  workload.runtime.strategy, device);
-  if (!fits) {
-    fmt::print("{}\n{}\n",
-               terminal.wrapped(fmt::format(
-                   "{}: {}, {} {}", terminal.painted("nothing fits", Colour::kRed), program_name(workload),
-                   options.least_memory ? fmt::format("batch {}", workload.step.batch) : "no batch", where)),
-               terminal.wrapped(result.stopped_by));
-  } else if (options.least_memory) {
-    fmt::print("{}\n",
-               terminal.wrapped(fmt::format(
-                   "{}: {}, batch {}{}, {}; {}",
-                   terminal.painted("least memory " + format_bytes(result.device_bytes), Colour::kGreen),
-                   program_name(workload), result.batch,
-                   workload.runtime.memory_bytes
-                       ? fmt::format(", planned for {}", format_bytes(*workload.runtime.memory_bytes))
-                       : "",
-                   where, certainty(options, result))));
-  } else {
-    fmt::print("{}\n", terminal.wrapped(fmt::format(
-                           "{}: {} {}; {}",
-                           terminal.painted(fmt::format("largest batch {}", result.batch), Colour::kGreen),
-                           program_name(workload), where, certainty(options, result))));
-  }
-  if (fits) {
-    fmt::print("{}\n",
-               terminal.wrapped(why_not_text(*options.margin_bytes, options.least_memory ? "less" : "more",
-                                             result.stopped_by)));
-    if (!options.least_memory && workload.runtime.memory_bytes &&
-        workload.runtime.split_batch == SplitBatch::kNever) {
-      fmt::print("{}\n", terminal.wrapped("a larger batch may run in parts: --split-batch needed"));
-    }
-  }
-  Table table({{""},
-               {.title = "batch", .is_number = true},
-               {.title = "device", .is_number = true},
-               {"outcome"},
-               {.title = "process", .is_number = true},
-               {.title = "reserved", .is_number = true, .drop = 1},
-               {.title = "allocated", .is_number = true, .drop = 2}});
-  const Prediction& prediction = result.prediction;
-  if (fits) {
-    table.add({"predicted",
-               fmt::format("{}", result.batch),
-               format_mib(result.device_bytes),
-               {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed},
-               format_mib(prediction.total_bytes),
-               format_mib(prediction.reserved_bytes),
-               format_mib(prediction.allocated_bytes)});
-  }
-  for (const FitTrial& trial : result.trials) {
-    const Measurement& m = trial.measurement;
-    table.add({"run",
-               fmt::format("{}", trial.batch),
-               format_mib(trial.device_bytes),
-               {to_string(m.outcome), m.outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed},
-               format_mib(m.peak_process_bytes),
-               format_mib(m.peak_reserved_bytes),
-               format_mib(m.peak_allocated_bytes)});
-  }
-  if (!table.empty()) fmt::print("\nin MiB\n{}", table.text(terminal));
-  if (const std::string note = lower_bound_note(workload.runtime.strategy); !note.empty()) {
-    fmt::print("{}\n", terminal.wrapped("predicted with " + note));
-  }
-  if (fits) fmt::print("{}", device_table(result.traced, prediction, terminal));
-  WorkloadOptions next = workload;
-  next.step.batch = std::max<int64_t>(result.batch, 1);
-  next.runtime.record.clear();  // compare would write all runs to one file, and refuses
-  if (options.least_memory && fits) next.runtime = with_device_memory(next.runtime, result.device_bytes);
-  if (!next.runtime.memory_bytes) next.runtime.split_batch = WorkloadOptions().runtime.split_batch;
-  // Refused for its budget, whatever the device.
-  if (!fits && options.least_memory && workload.runtime.memory_bytes && result.trials.empty()) {
-    fmt::print("\nnext: {}\n", command_to_solve(next));
+                  workload.runtime.strategy,
+                  options.least_memory ? with_named_profile(workload.runtime).device : workload.runtime.device);
+  const std::string batch = answer.batch > 0 && options.least_memory
+                                ? fmt::format("{}, batch {}", options.name(), answer.batch)
+                                : options.name();
+  if (!answer.fits) {
+    sheet.verdict("nothing fits", Colour::kRed,
+                  fmt::format(": {}{} {}", batch, options.least_memory ? "," : ", not even the smallest batch,",
+                              where));
+    sheet.fact(answer.stopped_by);
     return;
   }
-  fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
-                                          to_words(next, OptionSet::Words::kChanged)));
+  if (options.least_memory) {
+    const std::string planned = workload.runtime.memory_bytes
+                                    ? fmt::format(", planned for {}", format_bytes(*workload.runtime.memory_bytes))
+                                    : "";
+    sheet.verdict("least memory " + format_bytes(answer.device_bytes), Colour::kGreen,
+                  fmt::format(": {}{}, {}{}; {}", batch, planned, where,
+                              options.is_net() ? "" : ", with the context and libraries of that device",
+                              certainty(options, found)));
+  } else {
+    sheet.verdict(fmt::format("largest batch {}", answer.batch), Colour::kGreen,
+                  fmt::format(": {} {}; {}", batch, where, certainty(options, found)));
+  }
+  sheet.fact(fmt::format("{}why not {}: {}", margin > 0 ? format_bytes(margin) + " kept free; " : "",
+                         options.least_memory ? "less" : "more", answer.stopped_by));
+  if (!options.least_memory && workload.runtime.memory_bytes &&
+      workload.runtime.split_batch == SplitBatch::kNever) {
+    sheet.fact("a larger batch may run in parts: --split-batch needed");
+  }
 }
 
-std::string to_json(const FitOptions& options, const FitResult& result, bool fits) {
-  nlohmann::ordered_json json;
-  json["fits"] = fits;
-  json["net"] = program_name(options.workload);
-  json["strategy"] = options.workload.runtime.strategy;
-  json["plan"] = to_string(options.workload.runtime.plan);
-  json["device"] = options.workload.runtime.device;
-  json["batch"] = result.batch;
-  json["device_bytes"] = result.device_bytes;
-  json["margin_bytes"] = *options.margin_bytes;
-  json["predicted_total_bytes"] = result.prediction.total_bytes;
-  json["predicted_reserved_bytes"] = result.prediction.reserved_bytes;
-  json["predicted_allocated_bytes"] = result.prediction.allocated_bytes;
-  json["reserved_is_lower_bound"] = is_lower_bound(options.workload.runtime.strategy);
-  json["predicted_devices"] = nlohmann::ordered_json::parse(devices_json(result.traced, result.prediction));
-  json["verified"] = result.verified;
-  json["stopped_by"] = result.stopped_by;
-  json["trials"] = nlohmann::ordered_json::array();
-  for (const FitTrial& trial : result.trials) {
-    nlohmann::ordered_json row = nlohmann::ordered_json::parse(to_json(trial.measurement));
-    row["batch"] = trial.batch;
-    row["device_bytes"] = trial.device_bytes;
-    json["trials"].push_back(row);
+void add_sizes(const Found& found, Sheet& sheet) {
+  const FitResult& answer = found.result;
+  SheetTable& table = sheet.table({.caption = "in MiB",
+                                   .columns = {{""},
+                                               {"batch", "", kNumber},
+                                               {"device", "", kMib},
+                                               {"outcome"},
+                                               {"process", "", kMib},
+                                               {"reserved", "", kMib, 1},
+                                               {"allocated", "", kMib, 2}}});
+  List trials, runs;
+  const auto add_prediction = [&](int64_t batch, const Prediction& prediction, const char* otherwise) {
+    const auto known = [&](int64_t bytes) { return prediction.total_bytes > 0 ? Datum(bytes) : Datum(); };
+    table.add({"predicted", batch > 0 ? Datum(batch) : Datum(), answer.device_bytes,
+               Cell(prediction.fits ? "fits" : otherwise, prediction.fits ? Colour::kGreen : Colour::kRed),
+               known(prediction.total_bytes), known(prediction.reserved_bytes),
+               known(prediction.allocated_bytes)});
+  };
+  for (const TriedBatch& trial : found.trials) {
+    const Prediction& prediction = trial.prediction;
+    add_prediction(trial.batch, prediction, trial.lacks_margin ? "leaves too little" : "does not fit");
+    trials.push_back(Record{{"batch", trial.batch},
+                            {"fits", prediction.fits},
+                            {"lacks_margin", trial.lacks_margin},
+                            {"predicted_total_bytes", prediction.total_bytes},
+                            {"predicted_reserved_bytes", prediction.reserved_bytes},
+                            {"predicted_allocated_bytes", prediction.allocated_bytes}});
   }
-  return json.dump(2);
+  if (found.trials.empty() && answer.fits) add_prediction(answer.batch, answer.prediction, "does not fit");
+  for (const FitRun& run : answer.runs) {
+    const Measurement& m = run.measurement;
+    table.add({"run", run.batch, run.device_bytes,
+               Cell(std::string(to_string(m.outcome)),
+                    m.outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed),
+               m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
+    const Datum figures = parse_json(to_json(m));
+    Record record = std::get<Record>(figures.data());
+    record.push_back({"batch", run.batch});
+    record.push_back({"device_bytes", run.device_bytes});
+    runs.push_back(std::move(record));
+  }
+  sheet.set("trials", trials);
+  sheet.set("runs", runs);
+}
+
+std::string next_command(const FitOptions& options, const FitResult& answer) {
+  WorkloadOptions next = options.workload;
+  if (options.least_memory && answer.fits) next.runtime = with_device_memory(next.runtime, answer.device_bytes);
+  if (!options.is_net()) {
+    next.step.steps = WorkloadOptions{}.step.steps;  // fit has another default
+    return command_on_input("headroom predict", options.input, next, answer.batch);
+  }
+  next.step.batch = std::max<int64_t>(answer.batch, 1);
+  next.runtime.record.clear();  // compare would write all runs to one file, and refuses
+  if (!next.runtime.memory_bytes) next.runtime.split_batch = WorkloadOptions().runtime.split_batch;
+  if (answer.program.refusal && !answer.fits && options.least_memory) return command_to_solve(next);
+  return command_line(answer.fits ? "headroom compare" : "headroom predict",
+                      to_words(next, OptionSet::Words::kChanged));
+}
+
+Sheet to_sheet(const FitOptions& options, const Found& found) {
+  const FitResult& answer = found.result;
+  const RuntimeOptions& runtime = options.workload.runtime;
+  Sheet sheet;
+  sheet.set("fits", answer.fits);
+  sheet.set(options.is_net() ? "net" : "input", options.is_net() ? options.name() : options.input);
+  sheet.set("strategy", runtime.strategy);
+  if (options.is_net()) sheet.set("plan", std::string(to_string(runtime.plan)));
+  sheet.set("device", runtime.device);
+  sheet.set("batch", options.is_net() || !options.least_memory ? Datum(answer.batch) : Datum());
+  sheet.set("device_bytes", answer.device_bytes);
+  sheet.set("margin_bytes", options.margin());
+  sheet.set("predicted_total_bytes", answer.prediction.total_bytes);
+  sheet.set("predicted_reserved_bytes", answer.prediction.reserved_bytes);
+  sheet.set("predicted_allocated_bytes", answer.prediction.allocated_bytes);
+  sheet.set("reserved_is_lower_bound", is_lower_bound(runtime.strategy));
+  sheet.set("verified", answer.verified);
+  sheet.set("stopped_by", answer.stopped_by);
+  sheet.set("alternatives", found.alternatives);
+  add_verdict(options, found, sheet);
+  add_sizes(found, sheet);
+  if (const std::string note = lower_bound_note(runtime.strategy); !note.empty()) {
+    sheet.note("predicted with " + note);
+  }
+  if (answer.fits && !answer.program.devices.empty())
+    add_devices("predicted_devices", answer.program, answer.prediction, sheet);
+  sheet.propose({next_command(options, answer)});
+  for (const std::string& other : found.alternatives) sheet.next.push_back({other, {}, true});
+  return sheet;
+}
+
+Found fit_net(FitOptions& options) {
+  RuntimeOptions& runtime = options.workload.runtime;
+  if (const auto note = lower_memory_to_free(runtime)) fmt::print(stderr, "note: {}\n", *note);
+  // The answer has to do for whole epochs; only its run is short.
+  const int64_t asked_steps = std::exchange(options.workload.step.steps, 0);
+  Progress progress(0, "batches run");
+  progress.start("predicting");
+  const FitSettings settings{options.margin(), options.max_batch, [&](int64_t batch) {
+                               progress.start(fmt::format("predicting batch {}", batch));
+                             }};
+  const RunElsewhere run = [&](WorkloadOptions workload, const Traced& program) -> std::optional<Measurement> {
+    if (!options.verify || !host_has_room(program, workload.runtime)) return std::nullopt;
+    workload.step.steps = asked_steps > 0 ? asked_steps : kFitSteps;
+    progress.start(fmt::format("batch {} runs", workload.step.batch));
+    const Measurement measured = measure_in_child(to_words(workload, OptionSet::Words::kAll));
+    progress.advance(1);
+    return measured;
+  };
+  Found found{options.least_memory ? fit_memory(options.workload, settings, run)
+                                   : fit_batch(options.workload, settings, run)};
+  progress.finish();
+  return found;
+}
+
+Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std::string>& inputs) {
+  WorkloadOptions& workload = options.workload;
+  if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
+  options.input = inputs.front();
+  if (inputs.size() == 1 && is_program(options.input) && !options.least_memory) {
+    // Without a trace of its own, as the program may need a batch.
+    use_recorded_setup(set, {}, workload.runtime);
+    require_one_device(workload);
+    Progress progress(0, "batches traced");
+    Found answer = fit_torch_batch(options, setup_to_fit_budget(workload.runtime), progress);
+    progress.finish();
+    return answer;
+  }
+  Trace trace = read_one_input(set, inputs, workload);
+  print_traced_device_note(set, trace, workload.runtime);
+  require_one_device(workload);
+  if (!options.least_memory) {
+    throw InvalidArgument(fmt::format(
+        "{}: a recorded trace has one batch; pass --least-memory, or the program itself",
+        printable(options.input)));
+  }
+  return fit_trace_memory(options, std::move(trace), setup_to_fit(workload.runtime));
 }
 
 }  // namespace
@@ -227,49 +355,9 @@ int run_fit(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (inputs.empty()) pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  if (!inputs.empty()) {
-    TraceFitOptions fit{.max_batch = options.max_batch,
-                        .least_memory = options.least_memory,
-                        .json = options.json,
-                        .terminal = set.terminal()};
-    WorkloadOptions& workload = options.workload;
-    if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
-    if (inputs.size() == 1 && is_program(inputs.front()) && !fit.least_memory) {
-      // Without a trace of its own, as the program may need a batch.
-      use_recorded_setup(set, {}, workload.runtime);
-      fit.margin_bytes = margin_of(options, workload.runtime);
-      return fit_program_batch(inputs.front(), workload, fit);
-    }
-    const Trace trace = read_one_input(set, inputs, workload);
-    print_traced_device_note(set, trace, workload.runtime);
-    fit.margin_bytes = margin_of(options, workload.runtime);
-    return fit_trace(trace, inputs.front(), workload, fit);
-  }
-  if (const auto note = lower_memory_to_free(options.workload.runtime))
-    fmt::print(stderr, "note: {}\n", *note);
-  // The answer has to do for whole epochs; only its run is short.
-  const int64_t steps = std::exchange(options.workload.step.steps, 0);
-  options.margin_bytes = margin_of(options, options.workload.runtime);
-  Progress progress(0, "batches run");
-  progress.start("predicting");
-  const FitSettings settings{*options.margin_bytes, options.max_batch, [&](int64_t batch) {
-                               progress.start(fmt::format("predicting batch {}", batch));
-                             }};
-  const RunElsewhere run = [&](const WorkloadOptions& workload) {
-    return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps, progress) : std::nullopt;
-  };
-  const FitResult result = options.least_memory ? fit_memory(options.workload, settings, run)
-                                                : fit_batch(options.workload, settings, run);
-  progress.finish();
-  const bool fits = result.batch > 0 && result.device_bytes > 0;
-  if (options.json) {
-    fmt::print("{}\n", to_json(options, result, fits));
-  } else {
-    const RuntimeOptions& runtime = options.workload.runtime;
-    print_report(options, result, options.least_memory ? with_named_profile(runtime).device : runtime.device,
-                 fits, set.terminal());
-  }
-  return fits ? kExitDone : kExitOutOfMemory;
+  const Found found = inputs.empty() ? fit_net(options) : fit_input(options, set, inputs);
+  print(to_sheet(options, found), options.json, set.terminal());
+  return found.result.fits ? kExitDone : kExitOutOfMemory;
 }
 
 }  // namespace headroom

@@ -1,12 +1,14 @@
-// headroom predict: says whether a net's training fits on a device, by how much, and what takes the memory.
-// Needs no GPU and computes nothing.
+// headroom predict: says whether a training fits on a device, by how much, and what takes the memory: of a net,
+// of a program of PyTorch, or of a recording. Needs no GPU and computes nothing.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -17,68 +19,114 @@
 #include "base/errors.h"
 #include "base/progress.h"
 #include "base/side_by_side.h"
-#include "base/table.h"
 #include "base/text.h"
-#include "tools/predict/predict_trace.h"
+#include "sheet/writers.h"
 #include "tools/subcommands.h"
+#include "tools/workload/checkpoints.h"
 #include "tools/workload/device_table.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
+#include "tools/workload/solve_torch.h"
+#include "tools/workload/torch_changes.h"
 
 namespace headroom {
 namespace {
+
+constexpr size_t kShares = 10;  // modules and lines for people; JSON has more
+constexpr size_t kSharesInJson = 1000;
+
+// What is asked: a net, or an input.
+struct Question {
+  WorkloadOptions options;
+  std::string input = {};  // empty: the net or model of the options
+  int64_t batch = 0;       // of a program, if it was given
+  Traced program = {};
+  RunSetup setup = {};
+  std::optional<RecordedLimit> limit = {};  // that a recorded program had
+
+  bool is_net() const { return input.empty(); }
+  std::string name() const { return is_net() ? program_name(options) : printable(input); }
+};
 
 struct Row {
   std::string strategy;
   Prediction prediction;
 };
 
-// The chosen strategy first, then all others whose need for a limit is met.
-std::vector<RunSetup> setups_of_all(const RunSetup& setup) {
-  std::vector<RunSetup> setups = {setup};
-  const StrategySettings chosen = setup.options.strategy_settings();
-  const bool has_limit = chosen.limit_bytes || setup.gpus.has_virtual();
+// The chosen strategy first, then the others that can take the program.
+std::vector<std::string> strategies_for(const Question& question) {
+  const std::string& chosen = question.setup.options.strategy;
+  const StrategySettings settings = question.setup.options.strategy_settings();
+  const bool has_limit = question.is_net() && (settings.limit_bytes || question.setup.gpus.has_virtual());
+  const bool is_torch = !question.is_net() && is_of_torch(question.program.front());
+  if (question.program.refusal) return {chosen};
+  std::vector<std::string> names;
+  if (is_torch) names = {"pytorch", "pytorch,expandable_segments:True"};
   for (const Strategy& strategy : strategies()) {
-    if (strategy.name == setup.options.strategy || (strategy.needs_limit && !has_limit)) continue;
-    RuntimeOptions& options = setups.emplace_back(setup).options;
-    options.strategy = strategy.name;
-    options.limit_bytes = chosen.limit_bytes;
-    if (chosen.limit_scope == LimitScope::kProcess) options.limit_scope = LimitScope::kProcess;
-    options.memory_fraction = chosen.memory_fraction;
-    options.allow_growth = false;
+    const bool is_known_as_torch = strategy.name == "caching" && is_torch;
+    if ((!strategy.needs_limit || has_limit) && !is_known_as_torch) names.emplace_back(strategy.name);
   }
-  return setups;
+  std::erase(names, chosen);
+  names.insert(names.begin(), chosen);
+  return names;
 }
 
-std::vector<Row> predict_all(const Traced& program, const RunSetup& setup) {
+// Under the same limit.
+RunSetup with_strategy(RunSetup setup, const std::string& strategy) {
+  const StrategySettings chosen = setup.options.strategy_settings();
+  RuntimeOptions& options = setup.options;
+  options.strategy = strategy;
+  options.limit_bytes = chosen.limit_bytes;
+  if (chosen.limit_scope == LimitScope::kProcess) options.limit_scope = LimitScope::kProcess;
+  options.memory_fraction = chosen.memory_fraction;
+  options.allow_growth = false;
+  return setup;
+}
+
+bool plans_ahead(const std::string& strategy) {
+  const StrategySettings settings = parse_strategy(strategy);
+  return settings.plugin_path.empty() && find_strategy(settings.name).prepare_replay != nullptr;
+}
+
+// With the margin of every strategy for a net; a search takes too long for some traces.
+std::vector<Row> predict_all(const Question& question) {
   constexpr size_t kMostThreads = 4;  // each plays the program, with memory for its live blocks
-  const std::vector<RunSetup> setups = setups_of_all(setup);
-  std::vector<std::optional<Prediction>> predictions(setups.size());
-  Progress progress(static_cast<double>(setups.size()), "strategies");
-  side_by_side(setups.size(), kMostThreads, [&](size_t i) {
-    progress.start(setups[i].options.strategy);
+  const std::vector<std::string> names = strategies_for(question);
+  std::vector<std::optional<Prediction>> predictions(names.size());
+  Progress progress(static_cast<double>(names.size()), "strategies");
+  // The search for the margin and what plans the whole trace take longest, so they begin first.
+  std::vector<size_t> order(names.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_partition(order.begin() + 1, order.end(), [&](size_t at) { return plans_ahead(names[at]); });
+  side_by_side(order.size(), kMostThreads, [&](size_t i) {
+    const size_t at = order[i];
+    progress.start(names[at]);
     try {
-      predictions[i] = predict(program, setups[i]);
-    } catch (const InvalidArgument&) {  // cannot keep to such a limit
-      if (i == 0) throw;
+      const RunSetup setup = at == 0 ? question.setup : with_strategy(question.setup, names[at]);
+      predictions[at] = at == 0 || question.is_net() ? predict(question.program, setup)
+                                                     : outcome(question.program, setup);
+    } catch (const InvalidArgument&) {  // cannot keep to such a limit, or not take the trace
+      if (at == 0) throw;
     }
     progress.advance(1);
   });
   std::vector<Row> rows;
-  for (size_t i = 0; i < setups.size(); ++i) {
-    if (predictions[i]) rows.push_back({setups[i].options.strategy, std::move(*predictions[i])});
+  for (size_t at = 0; at < names.size(); ++at) {
+    if (predictions[at]) rows.push_back({names[at], std::move(*predictions[at])});
   }
   return rows;
 }
 
-TableCell verdict(const Prediction& prediction) {
-  return {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed};
+std::string margin_text(const Prediction& prediction) {
+  if (!prediction.margin_bytes) return "on no device size";
+  return prediction.fits ? format_bytes(*prediction.margin_bytes) + " to spare"
+                         : "lacks " + format_bytes(-*prediction.margin_bytes);
 }
 
-// The command line with the same options.
-std::string with_options(const char* command, const WorkloadOptions& options) {
-  return command_line(command, to_words(options, OptionSet::Words::kChanged));
+Cell verdict_of(const Prediction& prediction) {
+  return {prediction.fits, prediction.fits ? "fits" : "does not fit",
+          prediction.fits ? Colour::kGreen : Colour::kRed};
 }
 
 // How a run would end. The cause of the one request that fails first is left out where no strategy has room
@@ -89,7 +137,7 @@ std::string ending(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     if (row.prediction.fits) return "a run would end with: " + reason;
     if (row.prediction.total_bytes > 0 &&
-        (nearest == nullptr || *row.prediction.margin_bytes > *nearest->prediction.margin_bytes))
+        (nearest == nullptr || row.prediction.margin_bytes > nearest->prediction.margin_bytes))
       nearest = &row;
   }
   if (nearest == nullptr || rows.size() == 1) return "a run would end with: " + reason;
@@ -98,102 +146,279 @@ std::string ending(const std::vector<Row>& rows) {
     if (at != std::string::npos) reason.resize(at);
   }
   return fmt::format("no strategy fits: {} lacks {} and is the nearest; a run would end with: {}",
-                     nearest->strategy, format_bytes(-*nearest->prediction.margin_bytes), reason);
+                     nearest->strategy, format_bytes(-nearest->prediction.margin_bytes.value_or(0)), reason);
 }
 
-// Where a budget is too small, what the least costs.
-std::string next_command(WorkloadOptions options, int64_t least_memory_bytes) {
-  if (least_memory_bytes == 0) return with_options("headroom fit", options);
-  options.runtime.memory_bytes = least_memory_bytes;
-  return with_options("headroom solve", options);
+// Why the verdict is not that of the whole device.
+std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
+  std::string text;
+  if (limit.free_bytes > 0) {
+    text = fmt::format(
+        "the recording has a limit: {} were refused while {} of the device were free. It is at least {} and "
+        "below {}; torch.cuda.set_per_process_memory_fraction sets such a limit. --device {} predicts "
+        "without it. ",
+        format_bytes(limit.requested_bytes), format_bytes(limit.free_bytes),
+        format_bytes(limit.at_least_bytes), format_bytes(limit.below_bytes), setup.device.name);
+  }
+  if (limit.replay_spare_bytes > 0) {
+    text += fmt::format(
+        "The last request failed; a replay needs {} less than the recorded process and gets so much less. ",
+        format_bytes(limit.replay_spare_bytes));
+  }
+  text.pop_back();
+  return text;
 }
 
-// `least_memory_bytes`: the least budget that is kept, where that of the options is not; else 0.
-void print_report(const WorkloadOptions& options, const Traced& program, const RunSetup& setup,
-                  const std::vector<Row>& rows, int64_t least_memory_bytes, const Terminal& terminal) {
-  const Prediction& chosen = rows.front().prediction;
-  const std::string margin = !chosen.margin_bytes ? "on no size of the device"
-                             : chosen.fits        ? format_bytes(*chosen.margin_bytes) + " to spare"
-                                                  : "lacks " + format_bytes(-*chosen.margin_bytes);
-  const int64_t replicas = options.replicas.replicas;
-  const size_t devices = program.devices.size();
-  const std::string first =
-      fmt::format("{}: {}, batch {}{}, under {} on {}{}: {}",
-                  terminal.painted(verdict(chosen).text, *verdict(chosen).colour), program_name(options),
-                  options.step.batch, replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas),
-                  rows.front().strategy, devices == 1 ? "" : fmt::format("{} devices of ", devices),
-                  options.runtime.device, margin);
-  fmt::print("{}\ndevice of {}, others hold {}\n", terminal.wrapped(first),
-             format_bytes(setup.device.total_bytes), format_bytes(others_bytes(setup)));
-  if (!options.model.is_given() && options.net == kMnist && options.step.steps == 0) {
-    fmt::print("{}\n", terminal.wrapped("it counts whole epochs with their test; a run of --steps N may take less"));
-  }
-  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(ending(rows)));
-  if (chosen.total_bytes > 0) {
-    if (!chosen.fits) fmt::print("with enough memory:\n");
-    Table parts({{devices == 1 ? "" : "the fullest GPU"}, {.title = "MiB", .is_number = true}});
-    const LiveSet live = live_at_peak(program, setup, chosen);
-    for (const MemoryShare& part : parts_of(program, setup, chosen, live)) {
-      parts.add({part.name, format_mib(part.bytes)});
-    }
-    parts.add({"total", format_mib(chosen.total_bytes)});
-    fmt::print("\n{}\n{}", terminal.wrapped("at " + live.where), parts.text(terminal));
-  }
-  fmt::print("{}", device_table(program, chosen, terminal));
-  Table table({{"strategy"},
-               {"verdict"},
-               {.title = "to spare", .is_number = true},
-               {.title = "process", .is_number = true, .drop = 1},
-               {.title = "reserved", .is_number = true, .drop = 2},
-               {.title = "allocated", .is_number = true, .drop = 3}});
-  for (const auto& [strategy, prediction] : rows) {
-    const bool known = prediction.total_bytes > 0;
-    const auto mib = [&](int64_t bytes) { return known ? format_mib(bytes) : std::string("-"); };
-    table.add({strategy, verdict(prediction),
-               prediction.margin_bytes ? format_mib(*prediction.margin_bytes) : "-",
-               mib(prediction.total_bytes), mib(prediction.reserved_bytes), mib(prediction.allocated_bytes)});
-  }
-  fmt::print("\nin MiB\n{}", table.text(terminal));
-  std::vector<std::string> names;
-  for (const Row& row : rows) names.push_back(row.strategy);
-  if (const std::string note = lower_bound_note(names); !note.empty()) {
-    fmt::print("{}\n", terminal.wrapped(note));
-  }
-  fmt::print("\nnext: {}\n", next_command(options, least_memory_bytes));
+std::string device_text(const RunSetup& setup) {
+  const DeviceProfile& device = setup.device;
+  return fmt::format("device of {} ({}), context of {} ({}), others hold {}{}", format_bytes(device.total_bytes),
+                     setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
+                     format_bytes(device.context_bytes),
+                     setup.options.context_bytes ? "as given" : to_string(device.context_origin),
+                     format_bytes(others_bytes(setup)),
+                     setup.options.limit_bytes
+                         ? fmt::format(", limit of {}", format_bytes(*setup.options.limit_bytes))
+                         : "");
 }
 
-nlohmann::ordered_json to_json(const Traced& program, const RunSetup& setup, const Row& row) {
+std::string verdict_text(const Question& question, const Row& chosen) {
+  const int64_t replicas = question.options.replicas.replicas;
+  const size_t devices = question.program.devices.size();
+  std::string what = question.name();
+  if (question.is_net()) {
+    what += fmt::format(", batch {}{},", question.options.step.batch,
+                        replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas));
+  }
+  return fmt::format(": {} under {} on {}{}: {}", what, chosen.strategy,
+                     devices == 1 ? "" : fmt::format("{} devices of ", devices),
+                     question.setup.options.device, margin_text(chosen.prediction));
+}
+
+// The first of them, the others together, and what has no name: they add up to the same.
+std::vector<MemoryShare> shortened(const std::vector<MemoryShare>& shares, size_t most) {
+  const bool has_rest = !shares.empty() && (shares.back().name == kNoModule || shares.back().name == kNoLine);
+  const size_t named = shares.size() - (has_rest ? 1 : 0);
+  if (named <= most) return shares;
+  std::vector<MemoryShare> result(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(most));
+  MemoryShare& more = result.emplace_back(MemoryShare{fmt::format("{} more", named - most)});
+  for (size_t i = most; i < named; ++i) more.bytes += shares[i].bytes;
+  if (has_rest) result.push_back(shares.back());
+  return result;
+}
+
+void add_shares(const char* what, const char* key, const std::vector<MemoryShare>& shares, Sheet& sheet) {
+  SheetTable& table = sheet.table({.columns = {{what, "", kWrappedText}, {"MiB", "", kMib}}});
+  for (const MemoryShare& share : shortened(shares, kShares)) table.add({printable(share.name), share.bytes});
+  List list;
+  for (const MemoryShare& share : shortened(shares, kSharesInJson)) {
+    list.push_back(Record{{"name", share.name}, {"bytes", share.bytes}});
+  }
+  sheet.set(key, list);
+}
+
+void add_parts(const Question& question, const Prediction& chosen, const LiveSet& live, Sheet& sheet) {
+  if (!chosen.fits && chosen.total_bytes > 0) sheet.fact("with enough memory:");
+  SheetTable table{.caption = live.where.empty() ? "" : "at " + live.where,
+                   .columns = {{question.program.devices.size() == 1 ? "" : "the fullest GPU"},
+                               {"MiB", "", kMib}}};
+  Record categories;
+  for (const MemoryShare& part : parts_of(question.program, question.setup, chosen, live)) {
+    std::string key = part.name;
+    std::replace(key.begin(), key.end(), ' ', '_');
+    categories.push_back({key, part.bytes});
+    table.add({part.name, part.bytes});
+  }
+  table.add({"total", chosen.total_bytes}, Mark::kTotal);
+  if (chosen.total_bytes > 0) sheet.table(std::move(table));
+  sheet.set("by_category", categories);
+  sheet.set("peak_op", live.where);
+}
+
+// Figures that were not searched for are null.
+Record figures_of(const Row& row) {
   const Prediction& prediction = row.prediction;
-  nlohmann::ordered_json json;
-  json["strategy"] = row.strategy;
-  json["fits"] = prediction.fits;
-  json["margin_bytes"] =
-      prediction.margin_bytes ? nlohmann::ordered_json(*prediction.margin_bytes) : nlohmann::ordered_json();
-  json["total_bytes"] = prediction.total_bytes;
-  json["by_category"] = nlohmann::ordered_json::object();
-  const LiveSet live = live_at_peak(program, setup, prediction);
-  for (MemoryShare& part : parts_of(program, setup, prediction, live)) {
-    std::replace(part.name.begin(), part.name.end(), ' ', '_');
-    json["by_category"][part.name] = part.bytes;
+  const auto or_null = [&](int64_t bytes) { return prediction.total_bytes > 0 ? Datum(bytes) : Datum(); };
+  return {{"strategy", row.strategy},
+          {"fits", prediction.fits},
+          {"margin_bytes", prediction.margin_bytes},
+          {"total_bytes", or_null(prediction.total_bytes)},
+          {"peak_reserved_bytes", or_null(prediction.reserved_bytes)},
+          {"reserved_is_lower_bound", is_lower_bound(row.strategy)},
+          {"peak_allocated_bytes", or_null(prediction.allocated_bytes)},
+          {"peak_requested_bytes", or_null(prediction.requested_bytes)},
+          {"reason", prediction.reason},
+          {"failed_event", prediction.failed_event}};
+}
+
+void add_strategies(const std::vector<Row>& rows, Sheet& sheet) {
+  SheetTable& table = sheet.table({.caption = "in MiB",
+                                   .columns = {{"strategy"},
+                                               {"verdict"},
+                                               {"to spare", "", kMib},
+                                               {"process", "", kMib, 1},
+                                               {"reserved", "", kMib, 2},
+                                               {"allocated", "", kMib, 3}}});
+  List list;
+  std::vector<std::string> names;
+  for (const Row& row : rows) {
+    const Prediction& prediction = row.prediction;
+    // What a strategy took when it failed is not what it takes.
+    const auto known = [&](int64_t bytes) { return prediction.total_bytes > 0 ? Datum(bytes) : Datum(); };
+    table.add({row.strategy, verdict_of(prediction), prediction.margin_bytes, known(prediction.total_bytes),
+               known(prediction.reserved_bytes), known(prediction.allocated_bytes)});
+    list.push_back(figures_of(row));
+    names.push_back(row.strategy);
   }
-  json["peak_op"] = live.where;
-  json["peak_reserved_bytes"] = prediction.reserved_bytes;
-  json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
-  json["peak_allocated_bytes"] = prediction.allocated_bytes;
-  json["reason"] = prediction.reason;
-  return json;
+  sheet.set("strategies", list);
+  if (const std::string note = lower_bound_note(names); !note.empty()) sheet.note(note);
+}
+
+void add_question(const Question& question, Sheet& sheet) {
+  const RunSetup& setup = question.setup;
+  const WorkloadOptions& options = question.options;
+  if (question.is_net()) {
+    sheet.set("net", program_name(options));
+    sheet.set("batch", options.step.batch);
+    sheet.set("replicas", options.replicas.replicas);
+    sheet.set("plan", std::string(to_string(options.runtime.plan)));
+  } else {
+    sheet.set("input", question.input);
+  }
+  sheet.set("device", setup.options.device);
+  sheet.set("device_total_bytes", setup.device.total_bytes);
+  sheet.set("device_others_bytes", others_bytes(setup));
+  Datum limit;
+  if (question.limit) {
+    limit = Record{{"at_least_bytes", question.limit->at_least_bytes},
+                   {"below_bytes", question.limit->below_bytes},
+                   {"refused_bytes", question.limit->requested_bytes},
+                   {"free_bytes", question.limit->free_bytes},
+                   {"replay_spare_bytes", question.limit->replay_spare_bytes}};
+  }
+  sheet.set("recorded_limit", limit);
+  if (question.program.refusal) sheet.set("least_memory_bytes", question.program.refusal->least_bytes());
+}
+
+Sheet to_sheet(const Question& question, const std::vector<Row>& rows, const std::vector<std::string>& next) {
+  const Prediction& chosen = rows.front().prediction;
+  const Traced& program = question.program;
+  Sheet sheet;
+  for (Field& field : figures_of(rows.front())) sheet.set(std::move(field.key), std::move(field.value));
+  add_question(question, sheet);
+  const Cell verdict = verdict_of(chosen);
+  sheet.verdict(*verdict.shown, verdict.colour, verdict_text(question, rows.front()));
+  sheet.fact(device_text(question.setup));
+  const WorkloadOptions& options = question.options;
+  if (question.is_net() && !options.model.is_given() && options.net == kMnist && options.step.steps == 0) {
+    sheet.fact("it counts whole epochs with their test; a run of --steps N may take less");
+  }
+  if (question.limit) sheet.fact(limit_text(*question.limit, question.setup));
+  if (!chosen.reason.empty()) sheet.fact(question.is_net() ? ending(rows) : chosen.reason);
+  if (!question.is_net() && chosen.failed_event.value_or(0) > 0) {
+    const Trace& trace = program.front();
+    const std::string what = place_text(trace, *chosen.failed_event - 1);
+    sheet.fact(fmt::format("at event {} of {}{}", *chosen.failed_event, trace.events.size(),
+                           what.empty() ? "" : ": " + what));
+  }
+  const LiveSet live = live_at_peak(program, question.setup, chosen);
+  add_parts(question, chosen, live, sheet);
+  add_shares("live at that time, by module", "by_module", live.by_module, sheet);
+  add_shares("live at that time, by line", "by_line", live.by_line, sheet);
+  add_devices("devices", program, chosen, sheet);
+  sheet.set("copies", program.copies);
+  sheet.set("copied_bytes", program.copied_bytes);
+  add_strategies(rows, sheet);
+  sheet.propose(next);
+  sheet.set("next", next.front());
+  sheet.set("alternatives", std::vector<std::string>(next.begin() + 1, next.end()));
+  return sheet;
+}
+
+// The command for a net; where a budget is too small, what the least costs.
+std::string next_for_net(const Question& question) {
+  WorkloadOptions options = question.options;
+  const std::optional<MemoryTooSmall>& refusal = question.program.refusal;
+  if (refusal) options.runtime.memory_bytes = refusal->least_bytes();
+  const char* const command = refusal && refusal->least_bytes() > 0 ? "headroom solve" : "headroom fit";
+  return command_line(command, to_words(options, OptionSet::Words::kChanged));
+}
+
+std::string next_for_input(const Question& question, bool fits) {
+  const bool is_file = std::filesystem::exists(question.input);
+  const char* const command = is_file && fits ? "headroom compare" : "headroom fit";
+  WorkloadOptions carried = question.options;
+  if (is_file && fits) carried.runtime.strategy = RuntimeOptions{}.strategy;  // compare takes all of them
+  if (is_file && !fits) carried.runtime.limit_bytes.reset();  // with it a larger device does not help
+  // Neither takes a batch: fit finds the one of a program, and a file has its own.
+  const std::string line = command_on_input(command, question.input, carried, 0);
+  return is_file && !fits ? line + " --least-memory" : line;
+}
+
+// The changes that keep it within the device, together where one is not enough.
+std::string solve_command(const Question& question) {
+  WorkloadOptions options = question.options;
+  // What solve keeps to is of the whole process.
+  if (RuntimeOptions& runtime = options.runtime; runtime.limit_bytes) {
+    runtime.memory_bytes = *runtime.limit_bytes + question.setup.device.overhead_bytes();
+    runtime.limit_bytes.reset();
+  }
+  return command_on_input("headroom solve", question.input, options, question.batch);
+}
+
+std::vector<std::string> next_commands(const Question& question, bool fits) {
+  if (question.is_net()) return {next_for_net(question)};
+  std::vector<std::string> next;
+  const Trace& trace = question.program.front();
+  if (!fits && is_of_torch(trace)) {
+    Progress progress(0, "");
+    progress.start("trying changes");
+    TraceCheckpoints trace_again;
+    if (is_program(question.input)) {
+      trace_again = trace_checkpoints(program_request(question.input, question.options, question.batch));
+    }
+    for (const TorchChange& change : find_torch_changes(trace, question.setup, trace_again)) {
+      next.push_back(change.text());
+    }
+    progress.finish();
+    next.push_back(solve_command(question));
+  }
+  next.push_back(next_for_input(question, fits));
+  return next;
+}
+
+void ask_for_net(Question& question) {
+  RuntimeOptions& runtime = question.options.runtime;
+  if (const auto note = lower_memory_to_free(runtime)) fmt::print(stderr, "note: {}\n", *note);
+  question.setup = setup_to_fit(runtime);
+  question.program = trace_of(question.options);
+}
+
+void ask_for_input(const OptionSet& set, const std::vector<std::string>& inputs, Question& question) {
+  WorkloadOptions& options = question.options;
+  Trace trace = read_one_input(set, inputs, options);
+  question.input = inputs.front();
+  print_traced_device_note(set, trace, options.runtime);
+  if (!set.is_given("device") && !set.is_given("device-memory") && !names_device(trace)) {
+    fmt::print(stderr,
+               "note: the recording does not name its device, so this is for an H200; pass --device\n");
+  }
+  question.limit = use_recorded_limit(set, trace, options.runtime);
+  if (set.is_given("batch") && is_program(question.input)) question.batch = options.step.batch;
+  require_one_device(options);
+  question.setup = setup_to_fit_budget(options.runtime);
+  question.program = traced(std::move(trace));
 }
 
 }  // namespace
 
 int run_predict(int argc, char** argv) {
-  WorkloadOptions options;
+  Question question;
   std::vector<std::string> inputs;
   bool json = false;
   OptionSet set("headroom predict",
                 "Predicts whether a training fits on a device, the margin, and what uses the memory.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
-  add_workload_options(set, options);
+  add_workload_options(set, question.options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(
       "  headroom predict train.py:make_step --device rtx-3090        a PyTorch program, traced without a "
@@ -205,49 +430,15 @@ int run_predict(int argc, char** argv) {
       "  headroom predict --net mlp --device sim:four-2080ti --place dense2=/GPU:1 --device-policy silent\n"
       "  headroom predict --net residual --batch 4096 --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (inputs.empty()) pack_for_memory(set, options.runtime);
+  if (inputs.empty()) pack_for_memory(set, question.options.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  if (!options.runtime.record.empty())
+  if (!question.options.runtime.record.empty())
     fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
-
-  if (!inputs.empty()) {
-    const Trace trace = read_one_input(set, inputs, options);
-    print_traced_device_note(set, trace, options.runtime);
-    if (!set.is_given("device") && !set.is_given("device-memory") && !names_device(trace)) {
-      fmt::print(stderr,
-                 "note: the recording does not name its device, so this is for an H200; pass --device\n");
-    }
-    const std::optional<RecordedLimit> limit = use_recorded_limit(set, trace, options.runtime);
-    const bool has_batch = set.is_given("batch") && is_program(inputs.front());
-    return predict_trace(trace, inputs.front(), options, limit, has_batch ? options.step.batch : 0, json,
-                         set.terminal());
-  }
-  if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
-  const RunSetup setup = setup_to_fit(options.runtime);
-  const Traced program = trace_of(options);
-  const std::vector<Row> rows = predict_all(program, setup);
-  const int64_t least_memory_bytes = program.refusal ? program.refusal->least_bytes() : 0;
-  if (json) {
-    const Prediction& chosen = rows.front().prediction;
-    nlohmann::ordered_json result = to_json(program, setup, rows.front());
-    result["net"] = program_name(options);
-    result["batch"] = options.step.batch;
-    result["replicas"] = options.replicas.replicas;
-    result["plan"] = to_string(options.runtime.plan);
-    result["device"] = options.runtime.device;
-    result["device_total_bytes"] = setup.device.total_bytes;
-    result["device_others_bytes"] = others_bytes(setup);
-    result["devices"] = nlohmann::ordered_json::parse(devices_json(program, chosen));
-    if (program.refusal) result["least_memory_bytes"] = least_memory_bytes;
-    result["copies"] = program.copies;
-    result["copied_bytes"] = program.copied_bytes;
-    result["strategies"] = nlohmann::ordered_json::array();
-    for (const Row& row : rows) result["strategies"].push_back(to_json(program, setup, row));
-    fmt::print("{}\n", result.dump(2));
-  } else {
-    print_report(options, program, setup, rows, least_memory_bytes, set.terminal());
-  }
-  return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
+  inputs.empty() ? ask_for_net(question) : ask_for_input(set, inputs, question);
+  const std::vector<Row> rows = predict_all(question);
+  const bool fits = rows.front().prediction.fits;
+  print(to_sheet(question, rows, next_commands(question, fits)), json, set.terminal());
+  return fits ? kExitDone : kExitOutOfMemory;
 }
 
 }  // namespace headroom

@@ -2,60 +2,37 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/bytes.h"
-#include "base/table.h"
 
 namespace headroom {
-namespace {
 
-// Without peaks where the program fits on no device.
-PlayedDevice device_of(const Prediction& prediction, size_t device) {
-  return device < prediction.devices.size() ? prediction.devices[device] : PlayedDevice{};
-}
-
-}  // namespace
-
-std::string device_table(const Traced& program, const Prediction& prediction, const Terminal& terminal) {
-  if (program.devices.size() < 2) return {};
-  Table table({{"device"},
-               {.title = "variables", .is_number = true, .drop = 2},
-               {.title = "a step", .is_number = true, .drop = 3},
-               {.title = "allocated", .is_number = true, .drop = 4},
-               {.title = "reserved", .is_number = true, .drop = 1},
-               {.title = "process", .is_number = true}});
+void add_devices(std::string key, const Traced& program, const Prediction& prediction, Sheet& sheet) {
+  SheetTable table{.key = std::move(key),
+                   .caption = "in MiB",
+                   .columns = {{"device", "name"},
+                               {"variables", "variable_bytes", kMib, 2},
+                               {"a step", "step_bytes", kMib, 3},
+                               {"allocated", "peak_allocated_bytes", kMib, 4},
+                               {"reserved", "peak_reserved_bytes", kMib, 1},
+                               {"process", "process_bytes", kMib}}};
   for (size_t i = 0; i < program.devices.size(); ++i) {
     const TracedDevice& device = program.devices[i];
-    const PlayedDevice played = device_of(prediction, i);
-    const auto mib = [&](int64_t bytes) {
-      return played.process_bytes > 0 ? format_mib(bytes) : std::string("-");
-    };
-    table.add({device.name, format_mib(device.variable_bytes), format_mib(device.step_bytes()),
-               mib(played.statistics.allocated.peak), mib(played.statistics.reserved.peak),
-               mib(played.process_bytes)});
+    // A program that fits on no device has no peaks.
+    const bool is_known = i < prediction.devices.size();
+    const PlayedDevice played = is_known ? prediction.devices[i] : PlayedDevice{};
+    const auto peak = [&](int64_t bytes) { return is_known ? Cell(bytes) : Cell(bytes, "-"); };
+    table.add({device.name, device.variable_bytes, device.step_bytes(), peak(played.statistics.allocated.peak),
+               peak(played.statistics.reserved.peak), peak(played.process_bytes)});
   }
-  std::string text = "\nin MiB\n" + table.text(terminal);
-  if (program.copies > 0) {
-    text += fmt::format("{} values are copied between devices in a step, {}\n", program.copies,
-                        format_bytes(program.copied_bytes));
+  const bool is_shown = program.devices.size() > 1;
+  if (!is_shown) table.hide();
+  sheet.table(std::move(table));
+  if (is_shown && program.copies > 0) {
+    sheet.note(fmt::format("{} values are copied between devices in a step, {}", program.copies,
+                           format_bytes(program.copied_bytes)));
   }
-  return text;
-}
-
-std::string devices_json(const Traced& program, const Prediction& prediction) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < program.devices.size(); ++i) {
-    const TracedDevice& device = program.devices[i];
-    const PlayedDevice played = device_of(prediction, i);
-    rows.push_back({{"name", device.name},
-                    {"variable_bytes", device.variable_bytes},
-                    {"step_bytes", device.step_bytes()},
-                    {"peak_allocated_bytes", played.statistics.allocated.peak},
-                    {"peak_reserved_bytes", played.statistics.reserved.peak},
-                    {"process_bytes", played.process_bytes}});
-  }
-  return rows.dump();
 }
 
 }  // namespace headroom

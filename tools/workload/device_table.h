@@ -1,16 +1,15 @@
-// What a program takes of each of its devices, as a table and as JSON. Knows no command.
+// What a program takes of each of its devices, as a part of an answer. Knows no command.
 #pragma once
 
 #include <string>
 
 #include "answers/predict.h"
-#include "base/terminal.h"
+#include "sheet/sheet.h"
 
 namespace headroom {
 
-// A table in MiB with a row for each device and the copies between them; empty for one device.
-std::string device_table(const Traced& program, const Prediction& prediction, const Terminal& terminal);
-// A JSON array, sizes in bytes.
-std::string devices_json(const Traced& program, const Prediction& prediction);
+// Adds a table with a row for each device to the array of that key, and the copies between devices; people see
+// it where there are several.
+void add_devices(std::string key, const Traced& program, const Prediction& prediction, Sheet& sheet);
 
 }  // namespace headroom

@@ -31,7 +31,7 @@ Measurement killed() {
   return measured;
 }
 
-std::optional<Measurement> run_here(const WorkloadOptions& options) {
+std::optional<Measurement> run_here(const WorkloadOptions& options, const Traced&) {
   return measure(options);
 }
 
@@ -42,8 +42,8 @@ TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
     const FitResult result = fit_batch(options, {.margin_bytes = 0, .max_batch = 1000}, run_here);
     EXPECT_GT(result.batch, 1);
     EXPECT_TRUE(result.verified);
-    ASSERT_EQ(result.trials.size(), 1u);
-    EXPECT_EQ(result.trials[0].measurement.peak_process_bytes, result.prediction.total_bytes);
+    ASSERT_EQ(result.runs.size(), 1u);
+    EXPECT_EQ(result.runs[0].measurement.peak_process_bytes, result.prediction.total_bytes);
     options.step.batch = result.batch + 1;
     EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory) << strategy << " " << result.batch;
     EXPECT_NE(result.stopped_by.find("out of memory"), std::string::npos) << result.stopped_by;
@@ -60,7 +60,7 @@ TEST(Fit, UnderABudgetItPlansFewBatchesAndSaysWhatItHas) {
   options.runtime.memory_bytes = 480 * kMiB;
   int planned = 0;
   const FitSettings settings{.max_batch = 5000, .on_batch = [&](int64_t) { ++planned; }};
-  const FitResult result = fit_batch(options, settings, [](const WorkloadOptions&) { return std::nullopt; });
+  const FitResult result = fit_batch(options, settings, [](const WorkloadOptions&, const Traced&) { return std::nullopt; });
   EXPECT_GT(result.batch, 1);
   EXPECT_LE(planned, 26);
   EXPECT_NE(result.stopped_by, "");
@@ -73,12 +73,12 @@ TEST(Fit, TheMarginStaysFree) {
   EXPECT_LT(less.batch, all.batch);
   EXPECT_TRUE(less.verified);
   const int64_t others = 329 * kMiB;
-  EXPECT_LE(less.trials[0].measurement.peak_process_bytes, (800 - 16) * kMiB - others);
+  EXPECT_LE(less.runs[0].measurement.peak_process_bytes, (800 - 16) * kMiB - others);
 }
 
 TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
   int64_t first = 0;
-  const RunElsewhere run = [&](const WorkloadOptions& options) -> std::optional<Measurement> {
+  const RunElsewhere run = [&](const WorkloadOptions& options, const Traced&) -> std::optional<Measurement> {
     if (first == 0) first = options.step.batch;
     if (2 * options.step.batch > first) return killed();
     return Measurement{};
@@ -86,12 +86,12 @@ TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_LE(2 * result.batch, first);
   EXPECT_TRUE(result.verified);
-  EXPECT_GT(result.trials.size(), 1u);
+  EXPECT_GT(result.runs.size(), 1u);
   EXPECT_NE(result.stopped_by.find("by the test"), std::string::npos) << result.stopped_by;
 }
 
 TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
-  const RunElsewhere run = [](const WorkloadOptions&) -> std::optional<Measurement> { return killed(); };
+  const RunElsewhere run = [](const WorkloadOptions&, const Traced&) -> std::optional<Measurement> { return killed(); };
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_EQ(result.batch, 0);
   EXPECT_FALSE(result.verified);
@@ -99,7 +99,7 @@ TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
 }
 
 TEST(Fit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemory) {
-  const RunElsewhere run = [](const WorkloadOptions&) { return std::nullopt; };
+  const RunElsewhere run = [](const WorkloadOptions&, const Traced&) { return std::nullopt; };
   const FitResult all = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   const FitResult less = fit_batch(tight(), {.margin_bytes = 16 * kMiB, .max_batch = 1000}, run);
   ASSERT_LT(less.batch, all.batch);
@@ -110,11 +110,11 @@ TEST(Fit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemory) {
 }
 
 TEST(Fit, WhatCannotBeRunIsNotCalledVerified) {
-  const RunElsewhere run = [](const WorkloadOptions&) { return std::nullopt; };
+  const RunElsewhere run = [](const WorkloadOptions&, const Traced&) { return std::nullopt; };
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_GT(result.batch, 0);
   EXPECT_FALSE(result.verified);
-  EXPECT_TRUE(result.trials.empty());
+  EXPECT_TRUE(result.runs.empty());
 }
 
 TEST(Fit, TakesNoMoreThanIsWanted) {

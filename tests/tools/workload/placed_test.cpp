@@ -71,10 +71,10 @@ TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
 TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
   WorkloadOptions options = two_layers_apart("sim", "0:12MiB,24MiB");
   const FitResult found = fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
-                                    [](const WorkloadOptions& tried) { return measure(tried); });
+                                    [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
   EXPECT_GT(found.batch, 1);
   EXPECT_TRUE(found.verified);
-  EXPECT_EQ(found.trials.size(), 1u);
+  EXPECT_EQ(found.runs.size(), 1u);
   options.step.batch = found.batch + 1;
   EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory);
 }

@@ -1,10 +1,11 @@
 // Predictions for traces: their parts add up, the edge is an edge, and advice in PyTorch's words holds when
 // it is followed.
-#include "answers/predict.h"
+#include "answers/fit.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -13,8 +14,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/errors.h"
 #include "runtime/app/setup.h"
-#include "tools/workload/program_fitting.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_changes.h"
 #include "trace/trace_builder.h"
@@ -313,53 +314,75 @@ TEST(TorchAdvice, CheckpointsKeepWhereTheProgramEmptiesItsCache) {
       "layers.0.linear");
 }
 
-TEST(ProgramFit, TheBatchFitsAndTheNextDoesNot) {
+// A program that is made for each batch.
+class Made final : public Workload {
+ public:
+  explicit Made(std::function<Trace(int64_t batch)> make) : make_(std::move(make)) {}
+  Traced trace(int64_t batch) override { return traced(make_(batch)); }
+  SearchWork work() const override { return {.each = kMaxSearchedEvents / 32}; }
+
+ private:
+  std::function<Trace(int64_t batch)> make_;
+};
+
+TEST(BatchFit, TheBatchFitsAndTheNextDoesNot) {
   for (const int64_t total : {700 * kMiB, 3 * kGiB, 20 * kGiB}) {
-    int tries = 0;
-    const TraceBatch trace = [&](int64_t batch) {
-      ++tries;
-      return training(6, batch);
-    };
+    Made program([](int64_t batch) { return training(6, batch); });
     const RunSetup setup = card(total);
-    const ProgramFit found = fit_program(trace, setup, 64 * kMiB, 1 << 20);
+    BatchSearch search(program, setup, 64 * kMiB);
+    const BatchFit found = search.largest(1 << 20);
     ASSERT_GT(found.batch, 0);
-    EXPECT_TRUE(fits(traced(training(6, found.batch)), setup, 64 * kMiB));
-    EXPECT_FALSE(fits(traced(training(6, found.batch + 1)), setup, 64 * kMiB));
+    EXPECT_TRUE(fits(program.trace(found.batch), setup, 64 * kMiB));
+    EXPECT_FALSE(fits(program.trace(found.batch + 1), setup, 64 * kMiB));
     EXPECT_NE(found.stopped_by.find("batch " + std::to_string(found.batch + 1)), std::string::npos);
     const size_t line = found.stopped_by.find(" at model.py:12");
     if (line != std::string::npos) {
       EXPECT_EQ(found.stopped_by.find("model.py:12", line + 5), std::string::npos) << found.stopped_by;
       EXPECT_NE(found.stopped_by.find("), in layers."), std::string::npos) << found.stopped_by;
     }
-    EXPECT_LE(tries, 5);
+    EXPECT_LE(search.trials().size(), 6u);
   }
 }
 
-TEST(ProgramFit, EndsAtTheLargestBatchToTryAndAtOne) {
-  const TraceBatch trace = [](int64_t batch) { return training(2, batch); };
-  EXPECT_EQ(fit_program(trace, card(8 * kGiB), 0, 17).batch, 17);
-  const ProgramFit none = fit_program(trace, card(330 * kMiB), 0, 17);
+TEST(BatchFit, EndsAtTheLargestBatchToTryAndAtOne) {
+  Made program([](int64_t batch) { return training(2, batch); });
+  const RunSetup large = card(8 * kGiB), small = card(330 * kMiB);
+  EXPECT_EQ(BatchSearch(program, large, 0).largest(17).batch, 17);
+  const BatchFit none = BatchSearch(program, small, 0).largest(17);
   EXPECT_EQ(none.batch, 0);
   EXPECT_TRUE(none.stopped_by.starts_with("batch 1: out of memory")) << none.stopped_by;
 }
 
-TEST(ProgramFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoChange) {
-  const TraceBatch trace = [](int64_t batch) { return training(6, batch); };
+TEST(BatchFit, TriesOnlyWhatReplicasCanShareAndWhatTheWorkloadAllows) {
+  Made program([](int64_t batch) {
+    EXPECT_EQ(batch % 3, 0);
+    if (batch > 30) throw InvalidArgument("the data set has 30 samples");
+    return training(2, batch);
+  });
+  const RunSetup setup = card(8 * kGiB);
+  const BatchFit found = BatchSearch(program, setup, 0, 3).largest(1 << 20);
+  EXPECT_EQ(found.batch, 30);
+  EXPECT_EQ(found.stopped_by, "batch 33: the data set has 30 samples");
+}
+
+TEST(BatchFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoChange) {
+  Made program([](int64_t batch) { return training(6, batch); });
   const RunSetup setup = card(kGiB);
-  const ProgramFit whole = fit_program(trace, setup, 0, 1 << 20);
-  const ProgramFit found = fit_program(trace, setup, 64 * kMiB, 1 << 20);
+  const BatchFit whole = BatchSearch(program, setup, 0).largest(1 << 20);
+  const BatchFit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
   ASSERT_LT(found.batch, whole.batch);
   EXPECT_EQ(found.stopped_by,
             "batch " + std::to_string(found.batch + 1) + " would leave less than 64.00 MiB free");
-  EXPECT_TRUE(found.changes.empty());
-  EXPECT_TRUE(predict(traced(trace(whole.batch)), setup).fits);
-  EXPECT_FALSE(predict(traced(trace(whole.batch + 1)), setup).fits);
+  EXPECT_FALSE(found.next);
+  EXPECT_TRUE(predict(program.trace(whole.batch), setup).fits);
+  EXPECT_FALSE(predict(program.trace(whole.batch + 1), setup).fits);
 }
 
-// Its reason is that of a run, in which nobody holds the margin.
-TEST(ProgramFit, ABatchThatFitsNeitherWayHasTheReasonOfARun) {
-  const TraceBatch trace = [](int64_t batch) { return training(2, 300 * batch); };
-  const ProgramFit found = fit_program(trace, card(2560 * kMiB), 64 * kMiB, 1 << 20);
+// Its reason is that of a run, in which no process holds the margin.
+TEST(BatchFit, ABatchThatFitsNeitherWayHasTheReasonOfARun) {
+  Made program([](int64_t batch) { return training(2, 300 * batch); });
+  const RunSetup setup = card(2560 * kMiB);
+  const BatchFit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
   ASSERT_EQ(found.batch, 1);
   EXPECT_TRUE(found.stopped_by.starts_with("batch 2: out of memory: ")) << found.stopped_by;
   EXPECT_NE(found.stopped_by.find(", 0 B held by others"), std::string::npos) << found.stopped_by;

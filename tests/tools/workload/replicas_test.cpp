@@ -94,14 +94,14 @@ TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
   options.replicas.replicas = 3;
   options.replicas.shard_optimizer = true;
   const FitResult found = fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
-                                    [](const WorkloadOptions& tried) { return measure(tried); });
+                                    [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
   EXPECT_EQ(found.batch % 3, 0);
   EXPECT_GT(found.batch, 3);
   EXPECT_TRUE(found.verified);
-  EXPECT_EQ(found.trials.size(), 1u);
+  EXPECT_EQ(found.runs.size(), 1u);
   ASSERT_EQ(found.prediction.devices.size(), 3u);
   for (size_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(found.trials[0].measurement.replicas[rank].peak_allocated_bytes,
+    EXPECT_EQ(found.runs[0].measurement.replicas[rank].peak_allocated_bytes,
               found.prediction.devices[rank].statistics.allocated.peak);
   }
   options.step.batch = found.batch + 3;
