@@ -100,11 +100,11 @@ std::vector<std::string> export_lines(const PublicModel* model, bool is_old) {
 }
 
 void add_lines(Sheet& sheet, const PublicModel* model) {
-  CodeBlock code{.lines = {"# PyTorch's exporter of today; optimize=False keeps batch normalisation"},
+  CodeBlock code{.lines = {"# PyTorch's exporter of today; optimize=False keeps", "# batch normalisation"},
                  .indent = 0};
   for (std::string& line : export_lines(model, false)) code.lines.push_back(std::move(line));
   code.lines.insert(code.lines.end(),
-                    {"", "# the older one; with TRAINING it keeps batch normalisation and dropout"});
+                    {"", "# the older one; with TRAINING it keeps batch normalisation", "# and dropout"});
   for (std::string& line : export_lines(model, true)) code.lines.push_back(std::move(line));
   sheet.code(std::move(code));
 }
