@@ -20,12 +20,12 @@ RunSetup with_held(RunSetup setup, int64_t bytes) {
   return setup;
 }
 
-// How far a batch is from the device: what it could have less, or lacks (negative).
+// Returns the distance of a batch from the device: the memory to spare, or missing (negative).
 int64_t spare_bytes(const TriedBatch& trial) {
   return trial.prediction.margin_bytes.value_or(INT64_MIN / 4);
 }
 
-// Where the line through two trials crosses zero.
+// Returns the batch at which the line through two trials crosses zero.
 int64_t crossing(const TriedBatch& a, const TriedBatch& b) {
   const auto step = static_cast<double>(b.batch - a.batch);
   const auto fall = static_cast<double>(spare_bytes(a)) - static_cast<double>(spare_bytes(b));

@@ -20,7 +20,7 @@ std::string lacks_margin_text(std::string_view what, int64_t margin_bytes);
 // A batch that was tried.
 struct TriedBatch {
   int64_t batch = 0;
-  Prediction prediction = {};  // on the device less the margin; of a cheap search the verdict alone
+  Prediction prediction = {};  // on the device less the margin; a cheap search gives only the verdict
   bool is_too_large = false;   // for any strategy
   bool lacks_margin = false;   // it fits on the device, but leaves less than the margin
   std::string reason = {};     // why it does not fit, without the margin unless that is the reason
@@ -29,21 +29,21 @@ struct TriedBatch {
 
 struct BatchFit {
   int64_t batch = 0;                // 0: none fits
-  Prediction prediction = {};       // of it, or of the smallest batch, on the device less the margin
+  Prediction prediction = {};       // for that batch, or the smallest one, on the device less the margin
   std::string stopped_by = {};      // why no larger batch, one line
   int64_t next_batch = 0;           // the smallest that does not fit; 0: none was tried
   std::optional<Traced> next = {};  // it, of a search of few batches, unless it lacks the margin alone
 };
 
-// A search for the largest batch. Of a workload that is traced quickly it tries all powers of two and samples
-// (see EdgeSearch::largest), of another one few batches: where memory grows evenly, about five.
+// Searches for the largest batch. If a workload is traced quickly, it tries all powers of two and samples
+// (see EdgeSearch::largest). Otherwise it tries few batches: about five if memory grows evenly.
 class BatchSearch {
  public:
   // `margin_bytes` of each GPU stay free. Batches are multiples of `unit`. All must outlive this.
   BatchSearch(Workload& workload, const RunSetup& setup, int64_t margin_bytes, int64_t unit = 1);
 
-  // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Throws as the
-  // workload does for the smallest batch; a larger one that it refuses does not fit.
+  // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Throws as
+  // the workload does for the smallest batch; a larger one that it refuses does not fit.
   BatchFit largest(int64_t max_batch);
   // The setup with the margin held by others.
   const RunSetup& setup() const { return setup_; }
@@ -64,7 +64,7 @@ class BatchSearch {
 };
 
 struct MemoryFit {
-  int64_t total_bytes = 0;      // of the device, with the margin; 0: it fits on none
+  int64_t total_bytes = 0;  // memory of the device, including the margin; 0 if the workload fits on no device
   Prediction prediction = {};   // there, or on the present device
   std::string stopped_by = {};  // why no smaller device, one line
 };

@@ -1,5 +1,5 @@
-// What a search for a budget of memory has found: the changes of the program, the schedule of its step, their
-// costs, and how to say them. Searches for nothing.
+// The result of a search for a budget of memory: the changes of the program, the schedule of its step, their
+// costs, and how to word them. Searches for nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Change {
   int amount = 1;                // parts, or states
   std::string text = {};         // "in 4 parts"; empty: nothing that a headline says
   std::string label = {};        // "4", for a column of a table
-  std::string bits = {};         // what it does to the bits of the weights; empty: nothing
+  std::string bits = {};         // how it changes the bits of the weights; empty if it does not
   bool keeps_nodes = false;      // every node computes the same, so that any schedule fits
   std::function<void(Graph&, std::span<const Targets>)> apply = {};
 };
@@ -35,14 +35,14 @@ struct MemorySolution {
   bool fits = false;                                   // in the budget, as played on a twin of the device
   std::vector<Change> changes = {};                    // in the order in which to apply them
   std::shared_ptr<const PlannedProgram> planned = {};  // as it was played
-  NodeSchedule schedule = {};  // of the program's first session, then; empty where nothing is moved
+  NodeSchedule schedule = {};  // of the first session, with the changes; empty if nothing is moved
   std::vector<LeverUse> levers = {};
   // The process at its peak, as planned for the budget; when that is too small, as planned for the least.
   int64_t process_bytes = 0;
   int64_t process_bytes_without = 0;  // without a budget
   int64_t least_memory_bytes = 0;     // the least budget that is enough; known when this one is not
   double us = 0, us_without = 0;      // a step's nodes, by the model of the device
-  int64_t host_bytes = 0;             // of values in host memory at their peak, and of states there
+  int64_t host_bytes = 0;             // peak bytes of values in host memory, and of states there
 };
 
 // Rewrites the graph of a program with these targets as the solution says.
@@ -68,7 +68,7 @@ int amount_of(const MemorySolution& solution, std::string_view lever);
 bool keeps_bits(const MemorySolution& solution);
 // "in 4 parts", "with the loss in 4 parts", "with norms in 8 bits", or several of them; empty for none.
 std::string describe_parts(const MemorySolution& solution);
-// What a solution does to the bits of the weights, one line without an end.
+// Describes the effect of a solution on the bits of the weights, one line without an end.
 std::string describe_bits(const MemorySolution& solution);
 
 }  // namespace headroom

@@ -14,7 +14,7 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kMostTimes = 64;  // of the memory that there is, or that is needed at least
+constexpr int64_t kMostTimes = 64;  // times the memory that there is, or that is needed at least
 
 RunSetup with_total(RunSetup setup, int64_t total_bytes) {
   setup.device.total_bytes = total_bytes;
@@ -60,7 +60,7 @@ class TotalSearch {
   TotalSearch(const Traced& program, const RunSetup& setup, const PlayOptions& options = {})
       : program_(program), setup_(setup), options_(options), work_(work_of(program, options)) {}
 
-  // What was played with the setup's total.
+  // Adds the result of a play with the setup's total.
   void add(const Played& played) { note(played, setup_.device.total_bytes); }
   std::optional<int64_t> find() {
     const int64_t total = setup_.device.total_bytes, least = least_total_of_live(program_, setup_);
@@ -70,7 +70,7 @@ class TotalSearch {
     const int64_t lowest = program_.starts_libraries ? total % setup_.device.granularity_bytes : least;
     const std::optional<Edge> edge = search.next_to(total, lowest, largest_total_bytes(setup_, least));
     if (!edge || program_.starts_libraries) return edge ? std::optional(edge->fitting) : std::nullopt;
-    // The same pages on a device without the odd bytes beside them, from whatever total the search began.
+    // Returns the same pages on a device without the odd bytes, whatever total the search began with.
     const int64_t process = others_bytes(setup_) + setup_.device.overhead_bytes();
     const int64_t whole = edge->fitting - (edge->fitting - process) % setup_.device.granularity_bytes;
     return search.fits(whole) ? whole : edge->fitting;
@@ -129,7 +129,7 @@ RunSetup with_higher_limits(RunSetup setup, int64_t bytes) {
   return setup;
 }
 
-// How much higher all limits must be on devices that are large enough; negative: lower.
+// Returns how much higher all limits must be on devices that are large enough; negative: lower.
 std::optional<int64_t> least_raise(const Traced& program, const RunSetup& setup, int64_t& plays) {
   const std::optional<int64_t> lowest = lowest_limit(setup);
   if (!lowest) return std::nullopt;
@@ -152,11 +152,11 @@ std::optional<int64_t> least_raise(const Traced& program, const RunSetup& setup,
 
 void note_peaks(const Played& played, const RunSetup& setup, Prediction& prediction) {
   prediction.devices = played.devices;
-  const auto fullest = std::max_element(
-      played.devices.begin(), played.devices.end(), [](const PlayedDevice& a, const PlayedDevice& b) {
-        return std::pair(a.process_bytes, a.statistics.reserved.peak) <
-               std::pair(b.process_bytes, b.statistics.reserved.peak);
-      });
+  const auto fullest = std::max_element(played.devices.begin(), played.devices.end(),
+                                        [](const PlayedDevice& a, const PlayedDevice& b) {
+                                          return std::pair(a.process_bytes, a.statistics.reserved.peak) <
+                                                 std::pair(b.process_bytes, b.statistics.reserved.peak);
+                                        });
   prediction.fullest = static_cast<size_t>(fullest - played.devices.begin());
   prediction.total_bytes = fullest->process_bytes;
   prediction.context_bytes = fullest->context_bytes;
@@ -170,8 +170,7 @@ void note_peaks(const Played& played, const RunSetup& setup, Prediction& predict
   }
   // The peak of a process may be its new context.
   if (prediction.total_bytes == setup.device.context_bytes) {
-    prediction.context_bytes =
-        prediction.total_bytes - prediction.library_bytes - prediction.reserved_bytes;
+    prediction.context_bytes = prediction.total_bytes - prediction.library_bytes - prediction.reserved_bytes;
   }
 }
 

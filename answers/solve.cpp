@@ -12,13 +12,13 @@
 namespace headroom {
 namespace {
 
-// Most parts to try: with more, a step takes longer and is planned longer. Of numbers that divide the batch
-// the next to try is at least that many times larger.
+// Maximum number of parts: with more, a step takes longer and planning does too. Among the divisors of the
+// batch, the next one tried is at least that many times larger.
 constexpr int kMostParts = 64;
 constexpr double kPartsGrowth = 1.2;
-// Where twice the parts take no less, twice as many again may, as parts differ in what levers do to them.
+// If twice the parts use no less memory, twice as many again may, because levers affect parts differently.
 constexpr int kMostMisses = 2;
-// Of the loss, whose gradients are added up once for each.
+// Numbers of parts of the loss; its gradients are added up once for each part.
 constexpr std::array kLossParts = {4, 16};
 // More than any device has.
 constexpr int64_t kAnyDeviceBytes = int64_t{1} << 46;
@@ -86,7 +86,7 @@ MemorySolution Solver::solve(int64_t memory_bytes, Allowed allowed) const {
   const bool is_refused = !all_fit(all);
   const int64_t least_bytes = is_refused ? least_of(all) : 0;
   if (least_bytes > 0) {
-    // What it costs to fit in the least budget.
+    // The costs of fitting in the least budget.
     std::vector<Best> of_least = find_all(least_bytes, allowed);
     if (all_fit(of_least)) all = std::move(of_least);
   }

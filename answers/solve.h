@@ -16,7 +16,7 @@
 
 namespace headroom {
 
-// What may be done that changes bits.
+// Changes of bits that the solver may make.
 struct Allowed {
   SplitBatch split_batch = SplitBatch::kNever;
   bool compress_norms = false;
@@ -24,12 +24,12 @@ struct Allowed {
 };
 Allowed allowed_by(const RuntimeOptions& options);
 
-// The variants of a program on its device, or of all replicas of one, ready to be planned for budgets. What a
-// budget gives does not depend on those that were asked for before.
+// The variants of a program on its device, or of all replicas of one, ready to be planned for budgets. A
+// result does not depend on the budgets that were asked for before.
 class Solver {
  public:
-  // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Without `costs_of`
-  // nodes take the workspaces of the CPU's kernels and the time that the model of the device gives them.
+  // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. If there is no
+  // `costs_of`, nodes have the workspaces of the CPU's kernels and the times of the device's model.
   // `replicas` of the program share the host. Throws InvalidArgument for a program on several devices.
   Solver(Program program, RunSetup setup, NodeCostsOf costs_of = {}, int replicas = 1);
   // The programs of all replicas by rank; those of one graph are planned once. A solution is that of the
@@ -44,11 +44,11 @@ class Solver {
   // solutions keep all bits or both may split. Its plans have passed find_fault.
   MemorySolution solve(int64_t memory_bytes) const;
   MemorySolution solve(int64_t memory_bytes, Allowed allowed) const;
-  // The same for the least budget that is enough.
+  // Solves for the least budget that is enough.
   MemorySolution solve_least() const { return solve(0); }
   // The least budget on a device with room for any, where this one has too little for the least; 0: none.
   int64_t least_on_larger_device() const;
-  // What the process takes at its peak without a budget, and the time of a step then.
+  // Return the peak of the process without a budget, and the time of its step.
   int64_t bytes_without() const;
   double us_without() const { return plain_.front()->us_without(); }
 
@@ -79,7 +79,7 @@ class Solver {
   Variant* changed(Variant& base, std::string_view lever, int amount, const Make& make) const;
 
   const PlanningSetup planning_;
-  std::vector<std::unique_ptr<Variant>> plain_;  // of graphs that differ
+  std::vector<std::unique_ptr<Variant>> plain_;  // variants of graphs that differ
   mutable std::map<std::tuple<const Variant*, std::string_view, int>, std::unique_ptr<Variant>> variants_;
 };
 
@@ -87,7 +87,8 @@ class Solver {
 // or not; Program::memory says. Replicas of one graph share it.
 std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options);
 
-// Why one of the programs does not fit in its budget, with the least that is enough; nothing when all do.
+// Returns why one of the programs does not fit in its budget, with the least budget that is enough; nothing
+// if all fit.
 std::optional<MemoryTooSmall> find_refusal(const std::vector<Program>& programs);
 // Throws it.
 void require_fit(const std::vector<Program>& programs);

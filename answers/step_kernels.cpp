@@ -61,10 +61,10 @@ MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& dev
   }
 }
 
-// Plans with the workspaces of the device's kernels and the times that they take. The first choice keeps the
-// algorithms and so all bits; then libraries get less workspace, and at last the batch may be split, if the
-// options allow it. A budget that is not kept is refused with the least that a run would keep: nodes are
-// measured within the budget, which loads their code, so the least is planned for as well.
+// Plans with the workspaces and the times of the device's kernels. The first choice keeps the algorithms and
+// so all bits; then libraries get less workspace, and finally the batch may be split, if the options allow
+// it. A budget that does not fit is refused with the minimum of a run: nodes are measured within the budget,
+// which loads their code, so the minimum is planned for as well.
 StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& devices,
                         const KernelSettings& settings, const RuntimeOptions& options) {
   std::optional<MemoryTooSmall> failure;

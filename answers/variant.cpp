@@ -33,7 +33,7 @@ constexpr int64_t kEnough = int64_t{1} << 46;
 // Nodes of the plans that are kept for another budget, some hundred bytes each.
 constexpr size_t kMaxKeptNodes = size_t{1} << 18;
 
-// Of a step's nodes without levers.
+// Returns the time of a step's nodes without levers.
 double step_us(const Program& program, std::span<const double> node_us) {
   double us = 0;
   for (const int id : find_needed_nodes(*program.graph, program.targets.front()).pure) {
@@ -46,8 +46,8 @@ double modelled_step_us(const Program& program, const DeviceProfile& device) {
   return step_us(program, node_times_us(*program.graph, speed_of(device)));
 }
 
-// What the process takes at its peak under that limit; nothing when the program does not fit. Throws
-// InvalidArgument for a strategy that cannot be, and for a limit below context and libraries.
+// Returns the peak of the process under that limit; nothing if the program does not fit. Throws
+// InvalidArgument for an invalid strategy, and for a limit below context and libraries.
 std::optional<int64_t> play_unchecked(const PlannedProgram& planned, int64_t memory_bytes, RunSetup setup) {
   setup.options.memory_bytes = memory_bytes;
   setup.options.limit_bytes.reset();
@@ -71,8 +71,8 @@ std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes,
   }
 }
 
-// The least limit under which it fits, looked for from `memory_bytes` on. Nothing when all that the device
-// has free is not enough.
+// Returns the smallest limit under which it fits, searching from `memory_bytes` on; nullopt if all free
+// memory of the device is not enough.
 std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes,
                                    const RunSetup& setup) {
   const int64_t page = setup.device.granularity_bytes, most = free_bytes(setup);
@@ -171,7 +171,7 @@ Variant& Variant::prepare() {
   return *this;
 }
 
-// What the process holds beside its sessions, which share one arena.
+// Returns the memory of the process beside its sessions, which share one arena.
 int64_t Variant::sum_fixed_bytes() const {
   const DeviceProfile& device = planning_.setup.device;
   int64_t bytes = device.kept_context_bytes() + device.bytes_of(libraries_of(*program_.graph, {}));
@@ -183,7 +183,7 @@ int64_t Variant::sum_fixed_bytes() const {
   return bytes;
 }
 
-// What the process needs on a device without end; nothing when it fits on none.
+// Returns the memory of the process on an unlimited device; nullopt if it fits on none.
 std::optional<int64_t> Variant::bytes_without_limit() const {
   RunSetup setup = planning_.setup;
   setup.device.total_bytes = kEnough;
@@ -196,12 +196,12 @@ std::optional<int64_t> Variant::bytes_without_limit() const {
   return least_limit(*whole_, fixed_bytes_ + arena_bytes(whole_->plans.front().peak_bytes), setup);
 }
 
-// What the sessions' common arena takes where the first one's step takes so much.
+// Returns the size of the sessions' common arena if the first one's step needs that much.
 int64_t Variant::arena_bytes(int64_t step_bytes) const {
   return round_up(std::max(step_bytes, other_bytes_), planning_.setup.device.granularity_bytes);
 }
 
-// What a budget leaves for the arena.
+// Returns the bytes that a budget leaves for the arena, in whole pages.
 int64_t Variant::pages_left(int64_t memory_bytes) const {
   const int64_t page = planning_.setup.device.granularity_bytes;
   return (memory_bytes - fixed_bytes_) / page * page;
@@ -258,7 +258,7 @@ std::optional<std::string> Variant::find_plan_fault(const MemorySolution& soluti
   return std::nullopt;
 }
 
-// What the changes save and cost, each beside those before it.
+// Returns the savings and costs of the changes, each measured on top of those before it.
 std::vector<LeverUse> Variant::changes_as_levers() {
   if (base_ == nullptr) return {};
   std::vector<LeverUse> uses = base_->changes_as_levers();

@@ -22,19 +22,19 @@ namespace headroom {
 // The figures of a profile as real kernels reach them.
 DeviceSpeed speed_of(const DeviceProfile& profile);
 
-// How values of the setup's programs may go to host memory, at the speed of its device: not at all on a CPU,
-// where the options allow none of it, and with a plan without one arena, which queues one node after the
-// other or never reuses the memory of what was copied. `replicas` share the host's memory.
+// Returns the link over which values of the setup's programs may move to host memory, at the speed of its
+// device: none on a CPU, if the options allow no host memory, and for a plan without a single arena, which
+// queues nodes one at a time or never reuses the memory of copied values. `replicas` share the host's memory.
 HostLink host_link_of(const RunSetup& setup, int replicas = 1);
 
-// What the kernels of a graph take, by node.
+// Workspace and time of the kernels of a graph, by node.
 struct NodeCosts {
   std::vector<int64_t> workspace_bytes;
   std::vector<double> us;
 };
 using NodeCostsOf = std::function<NodeCosts(const Graph& graph)>;
 
-// What all variants of a program are planned for.
+// The conditions that all variants of a program are planned for.
 struct PlanningSetup {
   RunSetup setup;  // with its plan mode and strategy; its limit is replaced by the budget
   NodeCostsOf costs_of;
@@ -53,7 +53,7 @@ class Variant {
   double lower_bound_us() const { return lower_bound_us_; }
   const Program& program() const { return program_; }
   const HostLink& host() const { return host_; }
-  // What the process takes at its peak without a budget, the time of a step then, and the plan's part of it.
+  // The peak of the process without a budget, the time of a step then, and the plan's part of the peak.
   int64_t bytes_without() { return prepare().bytes_without_; }
   double us_without() { return prepare().us_without_; }
   int64_t planned_bytes_without() { return prepare().whole_->plans.front().peak_bytes; }
@@ -104,7 +104,7 @@ class Variant {
   // Known once it is asked for.
   std::shared_ptr<Step> step_;
   std::shared_ptr<const PlannedProgram> whole_;  // without a budget
-  int64_t fixed_bytes_ = 0;                      // of the process beside its sessions' arena
+  int64_t fixed_bytes_ = 0;                      // memory of the process beside its sessions' arena
   int64_t other_bytes_ = 0;                      // the most that a session but the first takes
   int64_t bytes_without_ = 0;
   double us_without_ = 0;

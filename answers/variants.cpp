@@ -19,9 +19,9 @@ namespace {
 
 // Parts of more nodes than this together take long to plan.
 constexpr size_t kMostNodesOfParts = 10'000;
-// Where the logits are less of the step than this, they are not worth a search.
+// If the logits are a smaller share of the step than this, they are not worth a search.
 constexpr double kLeastLogitsShare = 0.05;
-// Of the optimizer's state, to lie in host memory. Each is a search of its own.
+// Shares of the optimizer's state in host memory. Each is a search of its own.
 constexpr std::array kStateShares = {0.25, 0.5, 0.75, 1.0};
 
 bool has_too_many_nodes(const Program& program, int parts) {

@@ -12,7 +12,7 @@
 
 namespace headroom {
 
-// What the program of a solver may be changed to. Each is nothing where the program cannot be changed so.
+// Changes that a solver may make to a program. Each is empty if the program cannot be changed in that way.
 std::optional<Change> compressed_norms(const Program& program);
 // `step_bytes`: what the step takes without it; small logits are not worth a search.
 std::optional<Change> loss_in_parts(const Program& program, int parts, int64_t step_bytes);
@@ -22,7 +22,7 @@ std::vector<Change> states_on_host(const Program& program, int64_t host_bytes);
 
 // The program with that change, for parts of its batch as well.
 Program changed(const Program& program, const Change& change);
-// What the program holds in host memory, in variables.
+// Returns the bytes of the program's variables in host memory.
 int64_t host_variable_bytes(const Graph& graph);
 
 }  // namespace headroom

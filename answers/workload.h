@@ -1,6 +1,6 @@
-// What every question is asked of: a workload gives the traces of its devices for a batch. A graph of ours is
-// lowered to them (lower.h), a program of PyTorch is traced, a recording has one. Knows no device and no
-// command line.
+// Every question is asked about a workload, which gives the traces of its devices for a batch. A graph of
+// ours is lowered to traces (lower.h), a program of PyTorch is traced, and a recording has one trace. Knows
+// no device and no command line.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class Allocator;
 // Libraries that a program starts on a device, or code of its own that it loads there, after so many events.
 struct Start {
   int64_t position = 0;
-  // As a session does. Throws LibraryError and DeviceError.
+  // Starts libraries as a session does. Throws LibraryError and DeviceError.
   std::function<void(Device&, Allocator&)> start = {};
 };
 
@@ -35,7 +35,7 @@ struct TracedDevice {
   std::shared_ptr<const Trace> trace = {};
   std::vector<Start> starts = {};       // in order
   std::vector<Library> libraries = {};  // that the program uses there, if it starts them
-  int64_t variable_bytes = 0;           // of a graph, in blocks
+  int64_t variable_bytes = 0;           // bytes of blocks for the variables of a graph
 
   // The most that a step of any session has beside them.
   int64_t step_bytes() const { return trace->peak_bytes - variable_bytes; }
@@ -54,9 +54,9 @@ struct Traced {
   std::vector<Turn> turns = {};
   // The turns from this one on are a step of each session, which repeats.
   size_t repeats_from = std::numeric_limits<size_t>::max();
-  // Whether the program starts context and libraries. Otherwise they have their memory before.
+  // True if the program starts context and libraries. Otherwise they take their memory before it starts.
   bool starts_libraries = false;
-  // Why a program was not planned for its budget: then it is not run.
+  // The reason why a program could not be planned for its budget; it is not run then.
   std::optional<MemoryTooSmall> refusal = {};
   int64_t copies = 0, copied_bytes = 0;  // between devices, in a step of the first session of all replicas
 
@@ -71,13 +71,13 @@ inline Traced traced_here(const Trace& trace) {
   return {{{.trace = std::shared_ptr<const Trace>(std::shared_ptr<const Trace>(), &trace)}}};
 }
 
-// What gives a program's traces for a batch: a graph, a program of PyTorch, or a recording.
+// Gives a program's traces for a batch. It is a graph, a program of PyTorch, or a recording.
 class Workload {
  public:
   virtual ~Workload() = default;
   // Returns what it asks for with that batch. Throws InvalidArgument for a batch that it cannot have.
   virtual Traced trace(int64_t batch) = 0;
-  // What a search over batches may spend, and what a trace of it counts for.
+  // The work that a search over batches may do, and the work that a trace of this workload counts as.
   virtual SearchWork work() const { return {}; }
 };
 

@@ -26,16 +26,16 @@ struct Judgement {
   std::string reason;  // a clause with the numbers that decide: no capital, no full stop
 };
 
-// The numbers behind a request that failed, in bytes; absent where nobody knows them.
+// The numbers of a failed request, in bytes. Unknown numbers are absent.
 struct MemoryNumbers {
   enum class Request : uint8_t { kNone, kTensor, kWorkspace, kLibrary, kContext };
 
   Request request = Request::kNone;  // kNone: the failure may not be about memory
-  bool is_exact = false;             // of one moment and to the byte; else rounded, from text
+  bool is_exact = false;             // from one moment and exact to the byte; otherwise rounded, from text
   std::optional<int64_t> requested;
-  std::optional<int64_t> total, free;  // of the device
+  std::optional<int64_t> total, free;  // memory of the device
   std::optional<int64_t> allocated;    // live blocks, rounded as the pool rounds
-  std::optional<int64_t> in_use;       // the same without rounding
+  std::optional<int64_t> in_use;       // in use, without rounding
   std::optional<int64_t> reserved;     // held by the pool, live or idle
   std::optional<int64_t> idle;         // reserved and not allocated
   std::optional<int64_t> largest;      // free block inside the pool
@@ -46,25 +46,25 @@ struct MemoryNumbers {
 
   std::optional<int64_t> limit;        // on this pool
   std::optional<int64_t> limit_below;  // the limit is not known: it is at least `limit`, and below this
-  std::optional<int64_t> limit_room;   // what the limit still lets it reserve
-  bool limit_is_reserve = false;       // nobody set it: it keeps memory free for libraries
-  bool limit_is_on_process = false;    // it counts context and libraries, too
+  std::optional<int64_t> limit_room;   // bytes that the limit still lets it reserve
+  bool limit_is_reserve = false;       // derived: it keeps memory free for libraries
+  bool limit_is_on_process = false;    // also counts context and libraries
   bool limit_refused = false;          // the message itself says that a limit refused
 
-  std::optional<int64_t> capacity;  // how far the pool may grow: a limit, or what was free at its start
+  std::optional<int64_t> capacity;  // maximum size of the pool: a limit, or the free memory at its start
   bool takes_capacity = false;      // all of that counts as the pool's
   std::optional<int64_t> free_at_start, pool_at_start;
   std::string_view pool_of;           // "TensorFlow": whose pool takes all memory unless a setting stops it
   bool pool_is_foreign = false;       // and that is another framework than the one that failed
-  bool takes_three_quarters = false;  // of the device, by default
+  bool takes_three_quarters = false;  // uses three quarters of the device by default
 };
 
-// What the pool may still reserve: what the device has free, as far as the limit goes. Nothing where the
-// former is not known.
+// Returns the bytes that the pool may still reserve: the free memory of the device, up to the limit. Returns
+// nothing if the free memory is not known.
 std::optional<int64_t> room_of(const MemoryNumbers& numbers);
 // The first rule that holds, see docs/explain.md; nothing where numbers decide nothing.
 std::optional<Judgement> judge(const MemoryNumbers& numbers);
-// Of the numbers of an error, which always decide. A request of 0 bytes is a library's.
+// Judges the numbers of an error, which always determine a cause. A request of 0 bytes comes from a library.
 Judgement judge(const MemoryFacts& facts);
 
 }  // namespace headroom

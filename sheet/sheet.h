@@ -25,7 +25,7 @@ namespace headroom {
 struct Unit {
   enum class Kind : uint8_t { kText, kWrappedText, kVersion, kScaled, kCount, kSize };
   Kind kind = Kind::kText;
-  double scale = 1;  // what a value is multiplied by
+  double scale = 1;  // factor for the value
   int decimals = 0;
   std::string_view suffix = {};
   bool has_sign = false;  // a '+' before what is above zero
@@ -100,7 +100,7 @@ struct Paragraph {
   Kind kind = Kind::kFact;
   std::string lead = {}, text = {};  // the lead is painted, and wrapped only where it stands alone
   std::optional<Colour> colour = {};
-  size_t indent = 0;  // of further lines
+  size_t indent = 0;  // indent of further lines
 };
 
 // Lines to copy, or drawn with characters: never wrapped.
@@ -124,7 +124,7 @@ struct NextCommand {
 struct Sheet {
   using Part = std::variant<Paragraph, SheetTable, CodeBlock, Picture, Field>;
 
-  std::string title = {};  // of the page
+  std::string title = {};  // title of the page
   std::deque<Part> parts = {};
   std::vector<NextCommand> next = {};
 

@@ -60,7 +60,7 @@ bool is_gpu_of_profile(std::string_view name) {
   return simulated && is_profile(simulated->profile);
 }
 
-// Whether the options say of a simulated GPU only how much memory it has.
+// Returns true if the options describe a simulated GPU only by its memory.
 bool is_known_by_total(const RuntimeOptions& options) {
   return options.device == kSimulated && options.device_memory_bytes;
 }

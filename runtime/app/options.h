@@ -23,7 +23,7 @@
 
 namespace headroom {
 
-// Whether an op may read a value of another device without a to_device: TensorFlow's device policy.
+// The policy for an op that reads a value of another device without a to_device: TensorFlow's device policy.
 enum class DevicePolicy : uint8_t { kExplicit, kSilent };
 template <>
 struct EnumNames<DevicePolicy> {
@@ -35,8 +35,8 @@ struct EnumNames<LimitScope> {
   static constexpr std::array<std::string_view, 2> kNames = {"pool", "process"};
 };
 
-// Whether a budget of memory may split the batch of a step into parts, one after the other: sums round in
-// another order then, and batch normalisation takes its statistics from a part.
+// Permission for a memory budget to run the batch of a step in parts: sums then round in another order, and
+// each batch normalization computes its statistics from a part.
 enum class SplitBatch : uint8_t { kNever, kNeeded, kCheaper };
 template <>
 struct EnumNames<SplitBatch> {
@@ -70,13 +70,13 @@ struct RuntimeOptions {
   std::optional<int64_t> device_memory_bytes = {};
   std::optional<int64_t> others_bytes = {};
   std::optional<int64_t> context_bytes = {};
-  int64_t gpus = 0;                // of the simulated machine; 0: as many as the profile has
+  int64_t gpus = 0;                // GPUs of the simulated machine; 0: as many as the profile has
   std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
   int64_t intra_op_threads = 0;  // host threads of one kernel; 0: as many as there are CPUs
   int64_t inter_op_threads = 0;  // kernels that the CPU runs side by side; 0: one after the other
   bool check_streams = false;    // find missing waits between the streams of a simulated GPU
-  // Where nodes of a graph run, see placement.h.
+  // Devices of a graph's nodes, see placement.h.
   std::string place = {};  // "dense=/GPU:1,dense_1=/GPU:1": name scopes and their devices
   DevicePolicy device_policy = DevicePolicy::kExplicit;
   bool allow_soft_placement = false;
@@ -93,27 +93,27 @@ struct RuntimeOptions {
 // Adds the options that describe the machine and the part to use, from `device` to `virtual-devices`.
 void add_device_options(OptionSet& set, RuntimeOptions& options);
 // Adds one option for each field of `options`, whose values are the defaults. With `strategies` the option
-// --strategy is a list, which goes there.
+// --strategy is a list and goes there.
 void add_runtime_options(OptionSet& set, RuntimeOptions& options,
                          std::vector<std::string>* strategies = nullptr);
 
-// The recording of `record` will say what runs: "net" or "model", its name or file, its batch (0: as the data
-// has it) and the device of the options.
+// Lets the recording of `record` name the program: "net" or "model", its name or file, its batch (0: that of
+// the data) and the device of the options.
 void record_program(RuntimeOptions& options, const std::string& kind, const std::string& name, int64_t batch);
 
 // With --memory a step is packed into an arena of the strategy direct, unless others are given.
 // Adds a note where options that only a budget uses are given without one.
 void pack_for_memory(OptionSet& set, RuntimeOptions& options);
 
-// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0". Other numbers of GPUs are valid, too.
+// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0". Other numbers of GPUs are valid as well.
 std::vector<std::string> device_names();
 // N for "cuda:N", 0 for "cuda", nothing for any other text.
 std::optional<int> cuda_ordinal(std::string_view device);
 // The program's name of the device of the options: "/GPU:2" for "sim:four-2080ti:2".
 DeviceName default_device(const RuntimeOptions& options);
-// The profile of the simulated GPU that the options name, with their changes; for "sim" with a total that of
-// the nearest card, see nearest_profile, of which nobody else holds anything. Nothing for any other device.
-// Throws InvalidArgument for an unknown profile.
+// Returns the profile of the simulated GPU that the options name, with their changes; for "sim" with a total,
+// the profile of the nearest card (see nearest_profile) without other processes. Returns nullopt for any
+// other device. Throws InvalidArgument for an unknown profile.
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
 // The options with "sim" replaced by the name of its profile, which then stays the same if the total changes.
 RuntimeOptions with_named_profile(RuntimeOptions options);
@@ -122,7 +122,7 @@ RuntimeOptions with_named_profile(RuntimeOptions options);
 // Initialises none, and works however full they are. Throws InvalidArgument for an unknown device (suggesting
 // the nearest name), for a machine without GPUs, and for options that contradict the machine.
 DeviceMap find_devices(const RuntimeOptions& options);
-// The same with other visible GPUs and virtual devices than in the options, see make_device_map.
+// Finds devices with other visible GPUs and virtual devices than in the options, see make_device_map.
 DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::vector<int>>& wanted,
                        std::span<const GpuSizes> virtual_limits);
 

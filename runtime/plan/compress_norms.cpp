@@ -44,7 +44,8 @@ bool is_of_backward_pass(const Graph& graph, const Node& node) {
   return !node.outputs.empty() && graph.value(node.outputs[0]).backward;
 }
 
-// Lets the gradients behind relu and a residual read a bit for each of the norm's results instead of these.
+// Lets the gradients after relu and a residual read a bit for each of the norm's results instead of the
+// results.
 void mark_branches(Graph& graph) {
   std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().end());
   std::vector<int> maker(graph.values().size(), -1);
@@ -67,7 +68,7 @@ void mark_branches(Graph& graph) {
   graph.replace_nodes(std::move(nodes));
 }
 
-// Convolutions with the norms behind them, and node ids.
+// Convolutions with the norms after them, and node ids.
 class ConvNorms : private GraphView {
  public:
   using GraphView::GraphView;

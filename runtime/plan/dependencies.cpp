@@ -57,7 +57,7 @@ class Accesses {
   std::vector<Access> all_;
 };
 
-// Who used which bytes of one arena or variable last. Pieces of one history each, by their first byte; a
+// The last users of the bytes of one arena or variable. Pieces with one history each, by their first byte; a
 // write makes one piece of all that it covers, so that few remain.
 class LastUsers {
  public:
@@ -109,9 +109,9 @@ std::vector<Waits> find_dependencies(const Graph& graph, const Plan& plan, std::
   std::vector<Accesses> accesses;
   for (int id : nodes) accesses.emplace_back(graph, plan, graph.node(id), id);
 
-  // Two steps in a row are enough: a conflict with a node of the step before last is one with the same node
-  // of the last step, too. Going backwards, a conflict with a node that an entry already follows from is
-  // transitive. So is every conflict but those with the last users of the same bytes.
+  // Two consecutive steps are enough: a conflict with a node of the step before last is also one with the
+  // same node of the last step. Going backwards, a conflict with a node that an entry already follows from is
+  // transitive. So is every conflict except those with the last users of the same bytes.
   const size_t count = nodes.size();
   std::vector<Waits> waits(count);
   std::map<std::pair<int, int>, LastUsers> users;  // by device and variable

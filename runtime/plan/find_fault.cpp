@@ -207,8 +207,8 @@ class Checker {
     return {};
   }
 
-  // An output may only lie over an operand where the op says so, and over views of that where it is the only
-  // output: others are made from operands behind it.
+  // An output may lie over an operand only if the op allows it, and over views of that only if it is the only
+  // output: other outputs are computed from operands afterwards.
   Fault check_in_place(const Node& node, int output, size_t index) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(graph_.value(input).spec);

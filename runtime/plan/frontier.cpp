@@ -44,7 +44,7 @@ StepModel Frontier::model_of(const NeededNodes& nodes, const HostLink& host) con
   return {problem_.graph, problem_.targets, nodes, problem_.workspace_bytes, problem_.node_us, host};
 }
 
-// Those that take less than the last point before the search, and each less than the one before it.
+// Adds the choices that take less than the last point before the search, each less than the one before it.
 void Frontier::add(const std::shared_ptr<const NeededNodes>& nodes, std::span<const StepModel::Choices> all) {
   StepModel model = model_of(*nodes, problem_.host);
   int64_t least_bytes = found_[unsearched_ - 1].outcome.peak_bytes;
@@ -123,7 +123,7 @@ std::vector<size_t> Frontier::least_first(int64_t host_bytes) {
   return points;
 }
 
-// What each lever did: the order, then values that are dropped, then those in host memory.
+// Returns the effect of each lever: the order, then values that are dropped, then those in host memory.
 std::vector<LeverUse> Frontier::uses_of(StepModel& model, const Found& found) const {
   const StepModel::Outcome& last = found_[unsearched_ - 1].outcome;
   std::vector<LeverUse> uses;
@@ -133,7 +133,7 @@ std::vector<LeverUse> Frontier::uses_of(StepModel& model, const Found& found) co
   StepModel::Outcome without = found.outcome;
   if (on_device != found.choices) {
     without = model.evaluate(on_device);
-    // What was dropped may help only together with what lies on the host.
+    // Dropping values may help only together with moving others to the host.
     without.peak_bytes = std::min(without.peak_bytes, last.peak_bytes);
   }
   const bool drops = on_device != model.keep_all() || on_device == found.choices;

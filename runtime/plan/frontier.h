@@ -23,7 +23,7 @@ struct StepProblem {
   HostLink host = {};                        // none: nothing goes to host memory
 };
 
-// What a lever does to a step or a program.
+// The effect of a lever on a step or a program.
 struct LeverUse {
   std::string_view name, what;
   int64_t saved_bytes = 0;  // at the peak
@@ -35,7 +35,7 @@ struct StepPoint {
   NodeSchedule schedule = {};         // empty where the graph stays as it is
   int64_t step_bytes = 0;             // the most that is live at once, inputs included
   int64_t host_bytes = 0;             // the most that lies in host memory
-  double us = 0;                      // of a step's nodes, and of waits for copies
+  double us = 0;                      // time of a step's nodes, and of waits for copies
   std::vector<LeverUse> levers = {};  // that changed something
 };
 
@@ -46,7 +46,7 @@ class Frontier {
   static constexpr int64_t kMaxWork = int64_t{1} << 24;  // a second
   static constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
-  // What the problem names must outlive this. `max_work`: how many nodes all tried schedules may have
+  // All that `problem` refers to must outlive this. `max_work`: how many nodes all tried schedules may have
   // together.
   explicit Frontier(const StepProblem& problem, int64_t max_work = kMaxWork);
 

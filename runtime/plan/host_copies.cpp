@@ -113,7 +113,7 @@ class Placer {
   const std::span<const HostStore> stores_;
   const std::span<const HostLoad> loads_;
   HostCopies copies_;
-  std::vector<size_t> queue_;     // of stores, in their order
+  std::vector<size_t> queue_;     // stores, in their order
   std::vector<double> begin_us_;  // by node, without loads that begin early
   std::vector<double> store_end_us_;
 };

@@ -139,7 +139,7 @@ class Planner {
     for_nodes(true, run);
   }
 
-  // How many events read each value.
+  // Counts the events that read each value.
   void count_reads() {
     reads_.assign(graph_.values().size(), 0);
     for (const Event& event : events_) {
@@ -156,8 +156,8 @@ class Planner {
     precedence_.emplace(find_predecessors(graph_, nodes));
   }
 
-  // Whether the data flow orders every user of the buffer so far before that event. The latest users are the
-  // least likely to be.
+  // Returns true if the data flow orders every earlier user of the buffer before that event. The latest users
+  // are the least likely to be ordered.
   bool is_free_for(int buffer, int event) {
     const std::vector<int>& users = users_[buffer];
     return plan_.mode != PlanMode::kParallel || std::all_of(users.rbegin(), users.rend(), [&](int user) {
@@ -204,7 +204,7 @@ class Planner {
     if (reads_here > 1 && node.outputs.size() > 1) return -1;
     const bool dies = reads_left_[buffer] == reads_here;
     if (!dies || !is_free_for(buffer, event)) return -1;
-    users_[buffer].clear();  // who comes after this event comes after all of them
+    users_[buffer].clear();  // events after this one come after all of them
     return buffer;
   }
 
@@ -379,7 +379,7 @@ class Planner {
   std::vector<Life> lives_;               // by buffer
   std::vector<int> reads_left_;           // by buffer: reads still to come of the values put there so far
   std::vector<std::vector<int>> users_;   // by buffer: events that read it or wrote it last
-  std::optional<Precedence> precedence_;  // of events; in parallel mode
+  std::optional<Precedence> precedence_;  // order of events, in parallel mode
 };
 
 }  // namespace

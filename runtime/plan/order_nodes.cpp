@@ -49,7 +49,7 @@ class Orderer {
       if (last_fixed >= 0) wait_for(last_fixed);
       last_fixed = position;
     }
-    // What leaves the step is never freed.
+    // Values that leave the step are never freed.
     for (const Value& fetch : targets.fetches) readers_[root(fetch.id)].stays = true;
     for (const int id : nodes.updates) {
       for (const int input : graph_.node(id).inputs) readers_[root(input)].stays = true;
@@ -87,7 +87,7 @@ class Orderer {
   // The nodes that read a value or reshapes of it and have not run.
   struct Readers {
     int count = 0;
-    bool stays = false;     // the value is needed after them, too
+    bool stays = false;     // the value is also needed afterwards
     int64_t positions = 0;  // their sum, so that the last one is known
 
     void add(int position) {
@@ -163,7 +163,7 @@ class Orderer {
   std::vector<Readers> readers_;  // by value that is no reshape
   std::vector<int> waits_for_;    // by position in order_
   std::vector<std::vector<int>> after_;
-  std::vector<int64_t> growth_;  // what is live more once the node has run
+  std::vector<int64_t> growth_;  // growth of the live bytes once the node has run
   std::vector<int> turn_;        // in which nodes became ready
   std::vector<bool> has_run_;
   int next_turn_ = 0;

@@ -5,7 +5,7 @@
 
 namespace headroom {
 
-// The same nodes in that order; each still follows those that it reads from.
+// Returns the nodes in that order; each still follows those that it reads from.
 NeededNodes order_nodes(const Graph& graph, const Targets& targets, const NeededNodes& nodes);
 
 }  // namespace headroom

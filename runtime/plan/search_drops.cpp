@@ -116,15 +116,15 @@ class Search {
     return result;
   }
 
-  // What to drop next: the first that lowers the peak. Where nothing does, as the peak is held at several
-  // moments or what computes a value again holds as much, the one that leaves least above the lowest peak so
+  // Finds the next value to drop: the first that lowers the peak. If none does, because the peak occurs at
+  // several moments or recomputing a value uses as much, the one that leaves least above the lowest peak so
   // far.
   Drop find_drop(StepModel::Choices& choices, const StepModel::Outcome& now, int64_t lowest,
                  int64_t budget_bytes, double noise) {
     constexpr size_t kTries = 48;
     const int64_t peak_bytes = now.peak_bytes, excess = peak_bytes - budget_bytes;
     std::vector<StepModel::Waiting> waiting = rank_waiting(choices, excess, noise);
-    // Of many small values some go at once.
+    // Drops several of many small values at once.
     Drop several;
     int64_t bytes = 0;
     for (const StepModel::Waiting& value : waiting) {
@@ -160,8 +160,8 @@ class Search {
     return best;
   }
 
-  // What to move to the host next, of some that wait long for their bytes: what costs least for what it
-  // lowers the peak by. Nothing where none does.
+  // Finds the next value to move to the host, among some that wait long for their bytes: the one with the
+  // lowest cost per byte of the peak. Nullopt if none lowers it.
   Drop find_move(StepModel::Choices& choices, const StepModel::Outcome& now, int64_t budget_bytes,
                  double noise) {
     constexpr size_t kTries = 6;
@@ -268,7 +268,7 @@ class Search {
   }
 
   // Keeps the values of a part of the step, or some everywhere, and drops others for them; at times drops a
-  // few first. Whether that is better.
+  // few first. Returns true if the result is better.
   bool improve(int64_t budget_bytes) {
     constexpr double kLeastShare = 0.005, kDropping = 0.1, kDropped = 8;
     const StepModel::Outcome before = plans_.best(budget_bytes).outcome;

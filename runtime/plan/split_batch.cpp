@@ -19,7 +19,8 @@ namespace {
 // Numbers that differ by part: the golden ratio, as hashes of integers use it.
 constexpr uint64_t kSeedStep = 0x9e3779b97f4a7c15;
 
-// The extents of `whole` are those of `part`, but for the first one, which is `parts` times as large.
+// Returns true if the extents of `whole` are those of `part`, except for the first one, which is `parts`
+// times as large.
 bool is_cut_of(const TensorSpec& whole, const TensorSpec& part, int parts) {
   const Shape &a = whole.shape, &b = part.shape;
   if (whole.dtype != part.dtype || a.rank() != b.rank() || a.rank() == 0) return false;
@@ -92,7 +93,7 @@ class Splitter {
     for (size_t i = 0; i < is_placed.size(); ++i) {
       if (is_placed[i]) continue;
       Node node = whole_.nodes()[i];
-      // What no session needs may read what only parts have now.
+      // Nodes that no session needs may read values that now exist only in the parts.
       const bool reads_gone =
           std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return is_gone[input]; });
       if (reads_gone) {
@@ -141,7 +142,7 @@ class Splitter {
     });
   }
 
-  // Gradients that optimizers take, and the nodes that come behind all of them.
+  // Finds the gradients of optimizers, and the nodes that come after all of them.
   void find_gradients() {
     std::vector<bool> leads(whole_.values().size());  // to a gradient
     is_gradient_.assign(whole_.values().size(), false);
@@ -238,7 +239,7 @@ class Splitter {
         if (!std::holds_alternative<AllFinite>(node.op)) is_read_otherwise[input] = true;
       }
     }
-    // The optimizers divide by the number of parts themselves, if nobody else reads a gradient.
+    // The optimizers divide by the number of parts themselves, if no other node reads a gradient.
     sums_gradients_ = true;
     for (size_t id = 0; id < roles_.size(); ++id) {
       if (is_gradient_[id] && (is_read_otherwise[id] || roles_[id] != Role::kPerPart))
@@ -276,8 +277,8 @@ class Splitter {
   NeededNodes needed_;
   std::vector<Role> roles_;  // by value
   std::vector<bool> is_gradient_;
-  std::vector<Role> node_roles_;  // of their results
-  std::vector<bool> is_behind_;   // by node: it comes behind all gradients
+  std::vector<Role> node_roles_;  // roles of their results
+  std::vector<bool> is_behind_;   // by node: true if it comes after all gradients
   std::vector<PartsResult> results_;
   bool sums_gradients_ = false;
 };

@@ -74,7 +74,7 @@ class Losses : private GraphView {
     return ((matmul && !matmul->transpose_a) || op<Dense>(node)) && shape(input(node, 1)).rank() == 2;
   }
 
-  // Who reads a value, or a reshape of it.
+  // Returns the readers of a value, or of a reshape of it.
   std::vector<int> last_readers(int value, Loss& found) const {
     std::vector<int> result, open = {value};
     while (!open.empty()) {
@@ -127,8 +127,8 @@ class Losses : private GraphView {
   }
 };
 
-// The same graph with the rows as the first axis of all that the loss's nodes read and make, so that they can
-// be cut there.
+// Rewrites the graph so that all values that the loss's nodes read and make have the rows as their first
+// axis, where they can be cut.
 class LossInRows {
  public:
   LossInRows(Graph& graph, const Loss& loss)
@@ -199,7 +199,8 @@ class LossInRows {
     info.initializer = {};
     return graph_.new_result(std::move(info)).id;
   }
-  // A value, or what it is a reshape of, in rows. Of the loss's own nodes: what they make now.
+  // Returns a value, or the value that it reshapes, in rows. For the loss's own nodes, returns their present
+  // result.
   int as_rows(int value, const Node& reader) {
     const int root = root_of(value);
     const auto [known, is_new] = rows_of_.try_emplace(root, root);

@@ -124,7 +124,7 @@ class Emitter {
     TensorSpec spec = region_.spec(id, part_);
     if (region_.sums_in_f32) spec.dtype = DType::kF32;
     const bool is_last = part_ + 1 == region_.parts && result->kind == PartsResult::Kind::kSum;
-    // What the optimizer takes has the type of the sums.
+    // The optimizer reads gradients of the type of the sums.
     if (is_last) graph_.set_dtype(id, spec.dtype);
     const int next = is_last ? id : new_value(id, spec).id;
     if (spec.dtype != DType::kF32) {
@@ -164,10 +164,11 @@ class Emitter {
     }
   }
 
-  // Of the present part, waiting for one addition.
+  // Sums of the present part, waiting for one addition.
   struct PendingSums {
-    std::vector<int> sums, of_part, outputs;  // of the parts before, of this one, of both
-    int64_t bytes = 0;                        // of the outputs
+    std::vector<int> sums, of_part,
+        outputs;        // sums of the earlier parts, operands of this one, results of both
+    int64_t bytes = 0;  // bytes of the outputs
   };
 
   Graph& graph_;

@@ -9,9 +9,9 @@
 
 namespace headroom {
 
-// What a value, or a node by its results, is to the parts.
+// The role of a value, or of a node with these results, in the parts.
 enum class Role : uint8_t {
-  kShared,     // the same for all parts
+  kShared,     // equal in all parts
   kCut,        // read from outside: each part gets its rows
   kPerPart,    // computed for each part
   kPartShape,  // computed once, in the shape of a part
@@ -19,7 +19,7 @@ enum class Role : uint8_t {
   kWhole,      // a variable that follows the batch and belongs to all parts, such as the order of an epoch
 };
 
-// What others read of the parts.
+// Results of the parts that others read.
 struct PartsResult {
   enum class Kind : uint8_t { kRows, kSum, kMean };
   int value = -1;

@@ -15,7 +15,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
     const Shape filter = conv_filter_shape(op, stored);
     return 2 * outputs * filter[0] * filter[1] * filter[2];
   };
-  // The results of a convolution behind which there is a pool.
+  // Returns the number of a convolution's results before a following pool.
   const auto before_pool = [](const ConvBlock& block, int64_t pooled) {
     return block.pool ? pooled * block.pool->stride[0] * block.pool->stride[1] : pooled;
   };

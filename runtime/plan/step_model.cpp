@@ -22,7 +22,7 @@ bool can_run_again(const Op& op) {
          !std::holds_alternative<CopyToDevice>(op);
 }
 
-// Of a copy: it reads or makes one value, which no list names.
+// Marks a copy: it reads or makes one value, which no list names.
 constexpr int kNoValue = -1, kNotOptional = 0;
 
 }  // namespace
@@ -165,7 +165,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     least_bytes_ = std::max(least_bytes_, bytes);
   }
   for (const int id : waiting) used_at[roots_[id].maker].push_back(id);
-  // Who reads a value may read it as it is given again; both count its uses.
+  // The readers of a value may read it where it is given again; both count its uses.
   for (const int again : again_of_) {
     if (again < 0) continue;
     for (const int use : roots_[again].uses) {
@@ -274,8 +274,8 @@ void StepModel::add_entry(int position, int time, bool is_repeat, size_t base) {
   stack_.resize(base);
 }
 
-// Whether the backward pass, which reads a value that is gone, takes it from what restores it: not where its
-// own maker has all to hand, or makes what the restorer reads.
+// Returns true if the backward pass, which reads a dropped value, gets it from its restorer: not if its own
+// maker has all its operands, or makes an operand of the restorer.
 bool StepModel::can_restore(int root, int time) const {
   const int restorer = restorer_of_[root];
   if (restorer < 0 || !nodes_[time].is_backward) return false;
@@ -330,7 +330,7 @@ void StepModel::emit(int position, int time, const Choices& choices) {
   }
 }
 
-// Behind the uses at this position.
+// Closes the gaps after the uses at this position.
 void StepModel::close_gaps(int time, const Choices& choices) {
   for (const int id : used_at_[time]) {
     const auto at = static_cast<size_t>(id);
@@ -385,7 +385,7 @@ void StepModel::count_reads() {
   }
 }
 
-// As make_plan() gives values their buffers.
+// Measures as make_plan() gives values their buffers.
 StepModel::Outcome StepModel::measure() {
   Outcome outcome{.peak_bytes = 0};
   buffers_.clear();
@@ -418,7 +418,7 @@ StepModel::Outcome StepModel::measure() {
           taken = source < 0 ? -1 : buffer_of_[source];
           const int spec = spec_of_[node.inputs[node.in_place[o]]];
           int reads_here = 0;
-          // Nobody but this operand may read it, as a rule; then there is nothing to count.
+          // Usually only this operand reads it; then there is nothing to count.
           const bool is_sole = taken >= 0 && buffers_[taken].reads_left == 1;
           if (is_sole) reads_here = 1;
           for (size_t i = 0; i < inputs.size() && taken >= 0 && !is_sole; ++i) {

@@ -17,7 +17,7 @@
 
 namespace headroom {
 
-// What happens to a value between two uses of it, or behind the last one, where only repeated nodes read it.
+// The fate of a value between two uses, or after the last one, if only repeated nodes read it.
 enum class Keep : uint8_t {
   kAlways,  // it stays
   kOnce,    // it goes, and is computed again once, at the first need
@@ -36,7 +36,7 @@ class StepModel {
   using Choices = std::vector<Keep>;
   struct Outcome {
     int64_t peak_bytes =
-        std::numeric_limits<int64_t>::max();  // of a step's values, as in a plan with an arena
+        std::numeric_limits<int64_t>::max();  // limit on a step's values, as in a plan with an arena
     double us = 0;
     int64_t host_bytes = 0;  // the most that lies in host memory
     bool is_valid = false;   // false: it runs too many nodes, or the host has no room
@@ -46,12 +46,12 @@ class StepModel {
     int gap = -1;
     int64_t bytes = 0;
     double repeat_us = 0;  // about what computing it again costs
-    double gap_us = 0;     // how long it waits, about
+    double gap_us = 0;     // approximate length of the gap
   };
 
-  // Of the nodes that the targets need (find_needed_nodes), with those that change nothing in another order
-  // if wanted: each behind those that it reads from. Workspace and time by node id. The graph must outlive
-  // this. Without a link nothing may go to the host.
+  // Models the nodes that the targets need (find_needed_nodes), with the pure ones in another order if
+  // wanted: each after those that it reads from. Workspace and time by node id. The graph must outlive this.
+  // With no link, no value may move to the host.
   StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
             std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
             const HostLink& host = {});
@@ -64,24 +64,24 @@ class StepModel {
     int gap = -1;
     double us = 0;
   };
-  // Of the last evaluation, which must have been valid.
+  // Results of the last evaluation, which must have been valid.
   std::vector<Waiting> waiting_at_peak(const Choices& choices) const;
   std::vector<Repeat> repeats() const;
   // The most that is live at each position of the step, while its node, or what that needs, runs.
   const std::vector<int64_t>& most_at() const { return most_at_; }
-  // What of it lies above `bytes`, summed over the positions.
+  // Returns the live bytes above `bytes`, summed over the positions.
   int64_t bytes_above(int64_t bytes) const;
-  // What the last evaluation ran.
+  // Returns the nodes that the last evaluation ran.
   NodeSchedule schedule() const;
-  // Whether the value of a gap could stay throughout it, beside what is live there.
+  // Returns true if the value of a gap could stay throughout it, in addition to the values live there.
   bool has_room_for(int gap, int64_t budget_bytes, std::span<const int64_t> most_at) const;
   // About what computing the value of a gap again costs.
   double repeat_us(const Choices& choices, int gap) const;
-  // What updates and the caller read must be the value itself, not one that was computed again.
+  // Updates and the caller must read the value itself, not a recomputed one.
   bool can_drop(int gap) const { return can_leave(gap) && nodes_[root_of(gap).maker].can_repeat; }
   bool has_host() const { return host_.exists(); }
   bool can_go_to_host(int gap) const { return host_.exists() && can_leave(gap); }
-  // What a copy of the value of a gap takes, each way.
+  // Returns the time to copy the value of a gap, each way.
   double copy_us(int gap) const { return host_.copy_us(root_of(gap).bytes); }
 
   // No schedule of these nodes takes less: some node needs its operands, results and workspace at once.
@@ -103,7 +103,7 @@ class StepModel {
   struct Root {
     int64_t bytes = 0;
     int maker = -1;      // position in nodes_; -1 for inputs and variables
-    int first_gap = -1;  // gap i lies behind uses[i]
+    int first_gap = -1;  // gap i comes after uses[i]
     // Positions that read it or a reshape of it; before these its maker's, where it waits for the backward
     // pass from there on.
     std::span<const int> uses;
@@ -130,9 +130,9 @@ class StepModel {
   int64_t bytes_of_root(int root) const { return roots_[root].bytes; }
   const Root& root_of(int gap) const { return roots_[root_of_gap_[gap]]; }
   bool can_leave(int gap) const { return root_of(gap).uses.back() + 1 < static_cast<int>(nodes_.size()); }
-  // Of a copy: one that takes no time.
+  // Returns the info of an entry; a copy takes no time.
   const NodeInfo& info_of(const Entry& entry) const;
-  // Of a position, or behind the end, of a restorer that runs at none.
+  // Returns the node at a position or, after the end, a restorer, which has no position.
   const NodeInfo& node_at(int node) const {
     const auto at = static_cast<size_t>(node);
     return at < nodes_.size() ? nodes_[at] : restorers_[at - nodes_.size()];
@@ -165,7 +165,7 @@ class StepModel {
 
   const Graph& graph_;
   const HostLink host_;
-  // Of all lists of nodes and roots, side by side: an evaluation goes through all of them.
+  // Memory of all lists of nodes and roots, contiguous because an evaluation goes through all of them.
   std::unique_ptr<std::pmr::monotonic_buffer_resource> lists_ =
       std::make_unique<std::pmr::monotonic_buffer_resource>();
   const NodeInfo store_, load_;   // in place of a node, for the copies
@@ -187,7 +187,7 @@ class StepModel {
   int64_t input_bytes_ = 0, least_bytes_ = 0, work_ = 0;
   size_t max_entries_ = 0;
 
-  // Of the last evaluation.
+  // Results of the last evaluation.
   std::vector<Entry> entries_;
   std::vector<int> entry_inputs_;  // instances; -1 for what the step finds there
   std::vector<Instance> instances_;

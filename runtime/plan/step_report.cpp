@@ -1,4 +1,4 @@
-// What a StepModel says of its last evaluation: what waits at the peak, what was computed again, and the
+// The report of a StepModel on its last evaluation: values waiting at the peak, recomputed values, and the
 // schedule.
 #include <algorithm>
 #include <cstddef>

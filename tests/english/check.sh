@@ -11,5 +11,5 @@ for folder in base device ops collective trace allocators kernels runtime answer
   if [ -d $folder ]; then folders="$folders $folder"; fi
 done
 # shellcheck disable=SC2046,SC2086  # lists of paths without spaces
-exec awk -v LIST=$list -v MAX=5 -f "$here/check.awk" $(find $folders \( -path 'tests/*/wrong' -prune \) -o \
+exec awk -v LIST=$list -v MAX=1 -f "$here/check.awk" $(find $folders \( -path 'tests/*/wrong' -prune \) -o \
   -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.py' -o -name '*.sh' \) -print | sort)

@@ -1,5 +1,5 @@
-// Structured: the bytes choose a training graph, how its values are stored, a budget of memory, a plan, a
-// strategy and a device. The plan has no fault, what is live keeps to the budget, and the weights after two
+// A structured fuzzer: the bytes choose a training graph, the storage of its values, a memory budget, a plan,
+// a strategy and a device. The plan has no fault, live memory fits the budget, and the weights after two
 // steps have the bits of the plainest run on the CPU.
 #include <fmt/format.h>
 
@@ -134,7 +134,7 @@ struct RandomNet {
 struct Way {
   std::string device, strategy;
   PlanMode plan;
-  int budget = 0;  // 0: none; else 1 to kBudgets, of which the last leaves the least that any schedule takes
+  int budget = 0;  // 0: none; else 1 to kBudgets, the last of which is the minimum of any schedule
 };
 constexpr int kBudgets = 4;
 

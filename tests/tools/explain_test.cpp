@@ -114,7 +114,7 @@ Explanation explain_text(std::string_view text) {
   return explain(read_log(text));
 }
 
-// -1 where the evidence has no such row.
+// Returns -1 if the evidence has no such row.
 int64_t bytes_of(const Explanation& explanation, std::string_view name) {
   for (const Evidence& evidence : explanation.evidence) {
     if (evidence.name == name && evidence.bytes) return *evidence.bytes;
@@ -286,7 +286,7 @@ TEST(Explain, AnErrorAndItsTextHaveTheSameCause) {
     EXPECT_EQ(name_of(judge(facts).cause), name_of(cause)) << error.what();
     const Explanation explanation = explain_text(error.what());
     EXPECT_EQ(name_of(explanation.judgement.cause), name_of(cause)) << explanation.judgement.reason;
-    // From the numbers in the text alone; they do not say what was in use before rounding.
+    // Uses only the numbers in the text, which do not include the bytes in use before rounding.
     if (facts.asked != facts.allocated) continue;
     const std::string text = out_of_memory_message(facts);
     EXPECT_EQ(name_of(explain_text(text).judgement.cause), name_of(cause)) << text;
@@ -496,7 +496,7 @@ TEST(Explain, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
   }
 }
 
-// In a container PyTorch does not know which of the listed processes it is, nor always what they hold.
+// In a container PyTorch does not know which of the listed processes it is, nor always their memory.
 TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
   const auto message = [](std::string_view processes, std::string_view allocated) {
     return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of "

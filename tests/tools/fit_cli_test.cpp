@@ -168,7 +168,7 @@ TEST(RunCommand, ReplaysATrace) {
 }
 
 TEST(FitCommand, TheLeastMemoryOfABudgetIsThatOfTheStepPlannedForIt) {
-  // A budget that leaves the step as it is changes nothing.
+  // A budget that does not change the step changes nothing.
   const std::string net =
       "fit --least-memory --json --strategy direct --plan packed --net unet --device rtx-2060";
   const nlohmann::json free = nlohmann::json::parse(headroom(net).out);

@@ -33,7 +33,8 @@ TEST(PredictCommand, JsonHasTheVerdictOfEveryStrategy) {
   EXPECT_NE(json["peak_op"], "");
   ASSERT_EQ(json["strategies"].size(), strategies().size());
   for (const nlohmann::json& row : json["strategies"]) {
-    for (const char* key : {"strategy", "fits", "margin_bytes", "total_bytes", "peak_reserved_bytes", "reason"}) {
+    for (const char* key :
+         {"strategy", "fits", "margin_bytes", "total_bytes", "peak_reserved_bytes", "reason"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
   }
@@ -100,7 +101,7 @@ TEST(PredictCommand, ARecordedFailureIsPredictedAsOneOnItsDeviceAndNotOnALargerO
     EXPECT_EQ(recorded["device"], "sim:h200") << name;
     EXPECT_LT(recorded["recorded_limit"]["at_least_bytes"], 4.01 * (1 << 30)) << name;
     EXPECT_GT(recorded["recorded_limit"]["below_bytes"], 3.99 * (1 << 30)) << name;
-    // What another strategy held when it failed is not what it takes.
+    // The memory that another strategy held when it failed is not its need.
     const nlohmann::json& rows = recorded["strategies"];
     EXPECT_GT(rows[0]["total_bytes"], 0) << name;
     for (size_t i = 1; i < rows.size(); ++i) {
@@ -127,7 +128,7 @@ TEST(PredictCommand, ARecordedFailureIsPredictedAsOneOnItsDeviceAndNotOnALargerO
 TEST(PredictCommand, SharedSnapshotsFailAsRecorded) {
   const std::string folder = (shared_data() / "snapshots").string();
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no snapshots in " << folder;
-  // Their logs say what was allowed: 9.79 and 4.19 GiB.
+  // Their logs show the allowed memory: 9.79 and 4.19 GiB.
   const nlohmann::json oom = prediction_of(folder + "/gpt2_oom.pickle.gz");
   EXPECT_EQ(oom["fits"], false);
   EXPECT_EQ(oom["device"], "sim:h200");

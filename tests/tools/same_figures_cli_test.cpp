@@ -29,7 +29,7 @@ Json first(const Json& list) {
   return list.is_array() && !list.empty() ? list.front() : Json();
 }
 
-// What commands say of one workload on one device: each figure by the command that states it.
+// Figures of one workload on one device, each with the command that states it.
 class Figures {
  public:
   Figures(const ScratchFolder& folder, std::string what) : folder_(folder), what_(std::move(what)) {}
@@ -59,7 +59,7 @@ class Figures {
       errors_ += fmt::format("\n{}: '{}' is not in\n{}", command, part, text);
     }
   }
-  // What they contradict each other in; empty where they agree.
+  // Returns the figures on which commands contradict each other; empty if they agree.
   std::string contradictions() const {
     std::string text = errors_;
     for (const auto& [figure, said] : said_) {

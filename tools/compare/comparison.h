@@ -1,5 +1,5 @@
-// Workloads under strategies and settings side by side: what each run took, and which rows are
-// Pareto-optimal. Knows no process and no format.
+// Workloads under strategies and settings: the memory of each run, and the Pareto-optimal rows. Knows no
+// process and no format.
 #pragma once
 
 #include <cstdint>

@@ -25,10 +25,10 @@ std::string capability(int value) {
   return fmt::format("{}.{}", value / 10, value % 10);
 }
 
-// The options of `headroom devices` and what was found.
+// The options of `headroom devices` and their results.
 struct Listing {
   RuntimeOptions options;
-  GpuList list;  // of the machine that the options name
+  GpuList list;  // GPUs of the machine that the options name
   DeviceMap map;
 };
 

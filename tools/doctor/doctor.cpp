@@ -20,7 +20,7 @@
 namespace headroom::doctor {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of a file of /proc
+constexpr int64_t kMaxBytes = int64_t{64} << 20;  // size limit of a file of /proc
 
 // "580.65.06" of "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ...".
 std::string kernel_driver() {

@@ -30,13 +30,13 @@ struct Case : MemoryNumbers {
   std::vector<Holder> ranks;                // other processes of this run
   std::set<std::string_view> derived;       // phases that follow from figures
   bool is_impossible = false;               // the driver's figures contradict each other, and are not used
-  std::optional<int64_t> own_pid;           // of this process, where the message lists it among the others
+  std::optional<int64_t> own_pid;           // this process, if the message lists it among the others
 
-  std::optional<double> parameter_count;  // of the model
-  std::string dtype;  // of its weights: "float16"; what the framework takes if none is named
+  std::optional<double> parameter_count;  // parameters of the model
+  std::string dtype;  // type of its weights: "float16"; the framework's default if none is named
   bool dtype_is_named = false;
   std::optional<int64_t> weight_bytes;  // the count of parameters by their type
-  bool attention_scores = false;        // what did not fit, or the largest buffer, has one row for each token
+  bool attention_scores = false;        // true if the request, or the largest buffer, has one row per token
 
   const Rules& rules() const { return *log->rules; }
   bool in(std::string_view phase) const {

@@ -31,7 +31,7 @@ class CommandLine {
 
  private:
   struct Place {
-    size_t begin = 0, length = 0;  // of the value
+    size_t begin = 0, length = 0;  // position of the value
   };
   std::optional<Place> find(std::string_view name) const;
   std::string replaced(Place place, std::string_view value) const;

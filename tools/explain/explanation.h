@@ -17,7 +17,7 @@ namespace headroom::explain {
 struct Evidence {
   std::string name;              // "requested"
   std::optional<int64_t> bytes;  // never below 0
-  std::optional<int64_t> line;   // of the log, from 1; absent for what is computed
+  std::optional<int64_t> line;   // line of the log, from 1; absent for computed figures
   std::string text;              // the message's words, or how it is computed
 };
 
@@ -30,7 +30,7 @@ struct Explanation {
   std::vector<std::string_view> phases;  // the program's work when it failed
   std::vector<std::pair<std::string_view, int64_t>> figures;  // of the failure, by name: bytes or counts
   std::vector<std::string> already_on;                        // settings that the log shows in use
-  std::string rank;  // of the process whose failure is explained, as the log names it; or empty
+  std::string rank;  // process whose failure is explained, as the log names it; or empty
   int64_t failure_count = 0;
   int64_t line_count = 0;
 };

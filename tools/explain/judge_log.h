@@ -14,12 +14,12 @@ namespace headroom::explain {
 struct Possibility {
   Cause cause = Cause::kUnknown;
   std::string reason;
-  std::string confirm;  // what would show that it is this one
+  std::string confirm;  // evidence that would confirm it
 };
 
 struct LogJudgement : Judgement {
-  std::vector<Possibility> possible;    // instead of it, likeliest first; of an ambiguous status all
-  std::vector<Possibility> other_ways;  // what would make the request fit, too
+  std::vector<Possibility> possible;    // alternatives, likeliest first; all of an ambiguous status
+  std::vector<Possibility> other_ways;  // other ways to make the request fit
   const Failure* witness = nullptr;     // the failure that shows it; null where that is found.failure
 };
 

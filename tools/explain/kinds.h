@@ -68,12 +68,12 @@ enum class Kind : uint8_t {
   kLateSetting,    // a setting made too late or twice
   kHostLikely,     // a process was killed: nearly always by the machine for its memory
   kPoolShrunk,     // TensorFlow's pool got less than it asked for and goes on
-  kBrokenVersion,  // as kVersion, but a working set-up prints it, too
+  kBrokenVersion,  // as kVersion, but a working setup also prints it
   kSomeMemory,     // memory ran out, the device's or the machine's
   kAftermath,      // another process of the run failed first
   kOtherError,     // an error whose cause is not known
   // No failures, but parts of one, or facts about the whole log:
-  kDetail,  // of the failure right before it
+  kDetail,  // detail of the failure right before it
   kPiece,   // the same, in words that nothing else prints: it also stands for a failure whose head is cut off
   kRecovered,    // the failures right before it did no harm: the program found another way
   kBackground,   // a fact: its figures, or that the framework is in use
@@ -81,7 +81,7 @@ enum class Kind : uint8_t {
   kRootCause,    // a launcher is about to name the process that failed first
   kMention,      // the framework is in use
   kModelName,    // a model's name follows on the line
-  kSample,       // how much memory was in use at some step
+  kSample,       // memory in use at some step
   kHint,         // words of memory or limits: their line is shown where no cause is known
   kPython,       // the log is of a program of Python
   kStatedCause,  // Headroom's own judgement: "limit: 16.00 MiB are needed, ..."; no rule has it
@@ -102,27 +102,27 @@ enum class Field : uint8_t {
   kLimit,         // on the pool, set by someone
   kProcessLimit,  // on all that the process holds, set by someone
   kReserveLimit,  // on the pool, to leave libraries room
-  kLimitLeft,     // of a limit that the log does not name
-  kCapacity,      // how far the framework's pool may grow: a limit, or what it found free
+  kLimitLeft,     // rest of a limit that the log does not name
+  kCapacity,      // maximum size of the framework's pool: a limit, or the memory that was free
   kLargest,       // largest free block inside the pool
   kStartFree,
   kPool,
-  kWeights,      // of a model
+  kWeights,      // weights of a model
   kActivations,  // and all else that a server measured before its cache
   kCacheNeeded,
   kCacheFree,
-  kCacheShort,  // what is missing before the cache can have anything
+  kCacheShort,  // bytes missing before the cache can have any
   kBuffer,      // the largest buffer of a program
   kSample,
   kPid,
-  kCount,   // of parameters
+  kCount,   // number of parameters
   kTokens,  // that one request may have
   kTokensFit,
   kLayers,
   kChannels,
   kXid,
   kPlainSample,  // as kSample, in an unknown unit
-  kAsked,        // how many of something, where
+  kAsked,        // a number of things, and where
   kMost,         // so many are the most
   kBatch,
   kRootRank,  // that failed first, as a launcher says
@@ -133,7 +133,7 @@ enum class Field : uint8_t {
   kStrategy,
   kScript,
   kCommand,
-  kShare,     // of the device, that a server may take: "0.90"
+  kShare,     // share of the device for a server: "0.90"
   kFraction,  // that someone set: "0.25"
   kDtype,
   kOp,

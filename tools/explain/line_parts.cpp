@@ -40,7 +40,7 @@ bool is_prompt(std::string_view lead) {
 }  // namespace
 
 std::string_view rank_of(std::string_view line) {
-  constexpr size_t kLongestPrefix = 100;  // of a logger, before the rank
+  constexpr size_t kLongestPrefix = 100;  // prefix of a logger, before the rank
   const std::string_view lead = line.substr(0, kLongestPrefix);
   for (const std::string_view open : {"[rank", "[default", "[pod/", "[1,"}) {
     const size_t at = lead.find(open);
@@ -73,7 +73,7 @@ std::optional<int64_t> number_of_rank(std::string_view rank) {
 }
 
 std::string command_in(std::string_view line, size_t at) {
-  size_t begin = at;  // of the program with its folder
+  size_t begin = at;  // the program with its folder
   while (begin > 0 && line[begin - 1] != ' ' && line[begin - 1] != '>' && line[begin - 1] != '$') --begin;
   while (begin > 1 && line[begin - 1] == ' ') {
     const size_t before = line.rfind(' ', begin - 2);

@@ -48,12 +48,12 @@ struct Failure {
   Kind kind = Kind::kAllocation;
   Framework framework = Framework::kNone;
   int64_t line = 0;
-  std::string rank;    // what the line starts with where several processes write one log: "[rank3]:"
+  std::string rank;    // beginning of the line if several processes write one log: "[rank3]:"
   std::string text;    // the message's own words, one line without control characters
-  std::string around;  // of kSomeMemory: the lines before and behind it, which may say whose memory it is
+  std::string around;  // for kSomeMemory: the lines around it, which may tell whose memory it is
   std::string status, strategy, dims, type;
-  std::string op, source, shape;      // of the largest buffer of a compiled program
-  std::set<std::string_view> phases;  // what the program was doing, see Rules::phases
+  std::string op, source, shape;      // the largest buffer of a compiled program
+  std::set<std::string_view> phases;  // activity of the program, see Rules::phases
   bool weak = false;                  // read from a message that any other on its line replaces
   Figures figures;
   std::vector<Holder> holders;
@@ -95,9 +95,9 @@ struct Log {
   std::string proven;                              // with the change that a program of ours tried: it fits
   std::string share, fraction, parameters, dtype;  // the first of each
   std::optional<int64_t> root_rank;                // that failed first, as a launcher says
-  std::set<int64_t> pids;              // of the run's processes, as launchers and loggers name them
+  std::set<int64_t> pids;              // pids of the run's processes, as launchers and loggers name them
   std::vector<CloseLine> close_lines;  // the best few, best first
-  Samples samples;                     // of the process that printed most of them
+  Samples samples;                     // samples of the process that printed most of them
   bool is_python = false;
 };
 

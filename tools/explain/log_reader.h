@@ -67,11 +67,11 @@ class LogReader {
 
   std::string text_;       // cleaned and not yet read to its end
   size_t counted_ = 0;     // lines of text_ are counted up to here
-  size_t line_begin_ = 0;  // of the line that counted_ is on, as far as it is kept
+  size_t line_begin_ = 0;  // beginning of the line that counted_ is on, as far as it is kept
   int64_t line_ = 1;
   enum class Escape { kNone, kBegun, kSequence, kString };
   Escape escape_ = Escape::kNone;
-  bool lead_byte_ = false;  // of a no-break space
+  bool lead_byte_ = false;  // lead byte of a no-break space
   std::vector<size_t>
       hints_;  // where hints begin that are not read yet: a message may begin before one and end after it
   int64_t last_detail_line_ = 0;

@@ -95,7 +95,7 @@ void LogReader::keep_model(std::string_view line) {
   if (log_.parameters.empty()) log_.parameters = parameters_in(line);
 }
 
-// Keeps the lines with most words of memory and limits. Of lines that tell as much the first counts.
+// Keeps the lines with most words of memory and limits. The first of equal lines counts.
 void LogReader::add_close_line(int64_t worth, size_t begin) {
   std::vector<CloseLine>& kept = log_.close_lines;
   auto own =

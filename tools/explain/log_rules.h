@@ -25,7 +25,7 @@ LogRule server_share;     // Does a server want a larger share than was free?
 LogRule graph_capture;    // Did a server fail while it recorded CUDA graphs?
 LogRule model_in_parts;   // Was a part of the model placed on the CPU?
 LogRule model_too_large;  // Did it fail while weights moved to the device?
-LogRule layers_or_cache;  // Which of llama.cpp's buffers did not fit?
+LogRule layers_or_cache;  // finds the llama.cpp buffer that did not fit
 LogRule apple_memory;     // Did Apple's memory run out?
 LogRule compiled_buffer;  // Does the log name the largest buffer of a compiled program?
 LogRule collective;       // Did NCCL find no room?

@@ -22,7 +22,7 @@ namespace headroom::explain {
 
 struct FrameworkInfo {
   std::string_view id, name;  // "webui", "Stable Diffusion web UI"
-  std::string_view start;     // how a program is started where the log does not say
+  std::string_view start;     // usual command of a program if the log does not show it
   bool is_tool = false;       // stands on a framework, whose failure it is; advice comes in the tool's words
   bool serves = false;        // runs models and has no training step
   bool is_python = false;
@@ -38,13 +38,13 @@ struct Message {
   bool is_exit_code = false;  // counts after words such as "exit code" only
 };
 
-// A setting as a log shows it where it is on; or what a program was doing (a phase), by a line of its log.
-// In a piece of advice ("try setting ...") the text does not count.
+// A setting as a log shows it when it is on; or the program's activity (a phase), by a line of its log. The
+// text does not count in a piece of advice ("try setting ...").
 struct Setting {
   std::string_view name, pattern;
 };
 
-// Says what messages of a kind mean that need no figures. The first row for a kind decides whose parts
+// The verdict of messages of a kind that need no figures. The first row for a kind decides whose parts
 // ("a|b") are in the message.
 struct Verdict {
   Kind kind;
@@ -62,7 +62,7 @@ struct During {
   std::string_view reason;
 };
 
-// A list of causes that one status has, likeliest first.
+// A list of the causes of one status, likeliest first.
 struct PossibleCause {
   std::string_view list;
   Cause cause;
@@ -81,12 +81,12 @@ struct Fault {
   std::string_view meaning;
 };
 
-// Steps are written for NVIDIA's GPUs; what another vendor calls the same.
+// Steps are written for NVIDIA's GPUs; these are other vendors' names.
 struct VendorWord {
   std::string_view setting, nvidia, own;
 };
 
-// A step for a cause, and what has to hold for it.
+// A step for a cause, and its conditions.
 struct AdviceRow {
   Cause cause = Cause::kUnknown;
   int8_t place = 0;                        // -1 before and 1 after other rows of the cause
@@ -95,8 +95,8 @@ struct AdviceRow {
   std::vector<std::string_view> unless;    // settings, each of which makes the step useless
   int64_t from = 0;                        // not for a version that is known to be older, as in Message
   int64_t before = 0;                      // only for a version that is known to be older
-  std::optional<Kind> kind;                // of the failure; none: any
-  std::vector<std::string_view> phases;    // what the program was doing, each of them
+  std::optional<Kind> kind;                // kind of failure; nullopt: any
+  std::vector<std::string_view> phases;    // each phase that the program was in
   When when = When::kAlways;
   bool no_batch = false;   // not where the user's own command can be halved
   bool batch = false;      // only where it can
@@ -121,7 +121,7 @@ std::span<const RulesFile> built_in_files();
 
 class Rules {
  public:
-  // Throws InvalidArgument with file and line for what is no rule.
+  // Throws InvalidArgument with file and line for a line that is not a rule.
   explicit Rules(std::optional<RulesFile> own = std::nullopt);
   // The rules of the program, made once.
   static const Rules& built_in();
@@ -146,7 +146,7 @@ class Rules {
   std::span<const Verdict> verdicts() const { return verdicts_; }
   std::span<const During> during() const { return during_; }
   std::vector<PossibleCause> possible_causes(std::string_view list) const;
-  // The list of the first row whose text is in `message`; "start" where there is none.
+  // Returns the list of the first row whose text is in `message`; "start" if there is none.
   std::string_view list_of(std::string_view message) const;
   const Fault* fault(int64_t xid) const;  // null where none is known
 
@@ -154,8 +154,8 @@ class Rules {
   // By cause, in order of preference.
   std::span<const AdviceRow> advice() const { return advice_; }
 
-  // A log is searched for these words: the text before the first hole of each message, setting and phase,
-  // sorted, each once; and what may be there.
+  // The words that a log is searched for: the text before the first hole of each message, setting and phase,
+  // sorted, each once; and their readings.
   struct Readings {
     std::vector<const Message*> messages;
     std::vector<const Setting*> settings, phases;

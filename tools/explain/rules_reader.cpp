@@ -1,4 +1,4 @@
-// Reads rules files: what Rules' constructor does before it makes its index.
+// Reads rules files, for Rules' constructor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongestLine = 1000;
 constexpr size_t kMostFrameworks = 200;
-constexpr std::string_view kExamples = "===";  // what follows is for tests
+constexpr std::string_view kExamples = "===";  // starts examples, which are for tests
 
 std::string_view take_word(std::string_view& text) {
   const size_t end = std::min(text.find(' '), text.size());
@@ -80,7 +80,7 @@ class RulesReader {
   // Targets of the indented lines after a row; null for those that the row does not take.
   struct Detail {
     std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr, *why = nullptr;
-    int64_t line = 0;  // of the row
+    int64_t line = 0;  // line of the row
   };
 
   template <class... Values>
@@ -360,10 +360,10 @@ class RulesReader {
   }
 
   Rules& rules_;
-  std::string_view file_, head_;  // what is not read of the words before the colon
+  std::string_view file_, head_;  // unread words before the colon
   int64_t line_ = 0;
   Detail detail_;
-  Kind kind_ = Kind::kIndex;  // of the last message: rows for a kind follow each other
+  Kind kind_ = Kind::kIndex;  // kind of the last message: rows for a kind follow each other
   std::vector<Reference> references_;
 };
 

@@ -13,13 +13,13 @@ namespace headroom::explain {
 
 struct Capture {
   Field field = Field::kRequested;
-  int64_t bytes = 0;        // of a size, a count or a pid; INT64_MAX when it is larger
-  int64_t precision = 0;    // of a size that was rounded when printed
-  std::string_view text{};  // of a word
+  int64_t bytes = 0;        // value of a size, a count or a pid; INT64_MAX if it is larger
+  int64_t precision = 0;    // precision of a size that was rounded when printed
+  std::string_view text{};  // text of a word
 };
 
 struct TemplateMatch {
-  int64_t length = 0;  // of the text that the template took
+  int64_t length = 0;  // length of the text that matched the template
   std::vector<Capture> captures;
 };
 

@@ -9,7 +9,7 @@ namespace headroom::explain {
 namespace {
 
 constexpr uint16_t kNoState = 0xffff;
-constexpr size_t kLeastBytes = 4096;  // of a text that is worth several lanes
+constexpr size_t kLeastBytes = 4096;  // size of a text that is worth several lanes
 
 }  // namespace
 
@@ -42,7 +42,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
       }
       state = next;
     }
-    next_output_[word] = first_output_[state];  // of equal words
+    next_output_[word] = first_output_[state];  // next of equal words
     first_output_[state] = static_cast<int32_t>(word);
   }
 

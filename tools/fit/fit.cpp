@@ -1,5 +1,5 @@
-// headroom fit: finds the largest batch, or the least memory, with which a net or a program of PyTorch trains on
-// a device under a strategy. Predicts first; a net then runs in a process of its own.
+// headroom fit: finds the largest batch, or the least memory, with which a net or a program of PyTorch trains
+// on a device under a strategy. Predicts first; a net then runs in a process of its own.
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ namespace headroom {
 namespace {
 
 constexpr int64_t kFitSteps = 3;
-// Of a real GPU, whose other processes come and go; what others hold of a simulated one stays as it is.
+// On a real GPU other processes come and go. On a simulated GPU their memory is fixed.
 constexpr int64_t kMarginOfGpu = 64 * kMiB;
 
 struct FitOptions {
@@ -97,11 +97,11 @@ bool host_has_room(const Traced& program, const RuntimeOptions& options) {
   return bytes < *available / 10 * 9;
 }
 
-// What a command found.
+// Results of the command.
 struct Found {
   FitResult result;
-  std::vector<TriedBatch> trials = {};         // of a program, each traced
-  std::vector<std::string> alternatives = {};  // what makes the next batch fit
+  std::vector<TriedBatch> trials = {};         // trials of a program, each traced
+  std::vector<std::string> alternatives = {};  // changes that make the next batch fit
 };
 
 Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress& progress) {
@@ -149,24 +149,25 @@ void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
   const FitResult& answer = found.result;
   const WorkloadOptions& workload = options.workload;
   const int64_t replicas = workload.replicas.replicas, margin = options.margin();
-  const std::string where =
-      fmt::format("{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
-                  workload.runtime.strategy,
-                  options.least_memory ? with_named_profile(workload.runtime).device : workload.runtime.device);
+  const std::string where = fmt::format(
+      "{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
+      workload.runtime.strategy,
+      options.least_memory ? with_named_profile(workload.runtime).device : workload.runtime.device);
   const std::string batch = answer.batch > 0 && options.least_memory
                                 ? fmt::format("{}, batch {}", options.name(), answer.batch)
                                 : options.name();
   if (!answer.fits) {
     sheet.verdict("nothing fits", Colour::kRed,
-                  fmt::format(": {}{} {}", batch, options.least_memory ? "," : ", not even the smallest batch,",
-                              where));
+                  fmt::format(": {}{} {}", batch,
+                              options.least_memory ? "," : ", not even the smallest batch,", where));
     sheet.fact(answer.stopped_by);
     return;
   }
   if (options.least_memory) {
-    const std::string planned = workload.runtime.memory_bytes
-                                    ? fmt::format(", planned for {}", format_bytes(*workload.runtime.memory_bytes))
-                                    : "";
+    const std::string planned =
+        workload.runtime.memory_bytes
+            ? fmt::format(", planned for {}", format_bytes(*workload.runtime.memory_bytes))
+            : "";
     sheet.verdict("least memory " + format_bytes(answer.device_bytes), Colour::kGreen,
                   fmt::format(": {}{}, {}{}; {}", batch, planned, where,
                               options.is_net() ? "" : ", with the context and libraries of that device",
@@ -230,7 +231,8 @@ void add_sizes(const Found& found, Sheet& sheet) {
 
 std::string next_command(const FitOptions& options, const FitResult& answer) {
   WorkloadOptions next = options.workload;
-  if (options.least_memory && answer.fits) next.runtime = with_device_memory(next.runtime, answer.device_bytes);
+  if (options.least_memory && answer.fits)
+    next.runtime = with_device_memory(next.runtime, answer.device_bytes);
   if (!options.is_net()) {
     next.step.steps = WorkloadOptions{}.step.steps;  // fit has another default
     return command_on_input("headroom predict", options.input, next, answer.batch);
@@ -284,7 +286,8 @@ Found fit_net(FitOptions& options) {
   const FitSettings settings{options.margin(), options.max_batch, [&](int64_t batch) {
                                progress.start(fmt::format("predicting batch {}", batch));
                              }};
-  const RunElsewhere run = [&](WorkloadOptions workload, const Traced& program) -> std::optional<Measurement> {
+  const RunElsewhere run = [&](WorkloadOptions workload,
+                               const Traced& program) -> std::optional<Measurement> {
     if (!options.verify || !host_has_room(program, workload.runtime)) return std::nullopt;
     workload.step.steps = asked_steps > 0 ? asked_steps : kFitSteps;
     progress.start(fmt::format("batch {} runs", workload.step.batch));
@@ -300,10 +303,10 @@ Found fit_net(FitOptions& options) {
 
 Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std::string>& inputs) {
   WorkloadOptions& workload = options.workload;
-  if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
+  if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // default of the tracer
   options.input = inputs.front();
   if (inputs.size() == 1 && is_program(options.input) && !options.least_memory) {
-    // Without a trace of its own, as the program may need a batch.
+    // There is no trace yet, because the program may need a batch.
     use_recorded_setup(set, {}, workload.runtime);
     require_one_device(workload);
     Progress progress(0, "batches traced");
@@ -315,9 +318,9 @@ Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std
   print_traced_device_note(set, trace, workload.runtime);
   require_one_device(workload);
   if (!options.least_memory) {
-    throw InvalidArgument(fmt::format(
-        "{}: a recorded trace has one batch; pass --least-memory, or the program itself",
-        printable(options.input)));
+    throw InvalidArgument(
+        fmt::format("{}: a recorded trace has one batch; pass --least-memory, or the program itself",
+                    printable(options.input)));
   }
   return fit_trace_memory(options, std::move(trace), setup_to_fit(workload.runtime));
 }

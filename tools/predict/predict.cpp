@@ -1,5 +1,7 @@
-// headroom predict: says whether a training fits on a device, by how much, and what takes the memory: of a net,
-// of a program of PyTorch, or of a recording. Needs no GPU and computes nothing.
+// headroom predict: says whether a training fits on a device, by how much, and what takes the memory: of a
+// net, of a program of PyTorch, or of a recording. Needs no GPU and computes nothing.
+
+#include "answers/predict.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +15,6 @@
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
-#include "answers/predict.h"
 #include "base/bytes.h"
 #include "base/cause.h"
 #include "base/errors.h"
@@ -36,11 +37,11 @@ namespace {
 constexpr size_t kShares = 10;  // modules and lines for people; JSON has more
 constexpr size_t kSharesInJson = 1000;
 
-// What is asked: a net, or an input.
+// The question: a net, or an input.
 struct Question {
   WorkloadOptions options;
   std::string input = {};  // empty: the net or model of the options
-  int64_t batch = 0;       // of a program, if it was given
+  int64_t batch = 0;       // batch of a program, if it was given
   Traced program = {};
   RunSetup setup = {};
   std::optional<RecordedLimit> limit = {};  // that a recorded program had
@@ -104,8 +105,8 @@ std::vector<Row> predict_all(const Question& question) {
     progress.start(names[at]);
     try {
       const RunSetup setup = at == 0 ? question.setup : with_strategy(question.setup, names[at]);
-      predictions[at] = at == 0 || question.is_net() ? predict(question.program, setup)
-                                                     : outcome(question.program, setup);
+      predictions[at] =
+          at == 0 || question.is_net() ? predict(question.program, setup) : outcome(question.program, setup);
     } catch (const InvalidArgument&) {  // cannot keep to such a limit, or not take the trace
       if (at == 0) throw;
     }
@@ -129,8 +130,8 @@ Cell verdict_of(const Prediction& prediction) {
           prediction.fits ? Colour::kGreen : Colour::kRed};
 }
 
-// How a run would end. The cause of the one request that fails first is left out where no strategy has room
-// for all: it would read as if exact sizes or less fragmentation helped.
+// Returns the error of a run. If no strategy has room for all requests, omits the cause of the first failed
+// request: it would suggest that exact sizes or less fragmentation helped.
 std::string ending(const std::vector<Row>& rows) {
   std::string reason = rows.front().prediction.reason;
   const Row* nearest = nullptr;
@@ -149,7 +150,7 @@ std::string ending(const std::vector<Row>& rows) {
                      nearest->strategy, format_bytes(-nearest->prediction.margin_bytes.value_or(0)), reason);
 }
 
-// Why the verdict is not that of the whole device.
+// Returns the reason why the verdict is not that of the whole device.
 std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
   std::string text;
   if (limit.free_bytes > 0) {
@@ -171,14 +172,14 @@ std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
 
 std::string device_text(const RunSetup& setup) {
   const DeviceProfile& device = setup.device;
-  return fmt::format("device of {} ({}), context of {} ({}), others hold {}{}", format_bytes(device.total_bytes),
-                     setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
-                     format_bytes(device.context_bytes),
-                     setup.options.context_bytes ? "as given" : to_string(device.context_origin),
-                     format_bytes(others_bytes(setup)),
-                     setup.options.limit_bytes
-                         ? fmt::format(", limit of {}", format_bytes(*setup.options.limit_bytes))
-                         : "");
+  return fmt::format(
+      "device of {} ({}), context of {} ({}), others hold {}{}", format_bytes(device.total_bytes),
+      setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
+      format_bytes(device.context_bytes),
+      setup.options.context_bytes ? "as given" : to_string(device.context_origin),
+      format_bytes(others_bytes(setup)),
+      setup.options.limit_bytes ? fmt::format(", limit of {}", format_bytes(*setup.options.limit_bytes))
+                                : "");
 }
 
 std::string verdict_text(const Question& question, const Row& chosen) {
@@ -218,9 +219,9 @@ void add_shares(const char* what, const char* key, const std::vector<MemoryShare
 
 void add_parts(const Question& question, const Prediction& chosen, const LiveSet& live, Sheet& sheet) {
   if (!chosen.fits && chosen.total_bytes > 0) sheet.fact("with enough memory:");
-  SheetTable table{.caption = live.where.empty() ? "" : "at " + live.where,
-                   .columns = {{question.program.devices.size() == 1 ? "" : "the fullest GPU"},
-                               {"MiB", "", kMib}}};
+  SheetTable table{
+      .caption = live.where.empty() ? "" : "at " + live.where,
+      .columns = {{question.program.devices.size() == 1 ? "" : "the fullest GPU"}, {"MiB", "", kMib}}};
   Record categories;
   for (const MemoryShare& part : parts_of(question.program, question.setup, chosen, live)) {
     std::string key = part.name;
@@ -262,7 +263,7 @@ void add_strategies(const std::vector<Row>& rows, Sheet& sheet) {
   std::vector<std::string> names;
   for (const Row& row : rows) {
     const Prediction& prediction = row.prediction;
-    // What a strategy took when it failed is not what it takes.
+    // The memory that a strategy took before it failed is not the memory that it needs.
     const auto known = [&](int64_t bytes) { return prediction.total_bytes > 0 ? Datum(bytes) : Datum(); };
     table.add({row.strategy, verdict_of(prediction), prediction.margin_bytes, known(prediction.total_bytes),
                known(prediction.reserved_bytes), known(prediction.allocated_bytes)});
@@ -357,7 +358,7 @@ std::string next_for_input(const Question& question, bool fits) {
 // The changes that keep it within the device, together where one is not enough.
 std::string solve_command(const Question& question) {
   WorkloadOptions options = question.options;
-  // What solve keeps to is of the whole process.
+  // Solve's budget is for the whole process.
   if (RuntimeOptions& runtime = options.runtime; runtime.limit_bytes) {
     runtime.memory_bytes = *runtime.limit_bytes + question.setup.device.overhead_bytes();
     runtime.limit_bytes.reset();

@@ -1,5 +1,5 @@
-// headroom replay: traces against memory strategies and capacities, on a simulated GPU: what fits, in how
-// much memory, how fast.
+// headroom replay: replays traces with memory strategies and capacities, on a simulated GPU: prints what
+// fits, the memory and the speed.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -51,7 +51,7 @@ struct ReplayRow {
   Played result = {.devices = {{}}};
   std::optional<int64_t> minimum_bytes = {};
   std::optional<OutOfMemoryReport> report = {};
-  std::string refusal = {};  // why the strategy cannot take this trace or capacity; empty: it can
+  std::string refusal = {};  // why the strategy cannot replay this trace; empty if it can
 };
 
 DeviceProfile profile_of(const RuntimeOptions& options) {
@@ -60,7 +60,8 @@ DeviceProfile profile_of(const RuntimeOptions& options) {
                                     options.device, card_suggestion(options.device)));
 }
 
-// What a strategy may take of the device: whole pages of what other processes and the context leave.
+// Returns the bytes of the device that a strategy may take: whole pages of the memory that other processes
+// and the context leave.
 int64_t capacity_of(const DeviceProfile& profile) {
   const int64_t bytes = profile.total_bytes - profile.others_bytes - profile.context_bytes;
   return bytes / profile.granularity_bytes * profile.granularity_bytes;
@@ -99,7 +100,7 @@ std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, cons
          list("not", not_fitting) + list("refused", refused);
 }
 
-// Why strategies refused the trace, once for each reason of each.
+// Returns the reasons for which strategies refused the trace, each reason of each strategy once.
 std::vector<std::string> refusals(const Trace& trace, const std::vector<ReplayRow>& rows) {
   std::vector<std::string> lines;
   for (const ReplayRow& row : rows) {
@@ -214,7 +215,7 @@ Played play_alone(const Trace& trace, const RunSetup& setup, bool explains) {
   }
 }
 
-// Why a replay failed that alone was asked for: of a table of them the table says enough.
+// Explains a failed replay if it is the only one; for several, the table suffices.
 void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   RunSetup present{.device = profile, .options = {.strategy = row.strategy}};
   present.device.total_bytes = row.room.device_bytes;
@@ -247,7 +248,8 @@ void add_replay_options(OptionSet& set, ReplayOptions& options) {
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
 }
 
-// The same command with the smallest change that fits; without one, with the search for the least capacity.
+// Returns the same command with the smallest change that fits or, if none does, with the search for the
+// smallest capacity.
 std::string next_command(const ReplayRow& row, const ReplayOptions& options, const OptionSet& set) {
   ReplayOptions changed;
   OptionSet other({}, {});
@@ -325,7 +327,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
     progress.advance(events_of_pass * kSearch);
     for (ReplayRow& row : same) row.minimum_bytes = least;
   };
-  // Those that prepare begin first: they take longest.
+  // Rows that prepare begin first: they take longest.
   std::vector<size_t> order(rows.size() / rooms.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_partition(order.begin(), order.end(),

@@ -33,7 +33,8 @@ int64_t bytes_of(const SnapshotSegment& segment, State state) {
   return bytes;
 }
 
-// One character for each fortieth of a segment: '#' where all of it is in use, '+' a part, '.' nothing.
+// One character for each fortieth of a segment: '#' if all of it is in use, '+' if a part is, '.' if nothing
+// is.
 std::string map_of(const SnapshotSegment& segment) {
   std::vector<double> used(kMapWidth);
   const double width = static_cast<double>(segment.bytes) / kMapWidth;

@@ -1,4 +1,4 @@
-// What `headroom replay --snapshot-at` shows: the segments and blocks that strategies hold at one event.
+// Shows the segments and blocks that strategies hold at one event, for `headroom replay --snapshot-at`.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace headroom {
 
-// What a strategy may take: of a device that nobody else uses, up to a limit that the recorded program had.
+// Memory for a strategy: a device without other processes, up to the limit of the recorded program.
 struct ReplayRoom {
   int64_t device_bytes = 0;
   std::optional<int64_t> limit_bytes = {};
@@ -23,8 +23,8 @@ struct ReplayRoom {
   StrategySettings limited(StrategySettings settings) const;
 };
 
-// The event that `text` names: a number from 1 on, "peak" (where most is live) or "end". Throws
-// InvalidArgument for anything else, and for an event behind the trace's last.
+// Returns the event that `text` names: a number from 1 on, "peak" (when most is live) or "end". Throws
+// InvalidArgument for anything else, and for an event after the trace's last.
 int64_t snapshot_event(const std::string& text, const Trace& trace);
 
 // Each strategy's state after that event of each trace, in one room.

@@ -20,7 +20,7 @@ struct Range {
   uint64_t begin, end;
 };
 
-// What was reserved and not in use at the failure.
+// Finds the ranges that were reserved and not in use at the failure.
 void find_idle(const History& history, Failure& failure) {
   const Trace& trace = history.trace;
   std::vector<Range> used, held;
@@ -62,7 +62,7 @@ void find_idle(const History& history, Failure& failure) {
   failure.largest_idle_bytes = static_cast<int64_t>(largest);
 }
 
-// What the driver last said of the device before the failure.
+// Returns the driver's last report about the device before the failure.
 const DeviceEvent* device_before(const Trace& trace, const DeviceEvent& failed) {
   const DeviceEvent* last = nullptr;
   for (const DeviceEvent& event : trace.device_events) {

@@ -54,7 +54,7 @@ struct ReportRow {
     const bool recorded = rule == CategoryRule::kNone && category != MemoryCategory::kOther;
     return recorded ? "as recorded" : kCategoryRuleTexts[static_cast<size_t>(rule)];
   }
-  // What the row is called in one column.
+  // Returns the row's name as one text.
   std::string what() const {
     if (!tensor.empty() || !module.empty()) return !tensor.empty() ? tensor : module;
     return largest_tensor.empty() ? op : largest_tensor + " and others";
@@ -159,9 +159,9 @@ void add_failure(Sheet& sheet, const Failure& failure) {
   }
 }
 
-constexpr size_t kLabels = 13;  // of the chart's axis
+constexpr size_t kLabels = 13;  // labels of the chart's axis
 
-// Beside the labels of the axis.
+// Returns the width next to the labels of the axis.
 int chart_width(const Terminal& terminal) {
   constexpr size_t kUsual = 72, kMost = 160;
   if (terminal.width() == 0) return kUsual;
@@ -292,7 +292,7 @@ Sheet to_sheet(const History& history, const Verdict& verdict, const Terminal& t
   return sheet;
 }
 
-// Whether the program keeps more and more, so that any memory fills up.
+// Returns true if the program keeps more and more, so that any memory fills up.
 bool piles_up(const Verdict& verdict) {
   constexpr Cause kPilesUp[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
   return std::any_of(verdict.findings.begin(), verdict.findings.end(), [&](const Finding& finding) {
@@ -300,13 +300,14 @@ bool piles_up(const Verdict& verdict) {
   });
 }
 
-// Changes in PyTorch's words with which the failed request would have found room; none where something piles
-// up, which would only fail later.
+// Returns changes, in PyTorch's terms, with which the failed request would have fitted; none if memory piles
+// up, because that would only fail later.
 std::vector<std::string> changes_for(const History& history, const Verdict& verdict) {
   if (!verdict.failure || !verdict.failure->reserved_bytes || piles_up(verdict)) return {};
   if (is_moment(history.trace)) return {};
   const Failure& failure = *verdict.failure;
-  // Where the device had room, a limit refused: it is at least what was ever reserved.
+  // If the device had room, a limit refused the request, and the limit is at least the most that was ever
+  // reserved.
   const std::optional<RecordedLimit> limit = recorded_limit(history.trace);
   const int64_t free = failure.free_bytes.value_or(0);
   const int64_t capacity = free > failure.driver_bytes
@@ -320,8 +321,8 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
   return changes;
 }
 
-// The memory that the process had on its device when a request failed, with context and libraries; 0 where
-// that is not known.
+// Returns the memory of the process on its device when a request failed, including context and libraries; 0
+// if unknown.
 int64_t process_memory(const Failure& failure, const RunSetup& setup, const Trace& trace) {
   const int64_t overhead = setup.device.overhead_bytes();
   int64_t memory =
@@ -338,7 +339,7 @@ int64_t process_memory(const Failure& failure, const RunSetup& setup, const Trac
   return std::max<int64_t>(0, memory);
 }
 
-// Of a program of ours.
+// Returns the command for one of our programs.
 std::string solve_command(const RecordedProgram& program, int64_t memory) {
   std::vector<std::string> words = {"--" + program.kind, program.name};
   if (!program.batch.empty()) words.insert(words.end(), {"--batch", program.batch});
@@ -347,8 +348,8 @@ std::string solve_command(const RecordedProgram& program, int64_t memory) {
   return command_line("headroom solve", words);
 }
 
-// How the failed program would keep to its memory with several changes; empty where its file is not known, or
-// something piles up.
+// Returns the command that fits the failed program into its memory with several changes; empty if its file is
+// unknown, or memory piles up.
 std::string solve_command(const History& history, const Verdict& verdict) {
   if (!verdict.failure || piles_up(verdict)) return {};
   if (history.trace.blocks == 0) return {};  // only the request is known, not what the device held
@@ -433,7 +434,7 @@ int run_report(int argc, char** argv) {
   Verdict verdict = judge_history(history, Steps(trace), device_bytes);
   progress.start("trying what would have fitted");
   std::vector<std::string> next = changes_for(history, verdict);
-  // What a replay has shown comes before what is usual.
+  // Advice that a replay has tested comes before general advice.
   if (!next.empty() && !verdict.findings.empty() && verdict.findings.front().cause == Cause::kFragmentation) {
     verdict.findings.front().advice = next.front();
   }

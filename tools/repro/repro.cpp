@@ -83,7 +83,8 @@ Measured run_elsewhere(const Scenario& scenario, const ReproOptions& options) {
   return measured;
 }
 
-// What the next command repeats: all that is not which scenarios run, and how.
+// Returns the options that the next command repeats: all except those that choose the scenarios and the way
+// to run them.
 std::string repeated_options(const OptionSet& set, ReproOptions& options) {
   options.ids.clear();
   options.all = options.stage.fixed = options.verbose = false;

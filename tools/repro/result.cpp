@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A ballast is exact to a page of 2 MiB, and so is what the driver reports for a process.
+// A ballast is exact to a page of 2 MiB, and so is the driver's figure for a process.
 constexpr int64_t kTolerance = 4 * kMiB;
 
 bool is_size(std::string_view name) {
@@ -85,7 +85,7 @@ void add_figures(Sheet& sheet, const ScenarioResult& result, std::string caption
   }
 }
 
-// Why figures may differ, each reason once.
+// Returns the reasons for differing figures, each once.
 void add_reasons(Sheet& sheet, std::span<const ScenarioResult> results) {
   std::vector<std::string_view> seen;
   for (const ScenarioResult& result : results) {

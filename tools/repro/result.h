@@ -1,4 +1,4 @@
-// What a scenario measured beside what was reported, figure by figure, for people and programs. Runs nothing.
+// The figures that a scenario measured and those reported, for people and programs. Runs nothing.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct Comparison {
   std::string name;
   std::optional<Measured::Figure> expected, measured;
   bool compared = false;                  // else only shown
-  std::string_view differs_because = {};  // why our figure may differ from the reported one
+  std::string_view differs_because = {};  // reason that our figure may differ from the reported one
   bool ok = true;
 };
 
@@ -26,7 +26,7 @@ struct ScenarioResult {
   std::string device;
   bool fixed = false;
   std::vector<Comparison> comparisons;
-  std::vector<std::string> lines;  // what its user saw
+  std::vector<std::string> lines;  // lines that its user saw
   bool ok = true;
 };
 
@@ -44,7 +44,7 @@ Sheet scenario_list();
 // The sections of docs/scenarios.md.
 std::string scenarios_markdown();
 
-// What the first scenario of such JSON measured. Throws InvalidArgument for anything else.
+// Returns the measurements of the first scenario in such JSON. Throws InvalidArgument for anything else.
 Measured parse_measured(const std::string& json);
 
 }  // namespace headroom::repro

@@ -66,7 +66,7 @@ Solved on_four_cards(const Scenario&) {
   return train_in(best->second, settings_of_tutorial(), best->first);
 }
 
-// A batch of 256 beside a pool of 64 MiB: what the pool had, and what context and libraries take.
+// A batch of 256 in a pool of 64 MiB: the pool's memory, and that of context and libraries.
 Solved in_small_pool(const Scenario&) {
   constexpr int64_t kPool = 64 * kMiB;
   const RuntimeOptions card = Stage{}.card(kSixGb);
@@ -77,7 +77,7 @@ Solved in_small_pool(const Scenario&) {
   return train_in(card, settings, setup_of(card).device.overhead_bytes() + kPool);
 }
 
-// Blocks whose lives are known fit where a pool that grew in pieces has none that is long enough.
+// Blocks with known lifetimes fit where a pool that grew in pieces has no free block that is long enough.
 Solved fragmented_pool(const Scenario&) {
   constexpr int64_t kMost = 100 * kMiB;
   std::array<PlannedBlock, 3> blocks = {PlannedBlock{55 * kMiB, 0, 1}, PlannedBlock{10 * kMiB, 1, 3},
@@ -91,8 +91,8 @@ Solved fragmented_pool(const Scenario&) {
   return solved;
 }
 
-// What a program holds when its card is full: nothing of it is idle or can be dropped. Its allocations say
-// whether it would stop to grow.
+// Solves a program whose card is full of live memory, none of it idle or droppable. Its allocations show if
+// it would stop growing.
 Solved refuse_held(const Scenario& scenario) {
   TraceBuilder builder("run", "recording");
   scenario.run({.recording = &builder});

@@ -1,5 +1,5 @@
-// Finds a run for a scenario that trains on the same card, from a budget of memory alone: nothing tells it
-// the cure. Says why where no plan can help.
+// Finds a run for a scenario that trains on the same card, from a memory budget only: it is not told the fix.
+// Gives the reason if no plan can help.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class SolveOutcome : uint8_t { kSolved, kRefused, kNotAboutMemory };
 struct Solved {
   const Scenario* scenario = nullptr;
   SolveOutcome outcome = SolveOutcome::kNotAboutMemory;
-  std::string text = {};                        // what runs now, or why nothing can; one line
+  std::string text = {};                        // settings that run, or the reason that none does; one line
   std::string next = {};                        // a command that runs it
   int64_t memory_bytes = 0, process_bytes = 0;  // the budget, and what the run took
 };

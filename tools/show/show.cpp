@@ -1,5 +1,5 @@
 // headroom show: prints the layers of an ONNX file, with their parameters, operations and activations at a
-// batch, and what of it would take the most memory in a training step. Needs no weights.
+// batch, and the parts that would use the most memory in a training step. Needs no weights.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -56,7 +56,7 @@ int layer_of(const std::vector<onnx::LayerSummary>& layers, int value) {
   return static_cast<int>(after - layers.begin()) - 1;
 }
 
-// Of a node that was merged from several: the layer of its result, else of what it reads.
+// Returns the layer of a node that was merged from several: the layer of its result, else of its operands.
 int layer_of(const std::vector<onnx::LayerSummary>& layers, const Node& node) {
   int found = -1;
   for (int output : node.outputs) found = std::max(found, layer_of(layers, output));
@@ -68,7 +68,7 @@ int layer_of(const std::vector<onnx::LayerSummary>& layers, const Node& node) {
 std::vector<LayerRow> rows_of(const onnx::ImportedModel& model, const Graph& graph, int64_t depth) {
   std::vector<LayerRow> rows;
   std::map<std::string, size_t> place_of;
-  std::vector<size_t> row_of;  // of each layer
+  std::vector<size_t> row_of;  // row of each layer
   for (const onnx::LayerSummary& layer : model.layers) {
     const std::string module = module_at(layer.module, depth);
     auto [place, is_new] = place_of.try_emplace(module, rows.size());
@@ -93,7 +93,7 @@ std::vector<LayerRow> rows_of(const onnx::ImportedModel& model, const Graph& gra
     if (layer < 0) continue;
     LayerRow& row = rows[row_of[static_cast<size_t>(layer)]];
     row.flops += flops_of(graph, node);
-    if (std::holds_alternative<Reshape>(node.op)) continue;  // the same bytes
+    if (std::holds_alternative<Reshape>(node.op)) continue;  // shares its operand's bytes
     for (int output : node.outputs) row.activation_bytes += graph.value(output).spec.bytes();
   }
   return rows;

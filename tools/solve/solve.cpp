@@ -36,7 +36,7 @@ struct SolveOptions {
   bool json = false;
 };
 
-// What the process may take: of the option, or all that the device has free.
+// Returns the budget of the process: the option, or all free memory of the device.
 int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
   if (options.workload.runtime.memory_bytes) return *options.workload.runtime.memory_bytes;
   if (setup.gpus.physical.empty()) {
@@ -45,9 +45,9 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
   return free_bytes(setup);
 }
 
-// What a budget costs with the same bits, and with others where that is cheaper: with parts of the loss or of
-// the batch, or norms in 8 bits. At least one is there. A run takes the first that there is, unless the
-// second is wanted wherever it is cheaper.
+// The cost of a budget with the same bits, and with others if that is cheaper: with parts of the loss or of
+// the batch, or norms in 8 bits. At least one exists. A run uses the first that exists, unless the second is
+// requested wherever it is cheaper.
 struct CurvePoint {
   std::optional<MemorySolution> whole, split;
 
@@ -128,7 +128,7 @@ std::string parts_of(const MemorySolution& solution) {
 
 void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal) {
   if (curve.empty()) return;
-  // What no row has is not shown.
+  // Omits columns that no row has.
   Table table({{.title = "memory MiB", .is_number = true},
                {.title = "of the peak", .is_number = true, .drop = 2},
                {.title = "ms, same bits", .is_number = true},
@@ -192,8 +192,8 @@ std::string next_memory_text(const MemorySolution& solution, const MemorySolutio
   return text;
 }
 
-// The same with the optimizer sharded, where the options do not name it and that is of use: it fits where the
-// plain one does not, or takes less time, or its least budget is smaller, or as small for less time.
+// Returns the solution with the optimizer sharded, if the options do not name it and it is of use: it fits
+// where the plain one does not, or takes less time, or its least budget is smaller, or equal for less time.
 std::optional<MemorySolution> sharded_of(WorkloadOptions options, const RunSetup& setup,
                                          const MemorySolution& plain) {
   const bool is_free = plain.fits && plain.levers.empty();
@@ -292,7 +292,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   next.runtime.memory_bytes = solution.fits ? solution.memory_bytes : solution.least_memory_bytes;
   if (*next.runtime.memory_bytes == 0) {
     next.runtime.memory_bytes.reset();
-    // What does nothing without a budget.
+    // Removes options that do nothing without a budget.
     next.runtime.host_memory_bytes.reset();
     next.runtime.compress_norms = false;
     next.runtime.split_batch = RuntimeOptions{}.split_batch;

@@ -11,7 +11,7 @@
 namespace headroom::solve {
 namespace {
 
-// Of the drawing and of the part with the lines, in its own units.
+// Sizes of the drawing and of the part with the lines, in its own units.
 constexpr double kWidth = 760, kHeight = 300, kLeft = 60, kRight = 740, kTop = 30, kBottom = 260;
 
 class Curve {

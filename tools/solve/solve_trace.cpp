@@ -97,7 +97,7 @@ nlohmann::ordered_json to_json(const ProgramTrial& trial) {
   return json;
 }
 
-// What was asked for, with which every answer begins.
+// Returns the question, with which every answer begins.
 nlohmann::ordered_json to_json(const std::string& input, const WorkloadOptions& options, int64_t memory,
                                int64_t batch) {
   nlohmann::ordered_json json;
@@ -125,7 +125,7 @@ std::string to_json(const ProgramSolution& solution, const std::string& input, c
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// Without those that could not be traced.
+// Removes those that could not be traced.
 std::vector<ProgramTrial> traced(std::vector<ProgramTrial> trials) {
   std::erase_if(trials, [](const ProgramTrial& trial) { return !trial.error.empty(); });
   return trials;
@@ -154,7 +154,7 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
   fmt::print("\ntried:\n{}", table.text(terminal));
 }
 
-// What the program keeps more of at each step, so that any memory fills up.
+// Finds memory that the program accumulates at each step, so that any memory fills up.
 std::optional<report::Finding> find_growth(const Trace& trace) {
   constexpr Cause kGrows[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
   const report::Verdict verdict = report::judge_history(report::History(trace), report::Steps(trace));
@@ -300,7 +300,7 @@ bool is_trace_input(const std::string& text) {
 
 namespace {
 
-// What the device and the limit leave to the process.
+// Returns the memory that the device and the limit leave to the process.
 int64_t usual_budget(const RunSetup& setup) {
   const int64_t free = free_bytes(setup);
   const int64_t overhead = setup.options.limit_scope == LimitScope::kPool ? setup.device.overhead_bytes() : 0;

@@ -1,4 +1,4 @@
-// Who holds the memory, as a sheet and as lines. Knows no device.
+// Shows who holds the memory, as a sheet and as lines. Knows no device.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ namespace headroom::who {
 
 struct View {
   std::vector<Account> accounts;
-  std::string problem;  // why no GPU of the machine is shown
-  std::string failure;  // what could not be taken for our share
+  std::string problem;  // reason that no GPU of the machine is shown
+  std::string failure;  // reason that our share could not be allocated
 };
 
 // Verdict first, a table for each device, the next command last; `next` replaces the usual one.
 Sheet to_sheet(const View& view, const std::string& next = {});
-// A line for each device: how much is used, and who has most.
+// Prints a line for each device: the used memory, and its largest users.
 std::string to_lines(const View& view);
 
 // "pid 1234 alice: python train.py"; without a pid "other processes".

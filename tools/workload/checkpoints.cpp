@@ -17,7 +17,7 @@ namespace {
 constexpr double kLeastShare = 0.002;
 // A module that keeps more than this runs again with everything in it alive.
 constexpr double kMostShare = 0.6;
-// Modules of one pattern that differ by less are alike.
+// Modules of one pattern that differ by less are treated as equal.
 constexpr double kAlike = 1.15;
 
 // Calls that for "a.b.c", "a.b" and "a".
@@ -44,11 +44,11 @@ bool is_index_part(std::string_view part) {
   return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// What a module and those inside it keep at the peak.
+// Bytes that a module and those inside it keep at the peak.
 struct Kept {
   int64_t bytes = 0;
   int64_t largest_bytes = 0;
-  int64_t result_event = -1, result_bytes = 0;  // the module's result, which a checkpoint keeps, too
+  int64_t result_event = -1, result_bytes = 0;  // result of the module, which a checkpoint also keeps
   double us = 0;
   bool holds_blocks = false;  // numbered modules that have modules themselves
 };
@@ -58,7 +58,7 @@ struct Ranked {
   double ratio = 0;
 };
 
-// Modules that are alike stay together, in their order.
+// Keeps similar modules together, in their order.
 void make_alike(std::vector<Ranked>& ranked) {
   std::map<std::string, std::vector<size_t>> patterns;
   for (size_t i = 0; i < ranked.size(); ++i) {
@@ -76,7 +76,7 @@ void make_alike(std::vector<Ranked>& ranked) {
   }
 }
 
-// Whether `module` is `parent` or inside it.
+// Returns true if `module` is `parent` or inside it.
 bool is_inside(std::string_view module, std::string_view parent) {
   return module.starts_with(parent) && (module.size() == parent.size() || module[parent.size()] == '.');
 }
@@ -221,7 +221,8 @@ std::vector<ProgramModule> recorded_modules(const Trace& trace) {
 }
 
 Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules) {
-  // Of each step and module: its kept blocks, when its forward pass ends and its backward pass begins.
+  // For each step and module: its kept blocks, the end of its forward pass and the beginning of its backward
+  // pass.
   struct Region {
     std::vector<KeptBlock> blocks;
     int64_t forward_end = 0, backward_begin = INT64_MAX;
@@ -242,12 +243,12 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
       break;
     }
   }
-  // What to insert behind an event of the forward pass, and before one of the backward pass.
+  // Events to insert after an event of the forward pass, and before one of the backward pass.
   std::map<int64_t, std::vector<TraceEvent>> behind, before;
   Trace changed = trace;
   std::vector<int32_t> renamed(static_cast<size_t>(trace.blocks), -1);
   for (const auto& [key, region] : regions) {
-    // The module's result, which the next module needs. Behind it may be sums that the backward pass wants.
+    // The module's result, which the next module needs. Sums for the backward pass may follow it.
     int64_t result = -1;
     for (const KeptBlock& kept : region.blocks) {
       const bool is_large =

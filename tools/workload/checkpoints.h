@@ -32,8 +32,8 @@ struct CheckpointCandidate {
   double us = 0;
 };
 
-// The modules that keep much for the backward pass, in the order in which to make them checkpoints. Those
-// that only hold a list of such modules are left out, and so is what keeps most of all: running it again
+// Returns the modules that keep much for the backward pass, in the order in which to make them checkpoints.
+// Omits modules that only hold a list of such modules, and the one that keeps most of all: running it again
 // needs as much memory as keeping it.
 std::vector<CheckpointCandidate> checkpoint_order(const Trace& trace,
                                                   const std::vector<ProgramModule>& modules);
@@ -41,14 +41,14 @@ std::vector<CheckpointCandidate> checkpoint_order(const Trace& trace,
 // The first `count` of them, without those inside of others.
 std::vector<std::string> first_checkpoints(std::span<const CheckpointCandidate> order, size_t count);
 
-// The modules of a recording, for which nobody knows times: they are in proportion to the bytes that each
+// Returns the modules of a recording, whose times are unknown: they are in proportion to the bytes that each
 // allocates in the forward pass.
 std::vector<ProgramModule> recorded_modules(const Trace& trace);
 
-// The trace as it would be if each of these modules were a checkpoint of its own
-// (torch.utils.checkpoint): what its forward pass keeps for the backward pass is freed at the end of the
-// forward pass and allocated again before the backward pass frees the first of it. Its result stays, which is
-// what it made last but for blocks that are kLeastResult times smaller than its largest.
+// Returns the trace as it would be if each of these modules were a checkpoint of its own
+// (torch.utils.checkpoint): the blocks that its forward pass keeps for the backward pass are freed at the end
+// of the forward pass and allocated again before the backward pass frees the first of them. Its result stays,
+// which is its last block except for blocks that are kLeastResult times smaller than its largest.
 inline constexpr int64_t kLeastResult = 16;
 Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules);
 
@@ -61,7 +61,7 @@ using TraceCheckpoints = std::function<std::optional<Trace>(const std::vector<st
 // For the model of that class (TracedProgram::model), with that batch (none: the program's own).
 TraceCheckpoints trace_checkpoints(std::shared_ptr<ProgramTracer> tracer, std::optional<int64_t> batch,
                                    std::string model);
-// The same for a program that is not loaded yet: it is loaded when a trace is asked for first.
+// Returns checkpoints for a program that is not loaded yet; it is loaded when a trace is first requested.
 TraceCheckpoints trace_checkpoints(const ProgramRequest& request);
 
 // "transformer.h.*.mlp" of "transformer.h.3.mlp", and 3; the path itself and -1 without a number in it.

@@ -22,9 +22,9 @@ struct FitRun {
 struct FitResult {
   int64_t batch = 0;            // 0: none fits, or a recording's
   int64_t device_bytes = 0;     // total of the device; 0: it fits on none
-  Traced program = {};          // of that batch, or the smallest one
-  Prediction prediction = {};   // of it, on that device
-  std::string stopped_by = {};  // why no larger batch, or no smaller device; one line
+  Traced program = {};          // traces for that batch, or the smallest one
+  Prediction prediction = {};   // prediction of that program, on that device
+  std::string stopped_by = {};  // the reason why no larger batch or no smaller device fits; one line
   std::vector<FitRun> runs = {};
   bool verified = false;  // the last run succeeded
 

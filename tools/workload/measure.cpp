@@ -8,10 +8,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "answers/solve.h"
 #include "answers/lower.h"
 #include "answers/play.h"
 #include "answers/predict.h"
+#include "answers/solve.h"
 #include "answers/step_kernels.h"
 #include "base/errors.h"
 #include "base/progress.h"
@@ -54,7 +54,7 @@ class DriverClock {
   double after_first_us_ = 0;
 };
 
-// What the process holds of the default device past the strategies on it.
+// Returns the memory of the process on the default device outside its strategies.
 int64_t overhead_bytes(Runtime& runtime) {
   int64_t bytes = runtime.memory_info().process;
   const DeviceName device = default_device(runtime.options());
@@ -67,7 +67,7 @@ int64_t overhead_bytes(Runtime& runtime) {
   return bytes;
 }
 
-// How the step was planned for a budget; null without one.
+// Records the plan of the step for a budget; null without one.
 void note_plan(const MemorySolution* memory, Measurement& result) {
   if (memory == nullptr) return;
   result.planned_process_bytes = memory->process_bytes;
@@ -76,7 +76,8 @@ void note_plan(const MemorySolution* memory, Measurement& result) {
   result.host_bytes = memory->host_bytes;
 }
 
-Measurement measure_mnist(const WorkloadOptions& options, std::span<const Program> programs, Progress& progress) {
+Measurement measure_mnist(const WorkloadOptions& options, std::span<const Program> programs,
+                          Progress& progress) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
   const Dataset training = draw_digits(images, settings.seed);
@@ -143,7 +144,7 @@ void run_step_replica(const WorkloadOptions& options, std::span<const Program> p
     clock.steps_done(steps);
     progress.advance(static_cast<double>(steps));
   };
-  // With its data on the device a step is queued behind the one before: nobody waits in between.
+  // With its data on the device a step is queued after the previous one, without waiting.
   const bool is_resident = options.step.data_on == DataOn::kDevice;
   const int64_t at_once = is_resident ? std::max<int64_t>(1, options.step.steps / kTimings) : 1;
   while (result.steps < options.step.steps) {
@@ -165,7 +166,8 @@ WorkloadOptions without_budget_of_a_card(WorkloadOptions options) {
   return options;
 }
 
-Measurement measure_step(const WorkloadOptions& options, std::span<const Program> programs, Progress& progress) {
+Measurement measure_step(const WorkloadOptions& options, std::span<const Program> programs,
+                         Progress& progress) {
   Runtime runtime(options.runtime);
   std::vector<int64_t> planned_bytes(static_cast<size_t>(options.replicas.count()));
   const ReplicaWork<Measurement> work = [&](int rank, const ReplicaDevices& devices, Collective* group,
@@ -217,7 +219,7 @@ Measurement measure_or_refuse(const WorkloadOptions& options) {
 Measurement measure(const Trace& trace, const RuntimeOptions& asked, int64_t steps) {
   RuntimeOptions options = asked;
   if (const auto profile = simulated_profile(options)) options.context_bytes = profile->context_bytes;
-  // Nobody touches the bytes, so none need to lie behind a simulated device's addresses.
+  // The bytes are not accessed, so a simulated device's addresses need no memory.
   const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
   StrategySettings strategy = prepared_for(
       trace, strategy_on(find_devices(options), default_device(options), options.strategy_settings()));

@@ -13,9 +13,9 @@
 namespace headroom {
 namespace {
 
-// Which part of the batch a pass takes: a sum over more of them takes no less memory.
+// Maximum number of passes over parts of the batch: a sum over more of them uses no less memory.
 constexpr int64_t kMostPasses = 64;
-// How often modules are looked for in what is still kept with those before.
+// Number of searches for modules in the memory that is still kept with the earlier ones.
 constexpr int kRounds = 3;
 // Patterns of modules to leave out again, by way of trial.
 constexpr size_t kMostPatterns = 6;
@@ -35,7 +35,7 @@ class ProgramSearch {
     uses_cache_ = program.uses_cache;
     solution.plain = solution.chosen = trials_.emplace_back(judge({}, program));
     if (!solution.plain.fits()) {
-      // Of all changes this one costs least.
+      // This change costs least of all.
       const ProgramTrial growing = with_growing_segments(solution.plain, program);
       if (growing.has_expandable_segments) trials_.push_back(growing);
       if (growing.fits()) {
@@ -59,7 +59,7 @@ class ProgramSearch {
     return trial;
   }
 
-  // The same trial with expandable segments, where they help.
+  // Returns the trial with expandable segments if they help, otherwise the trial itself.
   ProgramTrial with_growing_segments(ProgramTrial trial, const TracedProgram& program) const {
     const auto strategy = with_expandable_segments(setup_.options.strategy);
     if (trial.fits() || !strategy || !is_of_torch(program.trace)) return trial;
@@ -86,7 +86,7 @@ class ProgramSearch {
     return a.margin_bytes && (!b.margin_bytes || *a.margin_bytes > *b.margin_bytes);
   }
 
-  // What was tried is known.
+  // Changes that were tried before have a known result.
   ProgramTrial attempt(const ProgramChanges& changes) {
     for (const ProgramTrial& trial : trials_) {
       if (trial.changes == changes) return trial;
@@ -147,7 +147,7 @@ class ProgramSearch {
     return least(a) < least(b);
   }
 
-  // Those that cost no time.
+  // Adds the changes that cost no time.
   ProgramChanges with_free_changes(const ProgramTrial& plain) {
     ProgramChanges free;
     if (freedom_.is_recording) return free;
@@ -169,7 +169,7 @@ class ProgramSearch {
     return free;
   }
 
-  // Without those that it keeps the budget without, too, and no slower.
+  // Removes changes without which it also fits the budget, and is no slower.
   ProgramTrial trimmed(const ProgramTrial& trial) {
     constexpr double kNoSlower = 1.002;
     ProgramTrial best = trial;
@@ -227,7 +227,7 @@ class ProgramSearch {
     return without_needless(attempt(with_modules(changes, static_cast<size_t>(count))));
   }
 
-  // Modules that are alike are left as they are where that is faster and keeps the budget, too.
+  // Restores equal modules if that is faster and also fits the budget.
   ProgramTrial without_needless(ProgramTrial best) {
     std::vector<std::string> patterns;
     for (const std::string& path : best.changes.checkpoints) {
@@ -306,7 +306,7 @@ class ProgramSearch {
   std::vector<CheckpointCandidate> order_;
   TracedProgram plain_;  // without changes
   TracedProgram latest_;
-  std::optional<ProgramChanges> latest_changes_;  // of latest_; none: there is none
+  std::optional<ProgramChanges> latest_changes_;  // changes of latest_; nullopt: there is none
 };
 
 }  // namespace

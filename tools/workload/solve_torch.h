@@ -14,12 +14,12 @@
 
 namespace headroom {
 
-// What may be changed.
+// Changes that may be made.
 struct ProgramFreedom {
-  int64_t batch = 0;  // of the program, which may be split; 0: unknown
+  int64_t batch = 0;  // batch of the program, which may be split; 0: unknown
   SplitBatch split_batch = SplitBatch::kNeeded;
   std::string autocast = {};  // a type of 16 bits that is allowed, or nothing
-  bool is_recording = false;  // of a run: only checkpoints can be tried
+  bool is_recording = false;  // recording of a run: only checkpoints can be tried
   int64_t most_trials = 64;
 };
 
@@ -27,10 +27,10 @@ struct ProgramFreedom {
 struct ProgramTrial {
   ProgramChanges changes = {};
   bool has_expandable_segments = false;  // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  Prediction prediction = {};       // on a device with that budget
+  Prediction prediction = {};            // on a device with that budget
   int64_t least_memory_bytes = 0;        // the least budget in which it fits; 0: none
-  double us = 0;                         // of a step
-  std::string error = {};                // why it cannot be traced; nothing else is known then
+  double us = 0;                         // time of a step
+  std::string error = {};                // reason that it cannot be traced; nothing else is known then
 
   bool fits() const { return error.empty() && prediction.fits; }
 };

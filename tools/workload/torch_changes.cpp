@@ -25,12 +25,12 @@ namespace {
 constexpr std::string_view kExpandable = "expandable_segments:True";
 constexpr int kMaxTraced = 4;  // again with checkpoints, some seconds each
 
-// Whether idle segments stay with the strategy until it runs out.
+// Returns true if idle segments stay with the strategy until it runs out.
 bool is_cached(const std::string& strategy) {
   return parse_strategy(strategy).name == "caching" && strategy.find("expandable") == std::string::npos;
 }
 
-// Where a program would call torch.cuda.empty_cache(), see with_empty_cache.
+// Returns the marks at which a program would call torch.cuda.empty_cache(), see with_empty_cache.
 std::vector<TraceMark> empty_marks(const Trace& trace, StepPhase phase) {
   std::vector<TraceMark> marks;
   int32_t step = 0;
@@ -96,7 +96,7 @@ std::optional<TorchChange> with_growing_segments(const Trace& trace, const RunSe
                      "segments grow instead of adding up"};
 }
 
-// Where expandable segments do not help: they give pages of 20 MiB back, and only whole ones.
+// Helps if expandable segments do not: they release pages of 20 MiB, and only whole ones.
 std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup) {
   if (!is_cached(setup.options.strategy) || with_growing_segments(trace, setup)) return std::nullopt;
   RunSetup changed = setup;
@@ -106,7 +106,8 @@ std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup
                      "in place of PyTorch's allocator: idle memory moves to where it is needed"};
 }
 
-// What the strategy could give back to the driver after so many events: segments without a live block.
+// Returns the bytes that the strategy could give back to the driver after that many events, in segments
+// without a live block.
 int64_t releasable_bytes(const Trace& trace, const RunSetup& setup, int64_t events) {
   int64_t bytes = 0;
   const RunSetup ready = prepared(traced_here(trace), setup);
@@ -152,7 +153,7 @@ std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup
   return std::nullopt;
 }
 
-// The fewest modules along their order. Of a program their trace has the last word.
+// Tries the fewest modules along their order. For a program, a new trace decides.
 std::optional<TorchChange> with_fewest_checkpoints(const Trace& trace, const RunSetup& setup,
                                                    const TraceCheckpoints& trace_again) {
   const std::vector<CheckpointCandidate> order = checkpoint_order(trace, recorded_modules(trace));

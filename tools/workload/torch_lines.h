@@ -13,12 +13,12 @@ namespace headroom {
 std::vector<std::string> torch_lines(const ProgramSolution& solution, const ProgramTrial& trial,
                                      int64_t batch);
 
-// What the changes do to the results, a line each; empty where they stay as they are.
+// Returns the effects of the changes on the results, a line each; empty if there are none.
 std::vector<std::string> effects_of(const ProgramSolution& solution, const ProgramTrial& trial);
 
 // "8 checkpoints, fused optimizer, 4 parts of the batch", or "as it is".
 std::string describe(const ProgramTrial& trial);
-// The same of each, in words that tell them apart: "8 checkpoints (h.3-9.mlp, h.0), fused optimizer" where
+// Describes each trial, in words that tell them apart: "8 checkpoints (h.3-9.mlp, h.0), fused optimizer" if
 // another one has as many of other modules.
 std::vector<std::string> describe_apart(std::span<const ProgramTrial> trials);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kRows = 512, kColumns = 32;
 
-// Layers with norms and relu, one of them with a residual, behind each other.
+// A sequence of layers with norms and relu, one of them with a residual.
 struct NormNet {
   Graph graph;
   Value x, rate, loss, last;
@@ -118,7 +118,7 @@ TEST(CompressNorms, WhatIsFetchedIsNotRestored) {
   EXPECT_EQ(count_restored(net.graph), 2);
 }
 
-// A bottleneck of a residual net: convolutions of single pixels with norms, of which the last adds the input.
+// A bottleneck of a residual net: convolutions of single pixels with norms, the last of which adds the input.
 struct Bottleneck {
   Graph graph;
   Value x, rate, loss;

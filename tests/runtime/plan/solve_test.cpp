@@ -149,10 +149,10 @@ constexpr int kRandomGraphs = 50;
 constexpr int kRandomGraphs = 200;
 #endif
 
-// What random graphs at random budgets had in common.
+// Totals over random graphs at random budgets.
 struct RandomBudgets {
   int kept = 0, changed = 0, given = 0, offloaded = 0, recomputed_too = 0, compressed = 0;
-  double us = 0;  // of all steps together
+  double us = 0;  // time of all steps together
 };
 
 void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& seen,
@@ -223,7 +223,7 @@ TEST(Solve, RandomGraphsWithAHostKeepToRandomBudgetsWithTheSameBits) {
   RandomBudgets seen;
   constexpr int kGraphs = kRandomGraphs / 2;
   for (uint32_t seed = 1; seed <= kGraphs; ++seed) {
-    // As slow as a node, and far faster; memory for all, and for little.
+    // Links as slow as a node, and far faster; memory for all values, and for few.
     const HostLink host{.bytes_per_us = seed % 2 == 0 ? 1e4 : 1e6,
                         .latency_us = 0.1,
                         .max_bytes = seed % 5 == 0 ? int64_t{16'384} : kEnough};
@@ -308,8 +308,8 @@ TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
             make_plan(net.graph, targets, PlanMode::kPacked, workspace).lower_bound_bytes);
 }
 
-// Layers of product, norm and relu. Where the norm's result goes after the forward pass, the gradient of the
-// product's weights reads it as the gradient of the norm gives it again: nothing else runs twice.
+// Layers of product, norm and relu. If the norm's result is dropped after the forward pass, the gradient of
+// the product's weights reads it as the gradient of the norm gives it again: no other node runs twice.
 TEST(Solve, GradientsOfNormsGiveResultsAgainForLessThanComputingThem) {
   Graph graph;
   Value x = graph.input("x", {DType::kF32, {64, 32}});
@@ -334,7 +334,7 @@ TEST(Solve, GradientsOfNormsGiveResultsAgainForLessThanComputingThem) {
   const std::unique_ptr<Graph> changed = rewritten(graph, less.schedule);
   EXPECT_GT(readers_of_given(*changed), 0);
   EXPECT_GT(less.us, whole.us) << "to write them takes time";
-  // Each writes once what computing it again would read and write.
+  // Each writes once the bytes that recomputing it would read and write.
   const double apply_us = us[static_cast<size_t>(std::distance(
       graph.nodes().begin(), std::find_if(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
         return std::holds_alternative<BatchNormApply>(node.op);

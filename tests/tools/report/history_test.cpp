@@ -73,7 +73,7 @@ TEST(History, KnowsThePeakItsCategoriesAndTheDriverCalls) {
   EXPECT_EQ(history.peak_event(), 3);
   EXPECT_EQ(history.allocated_at_peak, 4096);
   EXPECT_EQ(history.peak_reserved_bytes, 8192);
-  EXPECT_EQ(history.library_bytes, 10000);  // what the process holds besides its segment
+  EXPECT_EQ(history.library_bytes, 10000);  // memory of the process besides its segment
   EXPECT_EQ(history.driver_calls, 3);
   EXPECT_EQ(history.retries, 1);
   EXPECT_EQ(history.out_of_memory, 1);
@@ -89,7 +89,7 @@ TEST(History, KnowsThePeakItsCategoriesAndTheDriverCalls) {
 
 TEST(History, FragmentationIsTheShareOfIdleBytesOutsideTheLargestGap) {
   const Trace trace = read(kRecording);
-  // Idle at the peak: 3072 behind the first block, 1024 at the end of the second segment.
+  // Idle at the peak: 3072 after the first block, 1024 at the end of the second segment.
   EXPECT_DOUBLE_EQ(*History(trace).fragmentation, 1024.0 / 4096);
   EXPECT_EQ(History(trace).idle_at_peak->bytes, 4096);
   EXPECT_EQ(History(trace).idle_at_peak->largest_bytes, 3072);

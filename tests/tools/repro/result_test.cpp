@@ -1,4 +1,4 @@
-// When a scenario counts as come out, and when not.
+// Tests which scenarios count as reproduced.
 #include "tools/repro/result.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@
 namespace headroom::who {
 namespace {
 
-// Total = free + ours + others + unaccounted, by what the account's fields say.
+// Expects total = free + ours + others + unaccounted, from the account's fields.
 void expect_balanced(const Account& account) {
   EXPECT_EQ(account.total_bytes, account.free_bytes + account.ours.total_bytes() + account.others_bytes() +
                                      account.unaccounted_bytes());
@@ -91,7 +91,7 @@ TEST(WhoHoldsMemory, WhatCouldNotBeTakenIsSaidAndTheRestIsShown) {
 
 TEST(WhoHoldsMemory, AStrangerIsNotTakenForTheProcessOfADriver) {
   EXPECT_EQ(find_process(-1).user, "");
-  // This process is there and has no GPU: a container's number for somebody else.
+  // This process exists and has no GPU: a container's number for another process.
   EXPECT_EQ(find_process(getpid()).command, "");
 }
 

@@ -50,7 +50,7 @@ TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
   }
 }
 
-// Where parts of the batch fit at any size, the search would go on for hours.
+// If parts of the batch fit at any size, the search would go on for hours.
 TEST(Fit, UnderABudgetItPlansFewBatchesAndSaysWhatItHas) {
   WorkloadOptions options;
   options.net = "mlp";
@@ -60,7 +60,8 @@ TEST(Fit, UnderABudgetItPlansFewBatchesAndSaysWhatItHas) {
   options.runtime.memory_bytes = 480 * kMiB;
   int planned = 0;
   const FitSettings settings{.max_batch = 5000, .on_batch = [&](int64_t) { ++planned; }};
-  const FitResult result = fit_batch(options, settings, [](const WorkloadOptions&, const Traced&) { return std::nullopt; });
+  const FitResult result =
+      fit_batch(options, settings, [](const WorkloadOptions&, const Traced&) { return std::nullopt; });
   EXPECT_GT(result.batch, 1);
   EXPECT_LE(planned, 26);
   EXPECT_NE(result.stopped_by, "");
@@ -91,7 +92,9 @@ TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
 }
 
 TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
-  const RunElsewhere run = [](const WorkloadOptions&, const Traced&) -> std::optional<Measurement> { return killed(); };
+  const RunElsewhere run = [](const WorkloadOptions&, const Traced&) -> std::optional<Measurement> {
+    return killed();
+  };
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_EQ(result.batch, 0);
   EXPECT_FALSE(result.verified);

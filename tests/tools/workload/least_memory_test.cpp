@@ -1,4 +1,4 @@
-// --memory: the least budget that a refusal names, under every strategy, and what counts for it.
+// --memory: the minimum budget that a refusal names, under every strategy, and the parts of it.
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ class LeastMemory : public testing::TestWithParam<std::string> {};
 TEST_P(LeastMemory, IsKeptAndAPageLessIsNotAndARefusalHasItsCheapestPlan) {
   for (const char* net : {"mlp", "attention"}) {
     WorkloadOptions options = packed_under(net, GetParam());
-    // Parts of the batch are planned alike, one number of them after the other.
+    // Parts of the batch are planned the same way, for one number of parts after the other.
     if (net != std::string("mlp")) options.runtime.split_batch = SplitBatch::kNever;
     const RunSetup setup = setup_of(options.runtime);
     const Solver solver = solver_for(options);

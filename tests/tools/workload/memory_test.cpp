@@ -220,7 +220,7 @@ TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
   }
 }
 
-// Most of what it takes are weights and the two states of each.
+// Most of its memory is weights and the two states of each.
 WorkloadOptions heavy_in_state() {
   WorkloadOptions options = on_small_card("mlp", 16);
   options.width = 2;

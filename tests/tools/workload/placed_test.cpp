@@ -1,4 +1,4 @@
-// Nets of the zoo over several devices: what is predicted of each, what fits, and why one does not.
+// Nets of the zoo over several devices: the prediction for each, and the reason if one does not fit.
 
 #include <gtest/gtest.h>
 
@@ -43,8 +43,10 @@ TEST(PlacedWorkloads, TakeOfEachDeviceWhatIsPredicted) {
         for (size_t i = 0; i < 2; ++i) {
           const DeviceResult& device = measured.devices[i];
           const PlayedDevice& peak = predicted.devices[i];
-          EXPECT_EQ(device.peak_allocated_bytes, peak.statistics.allocated.peak) << strategy << " " << to_string(plan);
-          EXPECT_EQ(device.peak_reserved_bytes, peak.statistics.reserved.peak) << strategy << " " << to_string(plan);
+          EXPECT_EQ(device.peak_allocated_bytes, peak.statistics.allocated.peak)
+              << strategy << " " << to_string(plan);
+          EXPECT_EQ(device.peak_reserved_bytes, peak.statistics.reserved.peak)
+              << strategy << " " << to_string(plan);
           EXPECT_EQ(device.peak_process_bytes, peak.process_bytes) << strategy << " " << to_string(plan);
         }
         EXPECT_EQ(measured.peak_process_bytes, predicted.total_bytes);
@@ -70,8 +72,9 @@ TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
 
 TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
   WorkloadOptions options = two_layers_apart("sim", "0:12MiB,24MiB");
-  const FitResult found = fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
-                                    [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
+  const FitResult found =
+      fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
+                [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
   EXPECT_GT(found.batch, 1);
   EXPECT_TRUE(found.verified);
   EXPECT_EQ(found.runs.size(), 1u);
@@ -105,7 +108,7 @@ struct Spread {
   const char* net;
   const char* place;
   const char* virtual_devices;
-  size_t devices;  // of all replicas
+  size_t devices;  // devices of all replicas
 };
 
 TEST(PlacedWorkloads, ReplicasOfThemHaveTheBitsOfWholeOnesAndTakeOfEachDeviceWhatIsPredicted) {

@@ -1,7 +1,5 @@
 // Predictions for traces: their parts add up, the edge is an edge, and advice in PyTorch's words holds when
 // it is followed.
-#include "answers/fit.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers/fit.h"
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "runtime/app/setup.h"
@@ -79,7 +78,7 @@ TEST(PredictionOfATrace, PartsAddUpToTheProcess) {
   EXPECT_EQ(live.where, "aten::addmm in layers.3.relu at model.py:12");
 }
 
-// What a parameter has beside it counts for the parameter's module, and the shares add up to all.
+// Gradients and states of a parameter count for the parameter's module, and the shares add up to the total.
 TEST(PredictionOfATrace, AModuleHasItsWeightsGradientsAndOptimizerState) {
   TraceBuilder builder("train.py:make_step", "Headroom trace");
   uint64_t next = 1;
@@ -171,7 +170,7 @@ TEST(TorchAdvice, CheckpointsFreeWhatTheForwardPassKeepsButTheirResults) {
   EXPECT_EQ(with_checkpoints(trace, {}).peak_bytes, trace.peak_bytes);
 }
 
-// Such as a norm's statistics, which are made behind what the next module reads.
+// For example, a norm's statistics are computed after the value that the next module reads.
 TEST(TorchAdvice, ACheckpointKeepsAResultBehindWhichSmallSumsAreMade) {
   const Trace recomputed = with_checkpoints(training(8, 50, 1), {"layers.0"});
   // The result of layer 0; of the other seven all.
@@ -207,7 +206,7 @@ TEST(TorchAdvice, ProposesOnlyTheCheckpointsThatATraceOfTheProgramProves) {
   EXPECT_TRUE(changes_if(false).empty()) << "what the estimate says is not what the program does";
 }
 
-// What stays of a large block keeps its segment, and the next one needs another.
+// The rest of a large block keeps its segment, and the next block needs another one.
 TEST(TorchAdvice, ProposesExpandableSegmentsWhereTheyAreEnough) {
   TraceBuilder builder("grow.py:make_step", "PyTorch memory snapshot");
   for (uint64_t i = 1; i <= 5; ++i) {
@@ -272,7 +271,7 @@ TEST(TorchAdvice, ProposesToEmptyTheCacheWhereThatIsEnough) {
       "idle segments back there");
   const Trace emptied = with_empty_cache(trace, StepPhase::kForward);
   EXPECT_TRUE(fits(traced(emptied), setup));
-  // Nothing is idle before the backward pass.
+  // No memory is idle before the backward pass.
   EXPECT_FALSE(fits(traced(with_empty_cache(trace, StepPhase::kBackward)), setup));
 }
 
@@ -399,7 +398,7 @@ TEST(PredictionOfATrace, AStrategyThatPlansTheTraceDoesSoWhetherItIsChosenOrNot)
   EXPECT_LT(*least, least_total_bytes(program, torch));
 }
 
-// Where a limit binds, the margin is the limit's.
+// If a limit binds, the margin is that of the limit.
 TEST(PredictionOfATrace, TheMarginOfALimitIsHowMuchItCouldBeLowerOrLacks) {
   const Trace trace = training(4, 100);
   RunSetup setup = card(8 * kGiB);

@@ -1,4 +1,4 @@
-// Nets of the zoo in replicas, and what is predicted of one.
+// Nets of the zoo in replicas, and the prediction for one.
 
 #include <gtest/gtest.h>
 
@@ -93,8 +93,9 @@ TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
   options.runtime.virtual_devices = "0:16MiB,24MiB,20MiB";
   options.replicas.replicas = 3;
   options.replicas.shard_optimizer = true;
-  const FitResult found = fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
-                                    [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
+  const FitResult found =
+      fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
+                [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
   EXPECT_EQ(found.batch % 3, 0);
   EXPECT_GT(found.batch, 3);
   EXPECT_TRUE(found.verified);

@@ -1,5 +1,5 @@
-// Changes of a PyTorch program for a budget: what is chosen keeps it, nothing smaller does, and no more is
-// changed than may be.
+// Changes of a PyTorch program for a budget: the choice fits it, nothing smaller does, and no more is changed
+// than permitted.
 #include "tools/workload/solve_torch.h"
 
 #include <gtest/gtest.h>
