@@ -227,7 +227,7 @@ Traced lower(std::span<const std::shared_ptr<const PlannedProgram>> ranks, const
   Traced program = lower(replicas);
   for (const auto& planned : ranks) {
     const MemorySolution* const memory = planned->program.memory.get();
-    if (memory == nullptr || memory->keeps || program.refusal) continue;
+    if (memory == nullptr || memory->fits || program.refusal) continue;
     program.refusal.emplace(memory->memory_bytes, memory->least_memory_bytes);
   }
   return program;
