@@ -25,19 +25,20 @@ class Datum {
   template <typename T>
   requires std::integral<T> || std::floating_point<T> Datum(T number) {
     if constexpr (std::same_as<T, bool>) {
-      data_ = number;
+      set(number);
     } else if constexpr (std::integral<T>) {
-      data_ = static_cast<int64_t>(number);
+      set(static_cast<int64_t>(number));
     } else {
-      data_ = static_cast<double>(number);
+      set(static_cast<double>(number));
     }
   }
-  Datum(std::string text) : data_(std::move(text)) {}
-  Datum(std::string_view text) : data_(std::string(text)) {}
-  Datum(const char* text) : data_(std::string(text)) {}
-  Datum(List list) : data_(std::move(list)) {}
-  Datum(Record record) : data_(std::move(record)) {}
-  Datum(const std::vector<std::string>& texts) : data_(List(texts.begin(), texts.end())) {}
+  // These, and set(), are defined below, where a Field is complete.
+  Datum(std::string text);
+  Datum(std::string_view text);
+  Datum(const char* text);
+  Datum(List list);
+  Datum(Record record);
+  Datum(const std::vector<std::string>& texts);
   template <typename T>
   Datum(const std::optional<T>& value) {
     if (value) *this = Datum(*value);
@@ -49,6 +50,10 @@ class Datum {
   std::optional<double> number() const;
 
  private:
+  void set(bool value);
+  void set(int64_t value);
+  void set(double value);
+
   Data data_;
 };
 
@@ -56,6 +61,16 @@ struct Field {
   std::string key;
   Datum value;
 };
+
+inline Datum::Datum(std::string text) : data_(std::move(text)) {}
+inline Datum::Datum(std::string_view text) : data_(std::string(text)) {}
+inline Datum::Datum(const char* text) : data_(std::string(text)) {}
+inline Datum::Datum(List list) : data_(std::move(list)) {}
+inline Datum::Datum(Record record) : data_(std::move(record)) {}
+inline Datum::Datum(const std::vector<std::string>& texts) : data_(List(texts.begin(), texts.end())) {}
+inline void Datum::set(bool value) { data_ = value; }
+inline void Datum::set(int64_t value) { data_ = value; }
+inline void Datum::set(double value) { data_ = value; }
 
 // JSON with `indent` blanks for each level; below 0 in one line. Replaces bytes that are not UTF-8.
 std::string to_json(const Datum& value, int indent = 2);
