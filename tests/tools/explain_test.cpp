@@ -458,17 +458,6 @@ TEST(Explain, TheFirstFailureCounts) {
   EXPECT_EQ(harmless.judgement.cause, Cause::kExhausted);
 }
 
-// Each rank's figures stay its own, however their lines are mixed.
-TEST(Explain, RanksLendEachOtherNoFigures) {
-  const std::string text =
-      "[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling "
-      "`cublasCreate(handle)`\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 "
-      "GiB. GPU 0 has a total capacity of 14.56 GiB of which 6.91 GiB is free.\n";
-  const Explanation explanation = explain_text(text);
-  EXPECT_EQ(explanation.judgement.cause, Cause::kAmbiguous);
-  EXPECT_EQ(bytes_of(explanation, "requested"), -1);
-}
-
 // A launcher says which process failed first; the log's order may be another.
 TEST(Explain, TheRankThatFailedFirstCounts) {
   const std::string log = read_fixture("rank_that_failed_first");
@@ -484,43 +473,6 @@ TEST(Explain, WhatRoundingAloneExplainsIsNotShown) {
       "memory 21.60 GiB is allocated by PyTorch, and 0.50 GiB is reserved by PyTorch but unallocated.\n");
   EXPECT_EQ(bytes_of(explanation, "other processes, at least"), -1);
   EXPECT_NE(bytes_of(explanation, "this process, outside its pool"), -1);
-}
-
-TEST(Explain, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
-  for (const char* head : {"failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n",
-                           "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED\n"}) {
-    const Explanation explanation =
-        explain_text(std::string(head) + "Memory usage: 15993929728 bytes free, 17179869184 bytes total.\n");
-    EXPECT_EQ(explanation.judgement.cause, Cause::kNotMemory) << head;
-    EXPECT_EQ(advice_of(explanation).find("GROWTH"), std::string::npos);
-  }
-}
-
-// In a container PyTorch does not know which of the listed processes it is, nor always their memory.
-TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
-  const auto message = [](std::string_view processes, std::string_view allocated) {
-    return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of "
-           "which 30.00 MiB is free. " +
-           std::string(processes) + "Of the allocated memory " + std::string(allocated) +
-           " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
-  };
-  const Explanation own = explain_text(message("Process 2834 has 23.61 GiB memory in use. ", "23.00 GiB"));
-  EXPECT_EQ(own.judgement.cause, Cause::kExhausted) << own.judgement.reason;
-  const Explanation unset =
-      explain_text(message("Process 2834 has 17179869184.00 GiB memory in use. ", "23.00 GiB"));
-  EXPECT_EQ(unset.judgement.cause, Cause::kExhausted) << unset.judgement.reason;
-  const Explanation both = explain_text(message(
-      "Process 17 has 20.10 GiB memory in use. Process 2834 has 3.51 GiB memory in use. ", "3.00 GiB"));
-  EXPECT_EQ(both.judgement.cause, Cause::kOtherProcess) << both.judgement.reason;
-  EXPECT_NE(both.judgement.reason.find("(pid 17)"), std::string::npos) << both.judgement.reason;
-}
-
-TEST(Explain, WhatIsShownIsFitForATerminal) {
-  const Explanation explanation = explain_text(
-      "\x1b]0;title\x07"  // split: C would be a digit of the escape
-      "CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
-  ASSERT_EQ(explanation.evidence.size(), 1u);
-  EXPECT_EQ(explanation.evidence[0].text, "CUDA error: out of memory\\x01\\xff \xe2\x82\xac");
 }
 
 // A file's name in a traceback becomes part of a command that someone may paste.
