@@ -7,7 +7,7 @@ list=0
 if [ "${1:-}" = --list ]; then list=1; shift; fi
 cd -- "${1:-$here/../..}"
 folders=
-for folder in base device ops collective trace allocators kernels runtime answers sheet tools python examples bench tests; do
+for folder in base device ops collective trace guard allocators kernels runtime answers sheet tools python examples bench tests; do
   if [ -d $folder ]; then folders="$folders $folder"; fi
 done
 # shellcheck disable=SC2046,SC2086  # lists of paths without spaces

@@ -4,7 +4,7 @@ set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 cd -- "${1:-$here/../..}"
 folders=
-for folder in base sheet device ops collective trace allocators kernels runtime answers examples tools bench tests; do
+for folder in base sheet device ops collective trace guard allocators kernels runtime answers examples tools bench tests; do
   if [ -d $folder ]; then folders="$folders $folder"; fi
 done
 # shellcheck disable=SC2046,SC2086  # lists of paths without spaces

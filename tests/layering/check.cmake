@@ -35,7 +35,7 @@ foreach(line IN LISTS table)
 endforeach()
 
 set(files)
-foreach(folder base sheet device ops collective trace allocators kernels runtime answers examples tools bench tests)
+foreach(folder base sheet device ops collective trace guard allocators kernels runtime answers examples tools bench tests)
   file(GLOB_RECURSE found RELATIVE ${ROOT} ${ROOT}/${folder}/*.h ${ROOT}/${folder}/*.c ${ROOT}/${folder}/*.cpp
        ${ROOT}/${folder}/*.cu ${ROOT}/${folder}/*.cuh)
   list(APPEND files ${found})

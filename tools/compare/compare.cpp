@@ -23,6 +23,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "sheet/writers.h"
+#include "tools/compare/commands.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
@@ -48,6 +49,7 @@ struct Options {
   int64_t passes = 1;            // over a recording, which has all steps of its program
   bool counts_libraries = true;  // of the programs that the traces are of, as predict does
   std::string csv, html;
+  std::string command_strategies;  // of a program after --, which compare_command runs
   bool json = false;
 };
 
@@ -240,6 +242,7 @@ void add_options(OptionSet& set, Options& options) {
   set.add_text("csv", "Also write the table to this file as CSV", &options.csv);
   set.add_text("html", "Also write the table to this file as HTML", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  add_command_options(set, &options.command_strategies);
   set.set_examples(
       "  headroom compare train.py:make_step --device rtx-3090          a PyTorch program\n"
       "  headroom compare --net mnist                                   every strategy on a 2 GB laptop\n"
@@ -252,11 +255,17 @@ void add_options(OptionSet& set, Options& options) {
 }  // namespace
 
 int run_compare(int argc, char** argv) {
+  if (std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; })) {
+    return compare_command(argc, argv);
+  }
   Options options;
   options.workload.step.steps = kSteps;
   OptionSet set("headroom compare", "Compares memory strategies and settings on nets and traces.");
   add_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (set.is_on_command_line("strategies")) {
+    throw InvalidArgument("--strategies is for a program after --; for nets and traces use --strategy");
+  }
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {

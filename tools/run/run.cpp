@@ -1,5 +1,5 @@
-// headroom run: runs a few real steps of a net's training, or plays a trace, and says what that took. compare
-// and fit run it in processes of their own.
+// headroom run: runs a few real steps of a net's training, or plays a trace, and says what that took; with a
+// command after --, that program. compare and fit run it in processes of their own.
 
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "sheet/writers.h"
 #include "tools/gpu_program.h"
+#include "tools/run/guarded.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
 #include "tools/workload/input.h"
@@ -94,6 +95,7 @@ std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemor
 }  // namespace
 
 int run_run(int argc, char** argv) {
+  if (has_command(argc, argv)) return run_guarded(argc, argv);
   WorkloadOptions options;
   options.step.steps = kStepsOfRun;
   std::string path;
@@ -103,11 +105,18 @@ int run_run(int argc, char** argv) {
   add_workload_options(set, options);
   set.add_text("trace", "Replay the trace in this file instead of training a net; --steps repeats it", &path);
   set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);
+  GuardOptions command;
+  add_command_options(set, command);
   set.set_examples(
       "  headroom run --net unet --batch 16                      on a simulated 2 GB laptop\n"
       "  headroom run --net attention --device cuda --steps 100  on a GPU\n"
-      "  headroom run --trace run.csv.gz --device sim:h200 --strategy mapped\n");
+      "  headroom run --trace run.csv.gz --device sim:h200 --strategy mapped\n"
+      "  headroom run --limit 1GiB -- python train.py            any program under a limit\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const char* name : {"soft", "leave", "reserve", "result"}) {
+    if (set.is_on_command_line(name))
+      throw InvalidArgument(fmt::format("--{} needs a program after --", name));
+  }
   pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);

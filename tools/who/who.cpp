@@ -18,6 +18,7 @@
 #include "tools/subcommands.h"
 #include "tools/who/account.h"
 #include "tools/who/formats.h"
+#include "tools/who/guarded.h"
 #include "tools/who/held_device.h"
 #include "tools/who/live.h"
 
@@ -168,6 +169,7 @@ int run_who(int argc, char** argv) {
   const std::string next =
       watched.problem.empty() ? next_of(watched, options.runtime) : command_for_simulated(set);
   print(to_sheet(view, next), options.json, terminal);
+  if (!options.json && watched.held == nullptr) fmt::print("{}", guarded_text(terminal));
   if (!watched.problem.empty()) return kExitLibraryFailure;
   return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
 }

@@ -1,0 +1,143 @@
+"""The matrix of guard_gpu.sh: real programs under `headroom run --limit` on a GPU, while the driver's own figure of
+what is used on the card is read every 10 ms.  guard_gpu.py HEADROOM GUARD_PROGRAMS TRAIN_MNIST [LIMIT_GIB...]"""
+
+import ctypes
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class Card:
+    """The first card as the driver's management library sees it."""
+
+    def __init__(self):
+        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self.nvml.nvmlInit_v2()
+        self.device = ctypes.c_void_p()
+        self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device))
+
+    def used(self):
+        memory = Memory()
+        self.nvml.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory))
+        return memory.used
+
+
+class Sampler(threading.Thread):
+    def __init__(self, card):
+        super().__init__(daemon=True)
+        self.card, self.before, self.most, self.samples = card, card.used(), 0, 0
+        self.ends = threading.Event()
+
+    def run(self):
+        while not self.ends.wait(0.01):
+            self.most = max(self.most, self.card.used() - self.before)
+            self.samples += 1
+
+    def stop(self):
+        self.ends.set()
+        self.join()
+        return self.most
+
+
+def has(module):
+    return importlib.util.find_spec(module) is not None
+
+
+def programs(guard_programs, train_mnist):
+    """(name, words, variables of the environment)"""
+    python = [sys.executable, os.path.join(HERE, "guard_programs.py")]
+    rows = []
+    if has("torch"):
+        rows += [
+            ("PyTorch", [*python, "torch"], {}),
+            ("PyTorch, expandable", [*python, "torch"], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+            ("PyTorch, async", [*python, "torch"], {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
+            ("PyTorch, CUDA graphs", [*python, "torch-graphs"], {}),
+            ("PyTorch, workers", [*python, "torch-workers"], {}),
+            ("PyTorch, compile", [*python, "torch-compile"], {}),
+            ("PyTorch, DDP of 2", [*python, "torch-ddp"], {}),
+        ]
+    if has("jax"):
+        rows += [
+            ("JAX", [*python, "jax"], {}),
+            ("JAX, growing", [*python, "jax"], {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        ]
+    rows += [(name, [*python, name.lower()], {}) for name in ("CuPy", "Numba") if has(name.lower())]
+    if os.path.exists(guard_programs):
+        rows += [
+            ("static cudart", [guard_programs, "fill", "64"], {}),
+            ("static cudart, small", [guard_programs, "fill", "3"], {}),
+            ("virtual memory", [guard_programs, "virtual", "64"], {}),
+            ("graph memory nodes", [guard_programs, "graphs", "128"], {}),
+        ]
+    if os.path.exists(train_mnist):
+        for strategy in ("grab-all", "allow-growth", "mapped"):
+            words = [train_mnist, "--device", "cuda", "--strategy", strategy, "--epochs", "1", "--steps", "50"]
+            rows.append(("train_mnist, " + strategy, words, {}))
+    return rows
+
+
+def measure(card, headroom, words, variables, limit_gib):
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "result.json")
+        command = [headroom, "run", "--limit", f"{limit_gib}GiB", "--result", result, "--", *words]
+        time.sleep(0.3)  # the driver gives the last program's memory back
+        sampler = Sampler(card)
+        sampler.start()
+        try:
+            run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=100)
+            said = (run.stdout.strip().splitlines() or run.stderr.strip().splitlines() or [""])[-1]
+        except subprocess.TimeoutExpired:
+            said = "TIMEOUT"
+        most = sampler.stop()
+        outcome = json.load(open(result)) if os.path.exists(result) else {"peak_bytes": 0, "refusals": -1, "exit_code": -1}
+    return most, sampler.samples, outcome, said
+
+
+def cost(headroom, guard_programs):
+    if not os.path.exists(guard_programs):
+        return
+    print("\nmedian ns of a pair of calls")
+    plain = subprocess.run([guard_programs, "cost"], capture_output=True, text=True).stdout.split()
+    guarded = subprocess.run(
+        [headroom, "run", "--limit", "4GiB", "--", guard_programs, "cost"], capture_output=True, text=True
+    ).stdout.split()
+    for i in range(0, min(len(plain), len(guarded)), 2):
+        added = float(guarded[i + 1]) - float(plain[i + 1])
+        print(f"{plain[i]:32} {plain[i + 1]:>8} guarded {guarded[i + 1]:>8} added a call {added / 2:8.0f}")
+
+
+def main():
+    headroom, guard_programs, train_mnist = sys.argv[1:4]
+    limits = [float(text) for text in sys.argv[4:]] or [2, 4, 8]
+    card = Card()
+    over = 0
+    print(f"{'program':24} {'GiB':>4} {'driver MiB':>10} {'account':>8} {'samples':>7} {'refused':>7} {'code':>4} ended in")
+    for name, words, variables in programs(guard_programs, train_mnist):
+        for limit in limits:
+            most, samples, outcome, said = measure(card, headroom, words, variables, f"{limit:g}")
+            is_over = most > limit * 2**30
+            over += is_over
+            print(
+                f"{name:24} {limit:4g} {most / 2**20:10.0f} {outcome['peak_bytes'] / 2**20:8.0f} {samples:7}"
+                f" {outcome['refusals']:7} {outcome['exit_code']:4} {'OVER ' if is_over else ''}{said[:70]}",
+                flush=True,
+            )
+    cost(headroom, guard_programs)
+    print(f"\n{over} above their limit")
+    return over > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

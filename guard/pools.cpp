@@ -1,0 +1,247 @@
+// Stream-ordered allocation. A pool takes memory in large pieces and keeps what is freed, so what counts is
+// what the pool holds, not what the program uses of it.
+
+#include "guard/hooks.h"
+
+namespace headroom::guard {
+namespace {
+
+constexpr int64_t kPiece = int64_t{32} << 20;  // by which the driver's pools grow
+
+// Lets questions be asked while a stream is captured.
+class Relaxed {
+ public:
+  Relaxed() { exchange(); }
+  ~Relaxed() { exchange(); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  void exchange() {
+    if (driver.cuThreadExchangeStreamCaptureMode != nullptr) driver.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  int mode_ = kRelaxedCapture;
+};
+
+// Counts the driver's figure and the growth that calls under way may cause.
+void count(Block& pool, int64_t reserved) {
+  const int64_t now = reserved + pool.pending;
+  if (now > pool.bytes)
+    add_held(*state.account, state.slot, pool.card, now - pool.bytes);
+  else
+    returned(pool.card, pool.bytes - now);
+  set_pool(pool, now, pool.live);
+}
+
+void settle(Block& pool) {
+  if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0) return;
+  const Relaxed relaxed;
+  const auto handle = reinterpret_cast<CUmemoryPool>(pool.key);
+  uint64_t reserved = 0, used = 0;
+  if (driver.cuMemPoolGetAttribute(handle, kPoolReserved, &reserved) != kSuccess) return;
+  if (pool.refs == 0 && driver.cuMemPoolGetAttribute(handle, kPoolUsed, &used) == kSuccess) {
+    set_pool(pool, pool.bytes, static_cast<int64_t>(used));
+  }
+  count(pool, static_cast<int64_t>(reserved));
+}
+
+CUmemoryPool current_pool(CUdevice device) {
+  CUmemoryPool& pool = state.current_pool[device];
+  if (pool == nullptr && driver.cuDeviceGetMemPool != nullptr) driver.cuDeviceGetMemPool(&pool, device);
+  return pool;
+}
+
+Block* find_pool(CUmemoryPool pool, int card) {
+  const auto key = reinterpret_cast<uint64_t>(pool);
+  if (Block* known = state.blocks.find(Kind::kPool, key)) return known;
+  Block block;
+  block.key = key;
+  block.card = static_cast<int16_t>(card);
+  block.kind = Kind::kPool;
+  state.blocks.insert(block);
+  return state.blocks.find(Kind::kPool, key);
+}
+
+// Counts by how much the pool may grow for `bytes`; false when that is refused.
+bool ask_growth(CUmemoryPool handle, int card, int64_t bytes, int64_t* growth) {
+  Block* pool = find_pool(handle, card);
+  if (pool == nullptr) return true;
+  *growth = 0;
+  if (pool->live + bytes > pool->bytes) settle(*pool);
+  if (pool->live + bytes > pool->bytes) {
+    const int64_t need = round_up(pool->live + bytes - pool->bytes, kPage);
+    const int64_t piece = round_up(need, kPiece);
+    *growth = room_on(*state.account, card) >= piece ? piece : need;
+    if (!ask(card, *growth)) return false;
+    set_pool(*pool, pool->bytes + *growth, pool->live);
+    pool->pending += *growth;
+  }
+  set_pool(*pool, pool->bytes, pool->live + bytes);
+  ++pool->refs;
+  return true;
+}
+
+template <typename Call>
+CUresult allocate(CUmemoryPool handle, int card, CUdeviceptr* pointer, size_t size, CUstream stream,
+                  Call call) {
+  if (handle == nullptr || card < 0 || is_absurd(size)) return call();
+  const int64_t bytes = round_up(static_cast<int64_t>(size), 512);
+  int64_t growth = 0;
+  bool is_counted = false;
+  {
+    const Locked locked;
+    is_counted = ask_growth(handle, card, bytes, &growth);
+  }
+  if (!is_counted) return refused(card, bytes);
+  const CUresult result = call();
+  Block block;
+  {
+    const Locked locked;
+    Block* pool = find_pool(handle, card);
+    if (pool == nullptr) return result;
+    --pool->refs;
+    pool->pending -= growth;
+    if (result != kSuccess) set_pool(*pool, pool->bytes, pool->live - bytes);
+    // A pool in pieces may grow although what it holds would do; that is seen in time.
+    if (growth != 0 || result != kSuccess || ++state.pool_calls % 64 == 0) settle(*pool);
+    if (result != kSuccess) return result;
+    block.key = *pointer;
+    block.owner = reinterpret_cast<uint64_t>(handle);
+    block.bytes = bytes;
+    block.card = static_cast<int16_t>(card);
+    block.kind = Kind::kPooled;
+    state.blocks.insert(block);
+  }
+  record(guard::Call::kAllocate, name_of(block.kind), card, block.key, bytes, stream);
+  return result;
+}
+
+template <auto Real>
+CUresult from_current(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  Place place = here();
+  // A stream of another context; 1 and 2 are the default ones.
+  if (reinterpret_cast<uintptr_t>(stream) > 2 && driver.cuStreamGetCtx != nullptr && device_of_card(1) >= 0) {
+    CUcontext context = nullptr;
+    if (driver.cuStreamGetCtx(stream, &context) == kSuccess && context != place.context) {
+      for (CUdevice device = 0; device < kMaxOrdinals; ++device) {
+        if (state.primary[device] == context) place = {context, device, card_of_device(device)};
+      }
+    }
+  }
+  CUmemoryPool pool = nullptr;
+  if (place.card >= 0) {
+    const Locked locked;
+    pool = current_pool(place.device);
+  }
+  return allocate(pool, place.card, pointer, bytes, stream,
+                  [=] { return real<Real>(pointer, bytes, stream); });
+}
+
+template <auto Real>
+CUresult from_pool(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  int card = here().card;
+  if (card >= 0) {
+    const Locked locked;
+    if (const Block* known = state.blocks.find(Kind::kPool, reinterpret_cast<uint64_t>(pool)))
+      card = known->card;
+  }
+  return allocate(pool, card, pointer, bytes, stream,
+                  [=] { return real<Real>(pointer, bytes, pool, stream); });
+}
+
+}  // namespace
+
+void set_pool(Block& pool, int64_t bytes, int64_t live) {
+  const int64_t idle = bytes - live, idle_before = pool.bytes - pool.live;
+  if (idle != idle_before) state.account->slots[state.slot].cards[pool.card].cached += idle - idle_before;
+  pool.bytes = bytes;
+  pool.live = live;
+}
+
+HR_DRIVER CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  const CUresult result = real<&cuMemPoolTrimTo>(pool, keep);
+  if (state.account == nullptr) return result;
+  const Locked locked;
+  if (Block* known = state.blocks.find(Kind::kPool, reinterpret_cast<uint64_t>(pool))) settle(*known);
+  return result;
+}
+
+void settle_pools(int card, bool trim) {
+  state.blocks.for_each([&](Block& block) {
+    if (block.card != card) return;
+    if (block.kind == Kind::kGraphPool) settle_graph_pool(static_cast<CUdevice>(block.key), card);
+    if (block.kind != Kind::kPool) return;
+    if (trim && block.bytes > block.live)
+      real<&cuMemPoolTrimTo>(reinterpret_cast<CUmemoryPool>(block.key), size_t{0});
+    settle(block);
+  });
+}
+
+HR_DRIVER CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  return from_current<&cuMemAllocAsync>(pointer, bytes, stream);
+}
+HR_DRIVER CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  return from_current<&cuMemAllocAsync_ptsz>(pointer, bytes, stream);
+}
+HR_DRIVER CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
+                                           CUstream stream) {
+  return from_pool<&cuMemAllocFromPoolAsync>(pointer, bytes, pool, stream);
+}
+HR_DRIVER CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
+                                                CUstream stream) {
+  return from_pool<&cuMemAllocFromPoolAsync_ptsz>(pointer, bytes, pool, stream);
+}
+
+HR_DRIVER CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = real<&cuMemPoolCreate>(pool, properties);
+  if (result != kSuccess || state.account == nullptr || properties->location.type != 1) return result;
+  const int card = card_of_device(properties->location.id);
+  if (card < 0) return result;
+  const Locked locked;
+  find_pool(*pool, card);
+  return result;
+}
+
+HR_DRIVER CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  if (state.account == nullptr) return real<&cuMemPoolDestroy>(pool);
+  const Locked locked;
+  const CUresult result = real<&cuMemPoolDestroy>(pool);
+  Block* known =
+      result == kSuccess ? state.blocks.find(Kind::kPool, reinterpret_cast<uint64_t>(pool)) : nullptr;
+  if (known == nullptr) return result;
+  for (CUmemoryPool& current : state.current_pool) {
+    if (current == pool) current = nullptr;
+  }
+  count(*known, 0);
+  state.blocks.erase(known);
+  return result;
+}
+
+HR_DRIVER CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  const CUresult result = real<&cuDeviceSetMemPool>(device, pool);
+  if (result != kSuccess || state.account == nullptr || device < 0 || device >= kMaxOrdinals) return result;
+  const Locked locked;
+  state.current_pool[device] = nullptr;
+  return result;
+}
+
+HR_DRIVER CUresult cuMemSetMemPool(CUmemLocation* location, int type, CUmemoryPool pool) {
+  const CUresult result = real<&cuMemSetMemPool>(location, type, pool);
+  if (result != kSuccess || state.account == nullptr) return result;
+  const Locked locked;
+  for (CUmemoryPool& current : state.current_pool) current = nullptr;
+  return result;
+}
+
+Hooks pool_hooks() {
+  static const Hook hooks[] = {
+      HR_HOOK(cuMemAllocAsync, 11020),         HR_HOOK(cuMemAllocAsync_ptsz, 11020),
+      HR_HOOK(cuMemAllocFromPoolAsync, 11020), HR_HOOK(cuMemAllocFromPoolAsync_ptsz, 11020),
+      HR_HOOK(cuMemPoolTrimTo, 11020),         HR_HOOK(cuMemPoolCreate, 11020),
+      HR_HOOK(cuMemPoolDestroy, 11020),        HR_HOOK(cuDeviceSetMemPool, 11020),
+      HR_HOOK(cuMemSetMemPool, 13000),
+  };
+  return {hooks, sizeof hooks / sizeof *hooks};
+}
+
+}  // namespace headroom::guard

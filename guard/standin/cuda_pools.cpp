@@ -1,0 +1,228 @@
+// The stand-in's pools, physical memory for one's own addresses, and graphs with memory nodes.
+
+#include <algorithm>
+
+#include "guard/standin/process.h"
+
+namespace standin {
+
+void trim(CUmemPoolHandle_st& pool, int64_t keep) {
+  const int64_t least = std::max(up(pool.used, kPage), up(keep, kPage));
+  if (pool.reserved <= least) return;
+  standin::change(pool.card, least - pool.reserved);
+  pool.reserved = least;
+}
+
+namespace {
+
+CUresult from_pool(CUdeviceptr* pointer, size_t size, CUmemoryPool pool) {
+  const Lock lock(mutex);
+  CUcontext context;
+  if (const CUresult result = here(&context)) return result;
+  if (size == 0) return kInvalidValue;
+  const int64_t bytes = up(static_cast<int64_t>(size), 512);
+  if (pool->used + bytes > pool->reserved) {
+    const int64_t need = pool->used + bytes - pool->reserved;
+    const int64_t piece = up(need, kPiece), least = up(need, kPage);
+    if (fails()) return kCudaOutOfMemory;
+    if (standin::change(pool->card, piece))
+      pool->reserved += piece;
+    else if (standin::change(pool->card, least))
+      pool->reserved += least;
+    else
+      return kCudaOutOfMemory;
+  }
+  pool->used += bytes;
+  *pointer = address(bytes);
+  own->blocks[*pointer] = {pool->card, bytes, context, pool};
+  return kSuccess;
+}
+
+CUresult from_current(CUdeviceptr* pointer, size_t size) {
+  CUcontext context;
+  if (const CUresult result = here(&context)) return result;
+  return from_pool(pointer, size, own->pools[context->card]);
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream) {
+  return from_current(pointer, bytes);
+}
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream) {
+  return from_current(pointer, bytes);
+}
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream) {
+  return from_pool(pointer, bytes, pool);
+}
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream) {
+  return from_pool(pointer, bytes, pool);
+}
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  return *pool = own->pools[device], kSuccess;
+}
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return *pool = &own->defaults[device], kSuccess;
+}
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  return own->pools[device] = pool, kSuccess;
+}
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  return *pool = new CUmemPoolHandle_st{properties->location.id}, kSuccess;
+}
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  return standin::change(pool->card, -pool->reserved), delete pool, kSuccess;
+}
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  const Lock lock(mutex);
+  return trim(*pool, static_cast<int64_t>(keep)), kSuccess;
+}
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int which, void* value) {
+  if (which == kPoolReleaseThreshold) pool->threshold = *static_cast<uint64_t*>(value);
+  return kSuccess;
+}
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int which, void* value) {
+  *static_cast<uint64_t*>(value) =
+      static_cast<uint64_t>(which == kPoolReserved ? pool->reserved : pool->used);
+  return kSuccess;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long) {
+  const Lock lock(mutex);
+  if (own == nullptr || bytes % kPage != 0) return kInvalidValue;
+  const int card = properties->location.id;
+  if (const CUresult result = take(card, static_cast<int64_t>(bytes))) return result;
+  *handle = 1;
+  while (own->handles.count(*handle) != 0) ++*handle;  // used again at once
+  own->handles[*handle] = {new Memory{card, static_cast<int64_t>(bytes), 1}, 1};
+  return kSuccess;
+}
+static void drop(Memory* memory) {
+  if (--memory->refs > 0) return;
+  standin::change(memory->card, -memory->bytes);
+  delete memory;
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const Lock lock(mutex);
+  const auto found = own->handles.find(handle);
+  if (found == own->handles.end()) return kInvalidValue;
+  if (--found->second.second > 0) return kSuccess;
+  Memory* memory = found->second.first;
+  own->handles.erase(found);
+  return drop(memory), kSuccess;
+}
+CUresult cuMemAddressReserve(CUdeviceptr* pointer, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  const Lock lock(mutex);
+  return *pointer = address(static_cast<int64_t>(bytes)), kSuccess;
+}
+CUresult cuMemAddressFree(CUdeviceptr, size_t) {
+  return kSuccess;
+}
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
+                  unsigned long long) {
+  const Lock lock(mutex);
+  const auto found = own->handles.find(handle);
+  if (found == own->handles.end()) return kInvalidValue;
+  ++found->second.first->refs;
+  own->mappings[at] = {static_cast<int64_t>(bytes), found->second.first};
+  return kSuccess;
+}
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
+  const Lock lock(mutex);
+  for (const CUdeviceptr end = at + bytes; at < end;) {
+    const auto found = own->mappings.find(at);
+    if (found == own->mappings.end()) return kInvalidValue;
+    at += static_cast<CUdeviceptr>(found->second.first);
+    drop(found->second.second);
+    own->mappings.erase(found);
+  }
+  return kSuccess;
+}
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const void*, size_t) {
+  return kSuccess;
+}
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) {
+  const Lock lock(mutex);
+  const auto found = own->mappings.find(reinterpret_cast<CUdeviceptr>(at));
+  if (found == own->mappings.end()) return kInvalidValue;
+  Memory* memory = found->second.second;
+  for (auto& [number, held] : own->handles) {
+    if (held.first == memory) return ++held.second, *handle = number, kSuccess;
+  }
+  *handle = 1;
+  while (own->handles.count(*handle) != 0) ++*handle;
+  ++memory->refs;
+  own->handles[*handle] = {memory, 1};
+  return kSuccess;
+}
+
+CUresult cuGraphCreate(CUgraph* graph, unsigned) {
+  return *graph = new CUgraph_st, kSuccess;
+}
+CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode*, size_t,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* alloc) {
+  const Lock lock(mutex);
+  alloc->dptr = address(static_cast<int64_t>(alloc->bytesize));
+  graph->nodes.push_back(*node = new CUgraphNode_st{kMemAllocNode, *alloc});
+  return kSuccess;
+}
+CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode*, size_t, CUdeviceptr) {
+  graph->nodes.push_back(*node = new CUgraphNode_st{kMemAllocNode + 1, {}});
+  return kSuccess;
+}
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+  if (nodes != nullptr) std::copy_n(graph->nodes.begin(), std::min(*count, graph->nodes.size()), nodes);
+  return *count = graph->nodes.size(), kSuccess;
+}
+CUresult cuGraphNodeGetType(CUgraphNode node, int* type) {
+  return *type = node->type, kSuccess;
+}
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* alloc) {
+  return *alloc = node->alloc, kSuccess;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  auto* made = new CUgraphExec_st{0, false};
+  for (const CUgraphNode node : graph->nodes) {
+    if (node->type == kMemAllocNode)
+      made->bytes += up(static_cast<int64_t>(node->alloc.bytesize), kPage);
+    else
+      made->frees = true;
+  }
+  return *executable = made, kSuccess;
+}
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream) {
+  const Lock lock(mutex);
+  CUcontext context;
+  if (const CUresult result = here(&context)) return result;
+  int64_t& reserved = own->graph_reserved[context->card];
+  int64_t& used = own->graph_used[context->card];
+  if (const int64_t need = used + executable->bytes - reserved; need > 0) {
+    if (const CUresult result = take(context->card, need)) return result;
+    reserved += need;
+  }
+  if (!executable->frees) used += executable->bytes;
+  return kSuccess;
+}
+CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream) {
+  return cuGraphLaunch(executable, stream);
+}
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  return delete executable, kSuccess;
+}
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  const Lock lock(mutex);
+  standin::change(device, own->graph_used[device] - own->graph_reserved[device]);
+  own->graph_reserved[device] = own->graph_used[device];
+  return kSuccess;
+}
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int which, void* value) {
+  const int64_t bytes = which == kGraphReserved ? own->graph_reserved[device] : own->graph_used[device];
+  return *static_cast<uint64_t*>(value) = static_cast<uint64_t>(bytes), kSuccess;
+}
+
+}  // extern "C"
+
+}  // namespace standin

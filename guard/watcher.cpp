@@ -1,0 +1,212 @@
+#include "guard/watcher.h"
+
+#include <dlfcn.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+namespace headroom::guard {
+namespace {
+
+struct Library {
+  int (*nvmlInit_v2)();
+  int (*nvmlDeviceGetCount_v2)(unsigned*);
+  int (*nvmlDeviceGetHandleByIndex_v2)(unsigned, nvmlDevice_t*);
+  int (*nvmlDeviceGetHandleByUUID)(const char*, nvmlDevice_t*);
+  int (*nvmlDeviceGetUUID)(nvmlDevice_t, char*, unsigned);
+  int (*nvmlDeviceGetName)(nvmlDevice_t, char*, unsigned);
+  int (*nvmlDeviceGetMemoryInfo)(nvmlDevice_t, nvmlMemory_t*);
+  int (*processes)(nvmlDevice_t, unsigned*, nvmlProcessInfo_t*);
+} nvml;
+
+constexpr int kInsufficientSize = 7;
+
+std::string text_of(const unsigned char (&uuid)[16], const char* prefix) {
+  std::string text = prefix;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += "0123456789abcdef"[uuid[i] >> 4];
+    text += "0123456789abcdef"[uuid[i] & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+bool parse_uuid(const std::string& text, unsigned char (&uuid)[16]) {
+  const size_t start = text.find('-');
+  if (start == std::string::npos) return false;
+  int digits = 0;
+  for (size_t i = start; i < text.size() && digits < 32; ++i) {
+    if (text[i] == '-') continue;
+    if (std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return false;
+    const int digit =
+        std::isdigit(static_cast<unsigned char>(text[i])) != 0 ? text[i] - '0' : (text[i] | 32) - 'a' + 10;
+    uuid[digits / 2] = static_cast<unsigned char>(uuid[digits / 2] << 4 | digit);
+    ++digits;
+  }
+  return digits == 32;
+}
+
+bool Watcher::open() {
+  if (is_open_) return true;
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  const auto find = [library](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    return function != nullptr;
+  };
+  if (!find(nvml.nvmlInit_v2, "nvmlInit_v2") || !find(nvml.nvmlDeviceGetCount_v2, "nvmlDeviceGetCount_v2") ||
+      !find(nvml.nvmlDeviceGetHandleByIndex_v2, "nvmlDeviceGetHandleByIndex_v2") ||
+      !find(nvml.nvmlDeviceGetHandleByUUID, "nvmlDeviceGetHandleByUUID") ||
+      !find(nvml.nvmlDeviceGetUUID, "nvmlDeviceGetUUID") ||
+      !find(nvml.nvmlDeviceGetName, "nvmlDeviceGetName") ||
+      !find(nvml.nvmlDeviceGetMemoryInfo, "nvmlDeviceGetMemoryInfo")) {
+    return false;
+  }
+  if (!find(nvml.processes, "nvmlDeviceGetComputeRunningProcesses_v3")) {
+    find(nvml.processes, "nvmlDeviceGetComputeRunningProcesses_v2");
+  }
+  is_open_ = nvml.nvmlInit_v2() == 0;
+  return is_open_;
+}
+
+std::vector<Watcher::Found> Watcher::cards() {
+  std::vector<Found> found;
+  unsigned count = 0;
+  if (!open() || nvml.nvmlDeviceGetCount_v2(&count) != 0) return found;
+  for (unsigned i = 0; i < count; ++i) {
+    nvmlDevice_t device = nullptr;
+    char uuid[96] = {}, name[96] = {};
+    nvmlMemory_t memory{};
+    if (nvml.nvmlDeviceGetHandleByIndex_v2(i, &device) != 0) continue;
+    nvml.nvmlDeviceGetUUID(device, uuid, sizeof uuid);
+    nvml.nvmlDeviceGetName(device, name, sizeof name);
+    nvml.nvmlDeviceGetMemoryInfo(device, &memory);
+    found.push_back({uuid, name, static_cast<int64_t>(memory.total)});
+  }
+  return found;
+}
+
+void Watcher::measure_card(int number) {
+  Card& card = account_.cards[number];
+  if (devices_[number] == nullptr) {
+    for (const char* prefix : {"GPU-", "MIG-"}) {
+      if (nvml.nvmlDeviceGetHandleByUUID(text_of(card.uuid, prefix).c_str(), &devices_[number]) == 0) break;
+      devices_[number] = nullptr;
+    }
+    if (devices_[number] == nullptr) return;
+  }
+  const int slots = account_.slots_used;
+  for (int i = 0; i < slots; ++i) {
+    Share& share = account_.slots[i].cards[number];
+    share.recent = share.held.load();
+  }
+  std::vector<nvmlProcessInfo_t> listed(256);
+  auto count = static_cast<unsigned>(listed.size());
+  int result = nvml.processes == nullptr ? 1 : nvml.processes(devices_[number], &count, listed.data());
+  if (result == kInsufficientSize) {
+    listed.resize(count + 64);
+    count = static_cast<unsigned>(listed.size());
+    result = nvml.processes(devices_[number], &count, listed.data());
+  }
+  listed.resize(result == 0 ? count : 0);
+  nvmlMemory_t memory{};
+  if (nvml.nvmlDeviceGetMemoryInfo(devices_[number], &memory) == 0) {
+    card.total_bytes = static_cast<int64_t>(memory.total);
+    card.used_bytes = static_cast<int64_t>(memory.used);
+  }
+
+  int with_context = 0, matched = 0;
+  int64_t tree = 0;
+  for (int i = 0; i < slots; ++i) {
+    if (is_counted(account_.slots[i].owner) && account_.slots[i].cards[number].floor > 0) ++with_context;
+  }
+  for (int i = 0; i < slots; ++i) {
+    Slot& slot = account_.slots[i];
+    Share& share = slot.cards[number];
+    if (!is_counted(slot.owner)) continue;
+    const auto pid = static_cast<unsigned>(process_of(slot.owner));
+    auto own = std::find_if(listed.begin(), listed.end(),
+                            [pid](const nvmlProcessInfo_t& p) { return p.pid == pid; });
+    // In a container the library tells process ids of the host; one process can be no other's.
+    if (own == listed.end() && listed.size() == 1 && with_context == 1 && share.floor > 0)
+      own = listed.begin();
+    if (own == listed.end() || own->used == kNvmlUnknown) {
+      share.driver = 0;
+      continue;
+    }
+    ++matched;
+    const auto process = static_cast<int64_t>(own->used);
+    tree += process;
+    share.driver = process;
+    const int64_t held = share.held, most = std::max(held, share.recent.load()), extra = share.extra;
+    // Memory in flight makes this too small, never too large.
+    if (process - most > extra)
+      share.extra = process - most;
+    else if (most == held && process - held < extra)
+      share.extra = std::max(share.floor.load(), process - held);
+  }
+  for (const nvmlProcessInfo_t& process : listed) {  // what was started without the library
+    const auto pid = static_cast<int>(process.pid);
+    const bool is_counted_one = std::any_of(account_.slots, account_.slots + slots, [pid](const Slot& slot) {
+      return is_counted(slot.owner) && process_of(slot.owner) == pid;
+    });
+    if (is_counted_one || process.used == kNvmlUnknown || !is_descendant(pid, account_.parent)) continue;
+    raise_to(account_.escaped_bytes, static_cast<int64_t>(process.used));
+    account_.escaped_process = pid;
+  }
+  if (matched > 0) card.lists_processes = 1;
+  card.tree_bytes = tree;
+  raise_to(card.tree_peak_bytes, tree);
+  raise_peak(account_, number);
+}
+
+// For `headroom who`, which shows growth.
+void Watcher::begin_minute() {
+  constexpr int64_t kMinute = int64_t{60} * 1000000000;
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const int64_t now = time.tv_sec * int64_t{1000000000} + time.tv_nsec;
+  if (account_.minute_ns != 0 && now - account_.minute_ns < kMinute) return;
+  account_.minute_ns = now;
+  for (Slot& slot : account_.slots) {
+    for (Share& share : slot.cards) share.before = share.held + share.extra;
+  }
+}
+
+void Watcher::measure() {
+  reap(account_);
+  begin_minute();
+  if (!open()) return;
+  if (!knows_cards_) {  // also those that no guarded process uses
+    for (const Found& card : cards()) {
+      unsigned char uuid[16];
+      if (parse_uuid(card.uuid, uuid)) card_of(account_, uuid);
+    }
+    knows_cards_ = true;
+  }
+  for (int i = 0; i < kMaxCards; ++i) {
+    if (account_.cards[i].known == 2) measure_card(i);
+  }
+}
+
+void Watcher::watch(const std::atomic<bool>& stop) {
+  account_.is_watched = 1;
+  while (!stop) {
+    const uint32_t wanted = account_.wanted;
+    measure();
+    account_.measured = wanted;
+    wake(account_.measured);
+    usleep(1000);
+    wait_while(account_.wanted, wanted, 50000000);
+  }
+  account_.is_watched = 0;
+}
+
+}  // namespace headroom::guard

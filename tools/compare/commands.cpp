@@ -1,0 +1,105 @@
+#include "tools/compare/commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/process/process.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/text.h"
+
+namespace headroom::compare {
+namespace {
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    if (end > at) parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+// A run of its own, as commands know nothing of each other; what it wrote of its result.
+nlohmann::json run_under(const std::string& strategy, const std::string& limit, const std::string& result,
+                         const std::vector<std::string>& command) {
+  std::vector<std::string> words = {"run", "--strategy", strategy, "--result", result};
+  if (!limit.empty()) words.insert(words.end(), {"--limit", limit});
+  words.emplace_back("--");
+  words.insert(words.end(), command.begin(), command.end());
+  std::filesystem::remove(result);
+  const ChildResult child = run_child(own_path(), words);
+  if (!std::filesystem::exists(result))
+    throw InvalidArgument(fmt::format("{}: {}", strategy, error_of(child)));
+  return nlohmann::json::parse(read_file(result, int64_t{1} << 16));
+}
+
+}  // namespace
+
+void add_command_options(OptionSet& set, std::string* strategies) {
+  set.begin_group("A program after --");
+  set.add_text("strategies", "Strategies to run it under, such as grab-all,allow-growth,mapped", strategies);
+}
+
+int compare_command(int argc, char** argv) {
+  const auto separator =
+      std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+  const std::vector<std::string> command(separator + 1, argv + argc);
+  std::string strategies = "grab-all,allow-growth", limit;
+  bool json = false;
+  OptionSet set("headroom compare",
+                "Runs a program once under each strategy: headroom compare [OPTION...] -- COMMAND");
+  set.add_text("limit", "All GPU memory that its processes may take, as for headroom run", &limit);
+  set.add_switch("json", "Print JSON, sizes in bytes", &json);
+  add_command_options(set, &strategies);
+  set.set_examples(
+      "  headroom compare --limit 4GiB --strategies grab-all,allow-growth,mapped -- python train.py\n");
+  if (!set.parse(static_cast<int>(separator - argv), argv, std::cout)) return kExitDone;
+  if (command.empty()) throw InvalidArgument("no command after --");
+
+  const std::vector<std::string> names = split(strategies);
+  std::string result = (std::filesystem::temp_directory_path() / "headroom-result-XXXXXX").string();
+  const int file = mkstemp(result.data());
+  if (file < 0) throw Error(fmt::format("cannot create {}", result));
+  Table table({{"strategy"},
+               {"peak MiB", true},
+               {"limit MiB", true},
+               {"refused", true},
+               {"seconds", true},
+               {"verdict"}});
+  auto rows = nlohmann::ordered_json::array();
+  Progress progress(static_cast<double>(names.size()), "runs");
+  for (const std::string& name : names) {
+    progress.start(fmt::format("{} under {}", command.front(), name));
+    const nlohmann::json run = run_under(name, limit, result, command);
+    const int64_t code = run["exit_code"], peak = run["peak_bytes"], most = run["limit_bytes"];
+    const std::string verdict = code == 0 ? "fits" : fmt::format("fails with {}", code);
+    table.add({name, format_mib(peak), most == 0 ? "-" : format_mib(most),
+               fmt::format("{}", run["refusals"].get<int64_t>()),
+               fmt::format("{:.2f}", run["seconds"].get<double>()), verdict});
+    nlohmann::ordered_json row = {{"strategy", name}};
+    row.update(run);
+    rows.push_back(row);
+    progress.advance(1);
+  }
+  progress.finish();
+  std::filesystem::remove(result);
+  if (json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"rows", rows}}.dump());
+  } else {
+    fmt::print("{}", table.text(set.terminal()));
+  }
+  return kExitDone;
+}
+
+}  // namespace headroom::compare

@@ -1,0 +1,359 @@
+#include "tools/run/guarded.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "allocators/strategies/strategy_text.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/files.h"
+#include "base/process/process.h"
+#include "base/text.h"
+#include "guard/account.h"
+#include "guard/watcher.h"
+#include "runtime/app/option_set.h"
+#include "tools/run/launch.h"
+#include "tools/run/python_hook.h"
+#include "tools/run/recording.h"
+#include "tools/run/verdict.h"
+
+namespace headroom {
+namespace {
+
+// The account's file, removed with the last process that it counts.
+class AccountFile {
+ public:
+  AccountFile() {
+    remove_old();
+    path_ = fmt::format("{}/{}{}-{:x}", guard::kAccountFolder, guard::kAccountPrefix, getpid(),
+                        std::chrono::steady_clock::now().time_since_epoch().count());
+    account_ = guard::create_account(path_.c_str());
+    if (account_ == nullptr) throw Error(fmt::format("cannot create {}: {}", path_, strerror(errno)));
+  }
+  ~AccountFile() {
+    guard::reap(*account_);
+    const bool in_use = std::any_of(std::begin(account_->slots), std::end(account_->slots),
+                                    [](const guard::Slot& slot) { return slot.owner != 0; });
+    if (!in_use) unlink(path_.c_str());
+    guard::close_account(account_);
+  }
+  AccountFile(const AccountFile&) = delete;
+  AccountFile& operator=(const AccountFile&) = delete;
+  guard::Account& operator*() const { return *account_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  // Removes the accounts of runs that were killed.
+  static void remove_old() {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(guard::kAccountFolder, ignored)) {
+      if (!entry.path().filename().string().starts_with(guard::kAccountPrefix)) continue;
+      guard::Account* account = guard::open_account(entry.path().c_str());
+      if (account == nullptr) continue;
+      guard::reap(*account);
+      const bool in_use = guard::owner_of(account->parent) != 0 ||
+                          std::any_of(std::begin(account->slots), std::end(account->slots),
+                                      [](const guard::Slot& slot) { return slot.owner != 0; });
+      guard::close_account(account);
+      if (!in_use) unlink(entry.path().c_str());
+    }
+  }
+
+  std::string path_;
+  guard::Account* account_ = nullptr;
+};
+
+// The card of "0" (as nvidia-smi numbers them), or of the start of its name, "GPU-6b3a".
+int find_card(guard::Account& account, guard::Watcher& watcher, const std::string& name) {
+  const std::vector<guard::Watcher::Found> cards = watcher.cards();
+  std::vector<std::string> known;
+  for (size_t i = 0; i < cards.size(); ++i) {
+    known.push_back(fmt::format("{} ({})", i, cards[i].uuid));
+    if (name != std::to_string(i) && (name.size() < 5 || !cards[i].uuid.starts_with(name))) continue;
+    unsigned char uuid[16];
+    if (guard::parse_uuid(cards[i].uuid, uuid)) return guard::card_of(account, uuid);
+  }
+  unsigned char uuid[16];  // a part of a card (MIG) is not in the list
+  if (guard::parse_uuid(name, uuid)) return guard::card_of(account, uuid);
+  throw InvalidArgument(fmt::format("--limit: no GPU {}; this machine has {}", printable(name, 100),
+                                    known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+}
+
+void set_limits(const GuardOptions& options, guard::Account& account, guard::Watcher& watcher) {
+  std::vector<std::string> parts;
+  for (const std::string& text : options.limits) {
+    for (size_t at = 0; at <= text.size();) {
+      const size_t end = std::min(text.find(',', at), text.size());
+      parts.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  if (options.soft) account.soft_bytes = *options.soft;
+  account.leave_bytes = options.leave.value_or(0);
+  // The common limit first: cards take it when they are added.
+  for (const std::string& part : parts) {
+    if (part.find('=') == std::string::npos) account.limit_bytes = parse_bytes(part, "--limit");
+  }
+  for (const std::string& part : parts) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos) continue;
+    const int card = find_card(account, watcher, part.substr(0, equals));
+    if (card < 0) throw InvalidArgument(fmt::format("--limit: at most {} GPUs", guard::kMaxCards));
+    account.cards[card].limit_bytes = parse_bytes(part.substr(equals + 1), "--limit");
+  }
+  if (options.soft && account.limit_bytes != guard::kNoLimit && *options.soft > account.limit_bytes) {
+    throw InvalidArgument(fmt::format("--soft: {} is above the limit of {}", format_bytes(*options.soft),
+                                      format_bytes(account.limit_bytes)));
+  }
+}
+
+// "python train.py" of its words, cut.
+std::string title_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return printable(text, 60);
+}
+
+// "peak 5.32 GiB of 8.00 GiB", card by card.
+std::string peaks_text(const guard::Account& account) {
+  std::vector<std::string> parts;
+  int cards = 0;
+  for (const guard::Card& card : account.cards) cards += card.known == 2 && card.peak_bytes > 0 ? 1 : 0;
+  for (int i = 0; i < guard::kMaxCards; ++i) {
+    const guard::Card& card = account.cards[i];
+    if (card.known != 2 || card.peak_bytes == 0) continue;
+    const int64_t whole =
+        card.limit_bytes != guard::kNoLimit ? card.limit_bytes.load() : card.total_bytes.load();
+    parts.push_back(format_bytes(card.peak_bytes) + (whole > 0 ? " of " + format_bytes(whole) : "") +
+                    (cards > 1 ? fmt::format(" on GPU {}", i) : ""));
+  }
+  return parts.empty() ? "no GPU memory used" : fmt::format("peak {}", fmt::join(parts, ", "));
+}
+
+// A folder for what the program's processes leave, gone with it.
+class RunFolder {
+ public:
+  RunFolder() {
+    const char* folder = std::getenv("TMPDIR");
+    path_ = fmt::format("{}/headroom-run-XXXXXX", folder == nullptr || *folder == 0 ? "/tmp" : folder);
+    if (mkdtemp(path_.data()) == nullptr)
+      throw Error(fmt::format("cannot create {}: {}", path_, strerror(errno)));
+  }
+  ~RunFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  std::string make(const char* name) const {
+    std::filesystem::create_directory(path_ + "/" + name);
+    return path_ + "/" + name;
+  }
+
+ private:
+  std::string path_;
+};
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+std::string with_first(const std::string& first, const char* variable, const char* between) {
+  const char* others = std::getenv(variable);
+  return others == nullptr || *others == 0 ? first : first + between + others;
+}
+
+// Frameworks' own settings for a strategy, and our strategies where a framework takes another allocator.
+Environment strategy_variables(const GuardOptions& options, guard::Account& account) {
+  const std::string& strategy = options.strategy;
+  const bool grows = strategy == "allow-growth", grabs = strategy == "grab-all";
+  if (strategy.empty()) return {};
+  if (strategy == "hard-limit") {
+    if (options.limits.empty()) throw InvalidArgument("--strategy hard-limit needs --limit");
+    return {};
+  }
+  if (grows || grabs) {
+    if (grabs && options.limits.empty() && !options.reserve) {
+      throw InvalidArgument("--strategy grab-all needs --limit, or --reserve for a part of the card");
+    }
+    account.grab_bytes = grabs ? options.reserve.value_or(guard::kNoLimit) : 0;
+    return {{"TF_FORCE_GPU_ALLOW_GROWTH", grows ? "true" : "false"},
+            {"XLA_PYTHON_CLIENT_PREALLOCATE", grows ? "false" : "true"}};
+  }
+  parse_strategy(strategy);  // throws where there is none
+  return {{"HEADROOM_RUN_STRATEGY", strategy}};
+}
+
+void write_result(const std::string& path, const guard::Account& account, const Ended& ended,
+                  double seconds) {
+  int64_t peak = 0, limit = 0, refusals = 0;
+  for (const guard::Card& card : account.cards) {
+    if (card.known != 2 || card.peak_bytes <= peak) continue;
+    peak = card.peak_bytes;
+    limit = card.limit_bytes == guard::kNoLimit ? 0 : card.limit_bytes.load();
+  }
+  for (const guard::Slot& slot : account.slots) refusals += slot.refusals;
+  const int code = WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : 128 + WTERMSIG(ended.status);
+  const std::string text = fmt::format(
+      "{{\"peak_bytes\": {}, \"limit_bytes\": {}, \"refusals\": {}, \"seconds\": {:.3f}, \"exit_code\": "
+      "{}}}\n",
+      peak, limit, refusals, seconds, code);
+  const std::string_view parts[] = {text};
+  write_file(path, parts);
+}
+
+}  // namespace
+
+void add_command_options(OptionSet& set, GuardOptions& options) {
+  set.begin_group("A program after --");
+  set.add_bytes("soft", "Above this size only while --leave is free for other processes", &options.soft);
+  set.add_bytes("leave", "What stays free for other processes above --soft", &options.leave);
+  set.add_bytes("reserve", "What grab-all takes at the start; without it the limit", &options.reserve);
+  set.add_text("result", "Also write peak, time and exit code to this file as JSON", &options.result);
+}
+
+bool has_command(int argc, char** argv) {
+  return std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+}
+
+namespace {
+
+// The status of waitpid; empty if only the help was asked for.
+std::optional<int> run_command(int argc, char** argv) {
+  const auto separator =
+      std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+  const std::vector<std::string> words(separator + 1, argv + argc);
+  GuardOptions options;
+  OptionSet set("headroom run",
+                "Runs a program under a limit on GPU memory: headroom run [OPTION...] -- COMMAND");
+  set.add_list("limit", "All GPU memory that its processes may take: 1GiB, or by GPU 0=4GiB,1=8GiB",
+               &options.limits);
+  set.add_text("strategy",
+               "grab-all, allow-growth or hard-limit; or any other (headroom strategies) under PyTorch, CuPy "
+               "and Numba",
+               &options.strategy);
+  set.add_text("record", "Record what the driver gave to this file, for report, diff, replay and compare",
+               &options.record);
+  add_command_options(set, options);
+  set.set_examples(
+      "  headroom run -- python train.py                  the peak at the end; on failure the cause and your "
+      "line\n"
+      "  headroom run --limit 1GiB -- python train.py     everything that its processes take stays below\n"
+      "  headroom run --limit 0=4GiB,1=8GiB --strategy allow-growth -- python train.py\n"
+      "  headroom run --record run.trace -- ./server; headroom report run.trace\n");
+  if (!set.parse(static_cast<int>(separator - argv), argv, std::cout)) return {};
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (words.empty())
+    throw InvalidArgument("no command after --; try: headroom run --limit 4GiB -- python train.py");
+
+  const std::string program = find_program(words[0]);
+  if (program.empty())
+    throw InvalidArgument(fmt::format("cannot run {}: no such command", printable(words[0], 200)));
+  if (const std::string why = why_not_preloaded(program); !why.empty()) {
+    throw InvalidArgument(
+        fmt::format("cannot limit {}: {}, so no library can be loaded in front of it", program, why));
+  }
+  const std::string library = path_of_sibling("libheadroom_guard.so");
+  if (access(library.c_str(), R_OK) != 0)
+    throw Error(fmt::format("{} is missing; install it again", library));
+  if (library.find_first_of(" :") != std::string::npos) {
+    throw InvalidArgument(fmt::format("{}: LD_PRELOAD takes no path with blanks or colons", library));
+  }
+  // Opened to see that there is one; the program opens its own.
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
+    throw LibraryError("no GPU: NVIDIA's driver (libcuda.so.1) is not installed", "dlopen", "not found", {});
+  }
+
+  const AccountFile file;
+  guard::Account& account = *file;
+  const std::string title = title_of(words);
+  title.copy(account.command, sizeof account.command - 1);
+  guard::Watcher watcher(account);
+  set_limits(options, account, watcher);
+  const RunFolder folder;
+  Environment variables = strategy_variables(options, account);
+  std::string shown;  // of the settings that frameworks read
+  for (const auto& [name, value] : variables) shown += fmt::format("; {}={}", name, value);
+  variables.insert(variables.end(), {{guard::kAccountVariable, file.path()},
+                                     {"LD_PRELOAD", with_first(library, "LD_PRELOAD", ":")}});
+  if (!options.record.empty()) {
+    require_writable(options.record);
+    folder.make("records").copy(account.record_folder, sizeof account.record_folder - 1);
+    variables.emplace_back("HEADROOM_RUN_SNAPSHOT", std::filesystem::absolute(options.record));
+  }
+  if (!options.record.empty() || !shown.empty()) {
+    const std::string python = folder.make("python");
+    const std::string_view parts[] = {kPythonHook};
+    write_file(python + "/sitecustomize.py", parts);
+    variables.emplace_back("PYTHONPATH", with_first(python, "PYTHONPATH", ":"));
+  }
+
+  std::atomic<bool> stop{false};
+  account.is_watched = 1;
+  std::thread watching([&] { watcher.watch(stop); });
+  const int64_t killed_before = killed_for_memory();
+  const auto began = std::chrono::steady_clock::now();
+  Ended ended;
+  const auto finish = [&] {
+    stop = true;
+    account.wanted++;
+    guard::wake(account.wanted);
+    watching.join();
+  };
+  try {
+    ended = launch(words, variables);
+  } catch (...) {
+    finish();
+    throw;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+  finish();
+  std::vector<std::string> traces;
+  if (!options.record.empty()) traces = write_recordings(account.record_folder, options.record, account);
+  if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
+    fmt::print(stderr, "{}",
+               verdict_of({.account = account,
+                           .ended = ended,
+                           .killed_for_memory = killed_for_memory() > killed_before,
+                           .traces = traces,
+                           .command = command_line(words[0], std::span(words).subspan(1))}));
+  }
+  fmt::print(stderr, "headroom: {} ({}){}\n", peaks_text(account), title, shown);
+  if (account.escaped_bytes > 0) {
+    fmt::print(stderr, "headroom: process {} took {} without the limit: it was started without LD_PRELOAD\n",
+               account.escaped_process.load(), format_bytes(account.escaped_bytes));
+  }
+  if (!options.result.empty()) write_result(options.result, account, ended, seconds.count());
+  return ended.status;
+}
+
+}  // namespace
+
+int run_guarded(int argc, char** argv) {
+  const std::optional<int> status = run_command(argc, argv);
+  if (!status) return kExitDone;
+  std::fflush(nullptr);
+  end_like(*status);
+}
+
+}  // namespace headroom

@@ -1,0 +1,160 @@
+#include "tools/run/recording.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/bytes.h"
+#include "guard/recording.h"
+#include "trace/trace_writer.h"
+
+namespace headroom {
+namespace {
+
+using guard::Call;
+using guard::Record;
+using guard::Recording;
+
+struct Unmap {
+  void operator()(const Recording* recording) const {
+    munmap(const_cast<Recording*>(recording), sizeof(Recording));
+  }
+};
+using Mapped = std::unique_ptr<const Recording, Unmap>;
+
+Mapped map_recording(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat facts {};
+  void* at = MAP_FAILED;
+  if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size == sizeof(Recording)) {
+    at = mmap(nullptr, sizeof(Recording), PROT_READ, MAP_SHARED, file, 0);
+  }
+  if (file >= 0) close(file);
+  Mapped recording(at == MAP_FAILED ? nullptr : static_cast<const Recording*>(at));
+  if (recording != nullptr && recording->magic != Recording::kMagic) recording.reset();
+  return recording;
+}
+
+// Calls see(record) for the complete ones that are left, in their order.
+template <typename See>
+void for_each_record(const Recording& recording, See see) {
+  const uint64_t count = recording.count;
+  for (uint64_t n = count > Recording::kRecords ? count - Recording::kRecords + 1 : 1; n <= count; ++n) {
+    const Record& record = recording.records[(n - 1) % Recording::kRecords];
+    if (record.number == n) see(record);
+  }
+}
+
+std::string_view recorded_text(const Recording& recording, uint32_t number) {
+  if (number == 0 || number >= Recording::kTextBytes) return {};
+  const char* at = recording.texts + number;
+  return {at, strnlen(at, Recording::kTextBytes - number)};
+}
+
+// "train.py:31" of the first frame, if a program's source is known.
+std::string source_of(std::string_view stack) {
+  const std::string_view first = stack.substr(0, stack.find('\n'));
+  const size_t colon = first.rfind(':', first.find(' '));
+  if (colon == std::string_view::npos || first.substr(colon, 3) == ":0 ") return {};
+  const std::string_view place = first.substr(0, first.find(' '));
+  const size_t folder = place.rfind('/');
+  return std::string(folder == std::string_view::npos ? place : place.substr(folder + 1));
+}
+
+// Contexts are not the program's requests.
+bool is_request(std::string_view what) {
+  return what != "cuCtxCreate";
+}
+
+int64_t peak_of(const Recording& recording) {
+  int64_t live = 0, peak = 0;
+  for_each_record(recording, [&](const Record& record) {
+    if (record.call == Call::kAllocate) live += record.bytes;
+    if (record.call == Call::kFree) live -= record.bytes;
+    peak = std::max(peak, live);
+  });
+  return peak;
+}
+
+void write_trace(const Recording& recording, const std::string& path, const guard::Account& account) {
+  TraceWriter writer(path);
+  writer.setting("program", recording.command);
+  writer.setting("strategy", "direct");
+  std::unordered_map<uint64_t, int64_t> live;
+  int card = -1;
+  int64_t last_ns = 0;
+  for_each_record(recording, [&](const Record& record) {
+    const std::string_view what = recorded_text(recording, record.what),
+                           stack = recorded_text(recording, record.stack);
+    if (!is_request(what) || (card >= 0 && record.card != card)) return;  // a trace is of one device
+    card = record.card;
+    last_ns = record.time_ns;
+    const std::string source = source_of(stack);
+    TraceContext context;
+    context.stream = record.stream;
+    context.time_ns = record.time_ns;
+    context.op = what;
+    context.source = source;
+    context.stack = stack;
+    if (record.call == Call::kRefused) {
+      DeviceEvent event;
+      event.kind = DeviceEvent::Kind::kOutOfMemory;
+      event.bytes = record.bytes;
+      writer.add(event, context);
+    } else if (record.call == Call::kAllocate) {
+      if (live.contains(record.address)) writer.free(record.address, context);
+      live[record.address] = record.bytes;
+      writer.allocate(record.address, record.bytes, context);
+    } else if (live.erase(record.address) > 0) {
+      context.op = {};
+      context.source = {};
+      context.stack = {};
+      writer.free(record.address, context);
+    }
+  });
+  if (card >= 0) {
+    const guard::Card& facts = account.cards[card];
+    DeviceEvent event;
+    event.kind = DeviceEvent::Kind::kDevice;
+    event.bytes = facts.limit_bytes != guard::kNoLimit ? facts.limit_bytes.load() : facts.total_bytes.load();
+    event.process_bytes = facts.tree_bytes > 0 ? facts.tree_bytes.load() : facts.peak_bytes.load();
+    event.free_bytes = std::max<int64_t>(0, event.bytes - event.process_bytes);
+    TraceContext context;
+    context.time_ns = last_ns;
+    if (event.bytes > 0) writer.add(event, context);
+  }
+  writer.close();
+}
+
+}  // namespace
+
+std::vector<std::string> write_recordings(const std::string& folder, const std::string& path,
+                                          const guard::Account& account) {
+  std::vector<std::pair<int64_t, Mapped>> recordings;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (Mapped recording = map_recording(entry.path())) {
+      const int64_t peak = peak_of(*recording);
+      recordings.emplace_back(peak, std::move(recording));
+    }
+  }
+  std::stable_sort(recordings.begin(), recordings.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> files;
+  for (const auto& [peak, recording] : recordings) {
+    files.push_back(files.empty() ? path : fmt::format("{}.{}", path, recording->process));
+    write_trace(*recording, files.back(), account);
+  }
+  return files;
+}
+
+}  // namespace headroom
