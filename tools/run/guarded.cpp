@@ -332,7 +332,7 @@ std::optional<int> run_command(int argc, char** argv) {
   if (!options.record.empty()) traces = write_recordings(account.record_folder, options.record, account);
   if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
     fmt::print(stderr, "{}",
-               verdict_of({.account = account,
+               verdict_of_command({.account = account,
                            .ended = ended,
                            .killed_for_memory = killed_for_memory() > killed_before,
                            .traces = traces,

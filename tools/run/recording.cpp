@@ -21,44 +21,41 @@
 namespace headroom {
 namespace {
 
-using guard::Call;
-using guard::Record;
-using guard::Recording;
 
 struct Unmap {
-  void operator()(const Recording* recording) const {
-    munmap(const_cast<Recording*>(recording), sizeof(Recording));
+  void operator()(const guard::Recording* recording) const {
+    munmap(const_cast<guard::Recording*>(recording), sizeof(guard::Recording));
   }
 };
-using Mapped = std::unique_ptr<const Recording, Unmap>;
+using Mapped = std::unique_ptr<const guard::Recording, Unmap>;
 
 Mapped map_recording(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat facts {};
   void* at = MAP_FAILED;
-  if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size == sizeof(Recording)) {
-    at = mmap(nullptr, sizeof(Recording), PROT_READ, MAP_SHARED, file, 0);
+  if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size == sizeof(guard::Recording)) {
+    at = mmap(nullptr, sizeof(guard::Recording), PROT_READ, MAP_SHARED, file, 0);
   }
   if (file >= 0) close(file);
-  Mapped recording(at == MAP_FAILED ? nullptr : static_cast<const Recording*>(at));
-  if (recording != nullptr && recording->magic != Recording::kMagic) recording.reset();
+  Mapped recording(at == MAP_FAILED ? nullptr : static_cast<const guard::Recording*>(at));
+  if (recording != nullptr && recording->magic != guard::Recording::kMagic) recording.reset();
   return recording;
 }
 
 // Calls see(record) for the complete ones that are left, in their order.
 template <typename See>
-void for_each_record(const Recording& recording, See see) {
+void for_each_record(const guard::Recording& recording, See see) {
   const uint64_t count = recording.count;
-  for (uint64_t n = count > Recording::kRecords ? count - Recording::kRecords + 1 : 1; n <= count; ++n) {
-    const Record& record = recording.records[(n - 1) % Recording::kRecords];
+  for (uint64_t n = count > guard::Recording::kRecords ? count - guard::Recording::kRecords + 1 : 1; n <= count; ++n) {
+    const guard::Record& record = recording.records[(n - 1) % guard::Recording::kRecords];
     if (record.number == n) see(record);
   }
 }
 
-std::string_view recorded_text(const Recording& recording, uint32_t number) {
-  if (number == 0 || number >= Recording::kTextBytes) return {};
+std::string_view recorded_text(const guard::Recording& recording, uint32_t number) {
+  if (number == 0 || number >= guard::Recording::kTextBytes) return {};
   const char* at = recording.texts + number;
-  return {at, strnlen(at, Recording::kTextBytes - number)};
+  return {at, strnlen(at, guard::Recording::kTextBytes - number)};
 }
 
 // "train.py:31" of the first frame, if a program's source is known.
@@ -76,24 +73,24 @@ bool is_request(std::string_view what) {
   return what != "cuCtxCreate";
 }
 
-int64_t peak_of(const Recording& recording) {
+int64_t peak_of(const guard::Recording& recording) {
   int64_t live = 0, peak = 0;
-  for_each_record(recording, [&](const Record& record) {
-    if (record.call == Call::kAllocate) live += record.bytes;
-    if (record.call == Call::kFree) live -= record.bytes;
+  for_each_record(recording, [&](const guard::Record& record) {
+    if (record.call == guard::Call::kAllocate) live += record.bytes;
+    if (record.call == guard::Call::kFree) live -= record.bytes;
     peak = std::max(peak, live);
   });
   return peak;
 }
 
-void write_trace(const Recording& recording, const std::string& path, const guard::Account& account) {
+void write_trace(const guard::Recording& recording, const std::string& path, const guard::Account& account) {
   TraceWriter writer(path);
   writer.setting("program", recording.command);
   writer.setting("strategy", "direct");
   std::unordered_map<uint64_t, int64_t> live;
   int card = -1;
   int64_t last_ns = 0;
-  for_each_record(recording, [&](const Record& record) {
+  for_each_record(recording, [&](const guard::Record& record) {
     const std::string_view what = recorded_text(recording, record.what),
                            stack = recorded_text(recording, record.stack);
     if (!is_request(what) || (card >= 0 && record.card != card)) return;  // a trace is of one device
@@ -106,12 +103,12 @@ void write_trace(const Recording& recording, const std::string& path, const guar
     context.op = what;
     context.source = source;
     context.stack = stack;
-    if (record.call == Call::kRefused) {
+    if (record.call == guard::Call::kRefused) {
       DeviceEvent event;
       event.kind = DeviceEvent::Kind::kOutOfMemory;
       event.bytes = record.bytes;
       writer.add(event, context);
-    } else if (record.call == Call::kAllocate) {
+    } else if (record.call == guard::Call::kAllocate) {
       if (live.contains(record.address)) writer.free(record.address, context);
       live[record.address] = record.bytes;
       writer.allocate(record.address, record.bytes, context);

@@ -120,7 +120,7 @@ int64_t killed_for_memory() {
   return count;
 }
 
-std::string verdict_of(const Failure& failure) {
+std::string verdict_of_command(const Failure& failure) {
   const int status = failure.ended.status;
   std::vector<std::string> lines, next;
   if (const std::string context = context_text(failure.account); !context.empty()) {

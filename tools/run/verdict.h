@@ -20,6 +20,6 @@ struct Failure {
   std::vector<std::string> traces;  // what was recorded
   std::string command;              // words of it, for a shell
 };
-std::string verdict_of(const Failure& failure);
+std::string verdict_of_command(const Failure& failure);
 
 }  // namespace headroom
