@@ -16,7 +16,7 @@
 namespace headroom::explain {
 namespace {
 
-Explanation explain_text(std::string_view text) {
+Explanation explained(std::string_view text) {
   return explain(read_log(text));
 }
 
@@ -43,24 +43,24 @@ TEST(ExplainSituations, ProcessesOfTheRunAreNoStrangers) {
       "1.67 GiB", "10.00 MiB");
   for (const char* run : {"torchrun --nproc_per_node 4 train.py\n", "MEMBER: 4/4\n",
                           "accelerate launch train.py\n", "torch.distributed.init_process_group('nccl')\n"}) {
-    const Explanation explanation = explain_text(run + ranks);
+    const Explanation explanation = explained(run + ranks);
     EXPECT_EQ(explanation.judgement.cause, Cause::kExhausted) << run << explanation.judgement.reason;
     EXPECT_EQ(all_of(explanation).find("end it or wait"), std::string::npos) << run;
     EXPECT_EQ(all_of(explanation).find("CUDA_VISIBLE_DEVICES=1"), std::string::npos) << run;
     EXPECT_NE(all_of(explanation).find("set_device"), std::string::npos) << all_of(explanation);
   }
   // They are strangers if nothing shows several processes, or if the pid is far away.
-  EXPECT_EQ(explain_text(ranks).judgement.cause, Cause::kOtherProcess);
+  EXPECT_EQ(explained(ranks).judgement.cause, Cause::kOtherProcess);
   const std::string stranger = torch_message("16.00 MiB", "23.69 GiB", "14.94 MiB",
                                              "Process 1043 has 19.51 GiB memory in use. Including "
                                              "non-PyTorch memory, this process has 2.05 GiB memory in "
                                              "use. ",
                                              "1.67 GiB", "10.00 MiB");
-  const Explanation other = explain_text("torchrun --nproc_per_node 4 train.py\n" + stranger);
+  const Explanation other = explained("torchrun --nproc_per_node 4 train.py\n" + stranger);
   EXPECT_EQ(other.judgement.cause, Cause::kOtherProcess) << other.judgement.reason;
   // A launcher names the pid.
   const Explanation named =
-      explain_text("failed (exitcode: 1) local_rank: 0 (pid: 1043) of binary: python\n" + stranger);
+      explained("failed (exitcode: 1) local_rank: 0 (pid: 1043) of binary: python\n" + stranger);
   EXPECT_EQ(named.judgement.cause, Cause::kExhausted) << named.judgement.reason;
 }
 
@@ -73,7 +73,7 @@ TEST(ExplainSituations, NoFigureIsBelowZero) {
   };
   const std::regex below_zero("(^|[ (])-[0-9]");
   const auto check = [&](const std::string& log) {
-    const Explanation explanation = explain_text(log);
+    const Explanation explanation = explained(log);
     const std::string words = all_of(explanation);
     EXPECT_FALSE(std::regex_search(explanation.judgement.reason, below_zero)) << log << words;
     for (const Evidence& evidence : explanation.evidence)
@@ -99,7 +99,7 @@ TEST(ExplainSituations, NoFigureIsBelowZero) {
 }
 
 TEST(ExplainSituations, WhatTheDriverCannotMeanIsNoInput) {
-  const Explanation explanation = explain_text(
+  const Explanation explanation = explained(
       torch_message("288.00 MiB", "16.00 GiB", "17179869184.00 GiB", "", "243.69 MiB", "20.31 MiB"));
   EXPECT_NE(explanation.judgement.reason.find("cannot be used"), std::string::npos)
       << explanation.judgement.reason;
@@ -115,7 +115,7 @@ TEST(ExplainSituations, ALimitIsAPair) {
   };
   for (const auto& [line, figure] : cases) {
     const Explanation explanation =
-        explain_text(std::string(line) + "\nRuntimeError: Engine failed to start\n");
+        explained(std::string(line) + "\nRuntimeError: Engine failed to start\n");
     EXPECT_NE(explanation.judgement.reason.find(figure), std::string::npos)
         << line << explanation.judgement.reason;
     EXPECT_NE(explanation.judgement.cause, Cause::kUnknown) << line;
@@ -123,7 +123,7 @@ TEST(ExplainSituations, ALimitIsAPair) {
 }
 
 TEST(ExplainSituations, TheLineThatTellsMostIsShown) {
-  const Explanation explanation = explain_text(
+  const Explanation explanation = explained(
       "INFO starting\n"
       "the frobnicator has a maximum of 512 slots, and the request exceeds that limit\n"
       "ERROR: engine start failed\n"
@@ -136,7 +136,7 @@ TEST(ExplainSituations, TheLineThatTellsMostIsShown) {
 }
 
 TEST(ExplainSituations, AnUnknownErrorIsNotSaidToBeAboutOtherThings) {
-  const Explanation explanation = explain_text("KeyError: 'response'\n");
+  const Explanation explanation = explained("KeyError: 'response'\n");
   EXPECT_EQ(all_of(explanation).find("not about memory"), std::string::npos) << all_of(explanation);
   EXPECT_EQ(all_of(explanation).find("not one of memory"), std::string::npos) << all_of(explanation);
 }
@@ -149,7 +149,7 @@ TEST(ExplainSituations, ABatchIsNotHalvedWhileWeightsLoad) {
        {torch_message("1.00 GiB", "8.00 GiB", "0.50 GiB", "", "2.00 GiB", "4.00 GiB"),
         torch_message("1.00 GiB", "8.00 GiB", "0.50 GiB", "", "7.00 GiB", "10.00 MiB"),
         torch_message("9.00 GiB", "8.00 GiB", "7.50 GiB", "", "10.00 MiB", "10.00 MiB")}) {
-    const Explanation explanation = explain_text(loading + message);
+    const Explanation explanation = explained(loading + message);
     EXPECT_EQ(all_of(explanation).find("--batch-size 8"), std::string::npos) << all_of(explanation);
     EXPECT_GE(explanation.next.size(), 2u);
   }
