@@ -159,7 +159,7 @@ TEST(ExplainSituations, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
   for (const char* head : {"failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n",
                            "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED\n"}) {
     const Explanation explanation =
-        explain_text(std::string(head) + "Memory usage: 15993929728 bytes free, 17179869184 bytes total.\n");
+        explained(std::string(head) + "Memory usage: 15993929728 bytes free, 17179869184 bytes total.\n");
     EXPECT_EQ(explanation.judgement.cause, Cause::kNotMemory) << head;
     EXPECT_EQ(all_of(explanation).find("GROWTH"), std::string::npos);
   }
@@ -173,12 +173,12 @@ TEST(ExplainSituations, AProcessInAContainerIsNotTakenForAnother) {
            std::string(processes) + "Of the allocated memory " + std::string(allocated) +
            " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
   };
-  const Explanation own = explain_text(message("Process 2834 has 23.61 GiB memory in use. ", "23.00 GiB"));
+  const Explanation own = explained(message("Process 2834 has 23.61 GiB memory in use. ", "23.00 GiB"));
   EXPECT_EQ(own.judgement.cause, Cause::kExhausted) << own.judgement.reason;
   const Explanation unset =
-      explain_text(message("Process 2834 has 17179869184.00 GiB memory in use. ", "23.00 GiB"));
+      explained(message("Process 2834 has 17179869184.00 GiB memory in use. ", "23.00 GiB"));
   EXPECT_EQ(unset.judgement.cause, Cause::kExhausted) << unset.judgement.reason;
-  const Explanation both = explain_text(message(
+  const Explanation both = explained(message(
       "Process 17 has 20.10 GiB memory in use. Process 2834 has 3.51 GiB memory in use. ", "3.00 GiB"));
   EXPECT_EQ(both.judgement.cause, Cause::kOtherProcess) << both.judgement.reason;
   EXPECT_NE(both.judgement.reason.find("(pid 17)"), std::string::npos) << both.judgement.reason;
@@ -190,13 +190,13 @@ TEST(ExplainSituations, RanksLendEachOtherNoFigures) {
       "[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling "
       "`cublasCreate(handle)`\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 "
       "GiB. GPU 0 has a total capacity of 14.56 GiB of which 6.91 GiB is free.\n";
-  const Explanation explanation = explain_text(text);
+  const Explanation explanation = explained(text);
   EXPECT_EQ(explanation.judgement.cause, Cause::kAmbiguous);
   for (const Evidence& evidence : explanation.evidence) EXPECT_NE(evidence.name, "requested");
 }
 
 TEST(ExplainSituations, WhatIsShownIsFitForATerminal) {
-  const Explanation explanation = explain_text(
+  const Explanation explanation = explained(
       "\x1b]0;title\x07"  // split: C would be a digit of the escape
       "CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
   ASSERT_EQ(explanation.evidence.size(), 1u);
