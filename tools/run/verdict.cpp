@@ -46,9 +46,9 @@ Explained explain_log(const std::string& log) {
   bool in_cause = true;
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) in_cause = false;
-    if (in_cause) explained.cause.push_back(line);
-    if (line.starts_with("next: ") && line.find(path.data()) == std::string::npos)
-      explained.next.push_back(line);
+    const bool is_step = line.starts_with("next: ");
+    if (in_cause && !is_step) explained.cause.push_back(line);
+    if (is_step && line.find(path.data()) == std::string::npos) explained.next.push_back(line);
   }
   if (!explained.cause.empty() && explained.cause.front().starts_with("No failure found")) explained = {};
   return explained;
