@@ -67,7 +67,8 @@ TEST_F(ReplayCommand, JsonHasEveryFigureOfTheVerdict) {
                                          "driver_calls",
                                          "ns_per_call",
                                          "minimum_capacity_bytes",
-                                         "lower_bound_bytes"};
+                                         "lower_bound_bytes",
+                                         "out_of_memory"};
   for (const std::string& key : keys) EXPECT_TRUE(fits.contains(key)) << key;
   EXPECT_EQ(fits.size(), keys.size());
   EXPECT_EQ(fits["trace"], trace_);

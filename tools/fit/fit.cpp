@@ -266,9 +266,7 @@ Sheet to_sheet(const FitOptions& options, const Found& found) {
   sheet.set("alternatives", found.alternatives);
   add_verdict(options, found, sheet);
   add_sizes(found, sheet);
-  if (const std::string note = lower_bound_note(runtime.strategy); !note.empty()) {
-    sheet.note("predicted with " + note);
-  }
+  if (const std::string note = lower_bound_note(runtime.strategy); !note.empty()) sheet.note(note);
   if (answer.fits && !answer.program.devices.empty())
     add_devices("predicted_devices", answer.program, answer.prediction, sheet);
   sheet.propose({next_command(options, answer)});
