@@ -225,8 +225,12 @@ TEST(MinimumCapacity, IsTheLeastPageAtWhichItFits) {
     const std::optional<int64_t> least = minimum_capacity(holes(), settings, h200());
     ASSERT_TRUE(least) << strategy.name;
     EXPECT_GE(*least, holes().peak_bytes) << strategy.name;
-    EXPECT_TRUE(replay_at(holes(), settings, h200(), *least).fits) << strategy.name;
-    EXPECT_FALSE(replay_at(holes(), settings, h200(), *least - 2 * kMiB).fits) << strategy.name;
+    const auto fits_in = [&](int64_t capacity_bytes) {
+      const Trace trace = holes();
+      return fits(traced_here(trace), setup_of_capacity(h200(), settings, capacity_bytes));
+    };
+    EXPECT_TRUE(fits_in(*least)) << strategy.name;
+    EXPECT_FALSE(fits_in(*least - 2 * kMiB)) << strategy.name;
   }
 }
 

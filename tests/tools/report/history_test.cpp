@@ -51,10 +51,11 @@ TEST(Failure, ALimitIsNotBelowWhatWasEverReserved) {
   const uint64_t first = uint64_t{1} << 40, second = uint64_t{2} << 40;
   for (const uint64_t address : {first, second}) {
     builder.add({.kind = DeviceEvent::Kind::kReserve, .address = address, .bytes = kGiB});
-    builder.allocate(address, kGiB);
+    builder.allocate(address, kGiB / 2);
   }
   builder.free(second);
   builder.add({.kind = DeviceEvent::Kind::kUnreserve, .address = second, .bytes = kGiB});
+  builder.allocate(first + kGiB / 2, kGiB / 2);
   builder.add({.kind = DeviceEvent::Kind::kOutOfMemory, .bytes = 4 * kGiB, .free_bytes = 20 * kGiB},
               {.op = "aten::mm", .source = "train.py:7"});
   const Trace trace = builder.take();
