@@ -56,7 +56,7 @@ Played play_beside_process(const Traced& program, const RunSetup& setup, const P
   // Memory of other processes counts as taken, as on the device of the setup.
   const int64_t taken = others_bytes(setup) + overhead;
   PlayedDevice& device = played.devices.front();
-  device.process_bytes = overhead + device.statistics.reserved.peak;
+  device.process_bytes = overhead + played.used_bytes;  // whole pages, of which blocks may take a part
   device.context_bytes = setup.device.context_bytes + setup.device.own_module_bytes;
   device.library_bytes = overhead - device.context_bytes;
   played.used_bytes += taken;

@@ -234,7 +234,8 @@ std::string next_command(const FitOptions& options, const FitResult& answer) {
   if (options.least_memory && answer.fits)
     next.runtime = with_device_memory(next.runtime, answer.device_bytes);
   if (!options.is_net()) {
-    next.step.steps = WorkloadOptions{}.step.steps;  // fit has another default
+    next.step.steps = WorkloadOptions{}.step.steps;  // fit has other defaults
+    next.runtime.split_batch = RuntimeOptions{}.split_batch;
     return command_on_input("headroom predict", options.input, next, answer.batch);
   }
   next.step.batch = std::max<int64_t>(answer.batch, 1);

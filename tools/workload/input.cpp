@@ -124,6 +124,12 @@ std::string command_on_input(const std::string& command, const std::string& inpu
   options.step.batch = WorkloadOptions{}.step.batch;
   std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
   if (batch > 0) words.insert(words.begin(), {"--batch", std::to_string(batch)});
+  // An input brings the strategy of its program, so our usual one has to be named. `compare` takes all of
+  // them.
+  const std::string usual = RuntimeOptions{}.strategy;
+  if (options.runtime.strategy == usual && !command.ends_with("compare")) {
+    words.insert(words.end(), {"--strategy", usual});
+  }
   return command_line(command + " " + shell_word(input), words);
 }
 
