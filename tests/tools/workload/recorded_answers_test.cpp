@@ -187,8 +187,9 @@ TEST(RecordedAnswers, EachBudgetIsKeptForNoMoreTimeAndMoreMemoryNeverCostsMore) 
         << what << ": " << answer.variant << " for " << row.variant;
     const auto [before, is_first] = us_before.try_emplace(solver.get(), answer.us);
     // Parts that come only where nothing else fits may cost less than the whole batch.
-    if (!row.setting.ends_with("needed"))
+    if (!row.setting.ends_with("needed")) {
       EXPECT_LE(answer.us, before->second * (1 + 1e-12)) << what << ": less memory was cheaper";
+    }
     before->second = answer.us;
     const double more = answer.us - row.us;
     ++(more < -1e-3 ? better : more > 1e-3 ? within : same);
