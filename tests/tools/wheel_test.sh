@@ -19,7 +19,7 @@ target=$(sed -n 's/^build.targets = \["\([a-z_]*\)"\].*/\1/p' "$source/pyproject
 component=$(sed -n 's/^install.components = \["\([a-z_]*\)"\].*/\1/p' "$source/pyproject.toml")
 # shellcheck disable=SC2086  # one word for each define
 cmake -S "$source" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release $defines -DSKBUILD=2 \
-  -DSKBUILD_SCRIPTS_DIR="$folder/scripts" "$@" >"$folder/configure.log" 2>&1 || {
+  -DSKBUILD_SCRIPTS_DIR="$folder/scripts" -DCMAKE_SUPPRESS_REGENERATION=ON "$@" >"$folder/configure.log" 2>&1 || {
   cat "$folder/configure.log"
   fail "configuring failed"
 }
