@@ -24,7 +24,7 @@ class BestOpening {
   BestOpening(const Snapshot& snapshot, int64_t bytes, int64_t room_bytes) : bytes_(bytes) {
     for (const SnapshotSegment& segment : snapshot.segments) {
       if (segment.pointer == nullptr) continue;
-      consider_neighbours(segment.blocks);
+      consider_neighbors(segment.blocks);
       consider_segment(segment.blocks, room_bytes);
     }
   }
@@ -36,8 +36,8 @@ class BestOpening {
     if (opening.cost_bytes < best_.cost_bytes) best_ = opening;
   }
 
-  // A window of neighbours from each block on, whose two ends only move forward: O(n).
-  void consider_neighbours(const std::vector<SnapshotBlock>& blocks) {
+  // A window of neighbors from each block on, whose two ends only move forward: O(n).
+  void consider_neighbors(const std::vector<SnapshotBlock>& blocks) {
     if (bytes_ <= 0) return;
     Opening window{0};
     std::deque<const SnapshotBlock*> largest;  // each is the largest live block from the one before it on

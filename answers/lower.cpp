@@ -43,7 +43,7 @@ struct Recorded {
 class Lowering final : PlanWork {
  public:
   explicit Lowering(const Replica& replica)
-      : shared_(replica.graph), graph_(*replica.graph), categories_(categorise(graph_)) {
+      : shared_(replica.graph), graph_(*replica.graph), categories_(categorize(graph_)) {
     std::vector<std::string> names = devices_of(graph_);
     std::erase(names, kHostPlace);  // the set has it
     for (std::string& name : names) watch(devices_.emplace_back(std::move(name)));

@@ -249,13 +249,13 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
   OutOfMemoryReport report;
   report.message = facts.requested > 0 ? out_of_memory_message(facts) : std::move(message);
   report.facts = facts;
-  report.judgement = judge(facts);
+  report.judgment = judge(facts);
   Played now = play(present, true);
   report.reproduced = !now.fits;
   if (!report.reproduced) return report;
   if (now.failure) {
     report.live = std::move(now.failure->live);
-    if (report.judgement.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
+    if (report.judgment.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
   }
   // Half of what a search for the least capacity plays: here each change is a search of its own.
   Search search{present, play, report,

@@ -91,7 +91,7 @@ nlohmann::ordered_json json_of(const MemoryFacts& facts) {
 
 std::string to_text(const OutOfMemoryReport& report) {
   std::string text =
-      fmt::format("{}: {}\n{}\n", name_of(report.judgement.cause), report.judgement.reason, report.message);
+      fmt::format("{}: {}\n{}\n", name_of(report.judgment.cause), report.judgment.reason, report.message);
   if (!report.reproduced) {
     return text + "no change is tested: the same requests fit on a simulated twin of the device\n";
   }
@@ -110,8 +110,8 @@ std::string to_text(const OutOfMemoryReport& report) {
 
 std::string to_json(const OutOfMemoryReport& report) {
   nlohmann::ordered_json json;
-  json["cause"] = name_of(report.judgement.cause);
-  json["reason"] = report.judgement.reason;
+  json["cause"] = name_of(report.judgment.cause);
+  json["reason"] = report.judgment.reason;
   json["message"] = report.message;
   json["facts"] = json_of(report.facts);
   json["reproduced"] = report.reproduced;

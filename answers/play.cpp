@@ -215,7 +215,7 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
             const PlayOptions& options) {
   Played played;
   played.devices.emplace_back().name = device.name();
-  device.initialise();  // its cost does not count
+  device.initialize();  // its cost does not count
   const double driver_time_before_us = device.memory().driver_time_us();
   const TraceStreams streams(trace, device);  // outlive the allocator, which may wait for them
   FailureObserver observer;
@@ -308,7 +308,7 @@ RunSetup setup_of_capacity(const DeviceProfile& profile, StrategySettings strate
 
 PlayedSnapshot snapshot_after(const Trace& trace, const RunSetup& setup, int64_t event) {
   SimulatedGpu device(bare_profile(setup.device, capacity_bytes(setup)), 0, Backing::kNone);
-  device.initialise();
+  device.initialize();
   const TraceStreams streams(trace, device);
   PlayedSnapshot result;
   try {

@@ -58,7 +58,7 @@ struct PlayOptions {
 // A setup that refuses the program, a failing library and lack of memory are results. Throws InvalidArgument
 // for a setup that contradicts itself.
 Played play(const Traced& program, const RunSetup& setup, const PlayOptions& options = {});
-// Plays a trace on a device that is there. Throws what Device::initialise and make_allocator throw, except
+// Plays a trace on a device that is there. Throws what Device::initialize and make_allocator throw, except
 // OutOfMemory.
 Played play(const Trace& trace, const StrategySettings& strategy, Device& device,
             const PlayOptions& options = {});

@@ -37,7 +37,7 @@ bool is_power_of_two(int number) {
   return (number & (number - 1)) == 0;
 }
 
-NodeCostsOf modelled_costs(const DeviceProfile& device) {
+NodeCostsOf modeled_costs(const DeviceProfile& device) {
   return [speed = speed_of(device)](const Graph& graph) {
     return NodeCosts{workspaces_of_cpu_kernels(graph), node_times_us(graph, speed)};
   };
@@ -45,7 +45,7 @@ NodeCostsOf modelled_costs(const DeviceProfile& device) {
 
 PlanningSetup planning_for(RunSetup setup, NodeCostsOf costs_of, int replicas) {
   const HostLink host = host_link_of(setup, replicas);
-  if (!costs_of) costs_of = modelled_costs(setup.device);
+  if (!costs_of) costs_of = modeled_costs(setup.device);
   return {std::move(setup), std::move(costs_of), host};
 }
 

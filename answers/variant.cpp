@@ -42,7 +42,7 @@ double step_us(const Program& program, std::span<const double> node_us) {
   return us;
 }
 
-double modelled_step_us(const Program& program, const DeviceProfile& device) {
+double modeled_step_us(const Program& program, const DeviceProfile& device) {
   return step_us(program, node_times_us(*program.graph, speed_of(device)));
 }
 
@@ -138,7 +138,7 @@ Variant::Variant(Variant& base, Change change)
     // Until its kernels are made, its time is to that of the whole as in the model.
     const DeviceProfile& device = planning_.setup.device;
     lower_bound_us_ =
-        base.us_without() * modelled_step_us(program_, device) / modelled_step_us(base.program_, device);
+        base.us_without() * modeled_step_us(program_, device) / modeled_step_us(base.program_, device);
     return;
   }
   step_ = base.prepare().step_;

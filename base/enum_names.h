@@ -13,7 +13,7 @@
 
 namespace headroom {
 
-// To be specialised with an array kNames of std::string_view: the names of the values 0, 1, ... in order.
+// To be specialized with an array kNames of std::string_view: the names of the values 0, 1, ... in order.
 template <typename E>
 struct EnumNames;
 

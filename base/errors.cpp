@@ -20,8 +20,8 @@ std::string_view file_name(std::string_view source) {
 }
 
 std::string describe(const MemoryFacts& facts) {
-  const Judgement judgement = judge(facts);
-  return fmt::format("{}; {}: {}", out_of_memory_message(facts), name_of(judgement.cause), judgement.reason);
+  const Judgment judgment = judge(facts);
+  return fmt::format("{}; {}: {}", out_of_memory_message(facts), name_of(judgment.cause), judgment.reason);
 }
 
 }  // namespace

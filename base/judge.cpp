@@ -14,7 +14,7 @@ namespace {
 using enum Cause;
 using enum Confidence;
 using Request = MemoryNumbers::Request;
-using Result = std::optional<Judgement>;
+using Result = std::optional<Judgment>;
 
 // The largest GPU has 288 GB: no program requests more than this on purpose.
 constexpr int64_t kAbsurdBytes = 16 * 1024 * kGiB;
@@ -79,7 +79,7 @@ Result size_overflow(const MemoryNumbers& n) {
     times = fmt::format(", {:.0f} times the device's {}",
                         static_cast<double>(*n.requested) / static_cast<double>(*n.total), size(*n.total));
   }
-  return Judgement{
+  return Judgment{
       kSizeOverflow, kHigh,
       fmt::format(
           "{} were requested{}: a size was computed wrongly (a 32-bit product, a length read from bad data)",
@@ -95,19 +95,19 @@ Result host_spill(const MemoryNumbers& n) {
   if (n.requested && *n.requested > *n.total) {
     reason += fmt::format("; the request of {} alone also exceeds the device", size(*n.requested));
   }
-  return Judgement{kHostSpill, kHigh, std::move(reason)};
+  return Judgment{kHostSpill, kHigh, std::move(reason)};
 }
 
 Result too_large(const MemoryNumbers& n) {
   if (!n.requested || !n.total || *n.requested <= *n.total) return std::nullopt;
-  return Judgement{kTooLargeForDevice, kHigh,
+  return Judgment{kTooLargeForDevice, kHigh,
                    fmt::format("one request of {} cannot fit a device of {}, even an empty one",
                                size(*n.requested), size(*n.total))};
 }
 
 Result no_context(const MemoryNumbers& n) {
   if (n.request != Request::kContext || n.reserved.value_or(0) > 0) return std::nullopt;
-  return Judgement{kOtherProcess, n.total ? kHigh : kMedium,
+  return Judgment{kOtherProcess, n.total ? kHigh : kMedium,
                    fmt::format("the driver had no room for this process's context, its first allocation: "
                                "other processes use the device{}",
                                n.total ? fmt::format(" of {}", size(*n.total)) : "")};
@@ -124,15 +124,15 @@ Result limit(const MemoryNumbers& n) {
     const std::string free = n.free ? fmt::format("the device has {} free", size(*n.free))
                                     : "the log does not say what the device has free";
     return n.limit_is_reserve
-               ? Judgement{kLibraryReserve, kHigh,
+               ? Judgment{kLibraryReserve, kHigh,
                            fmt::format(
                                "{} are needed, the pool stops at {} to leave room for libraries, and {}",
                                size(needed(n)), size(*n.limit), free)}
-               : Judgement{kLimit, kHigh,
+               : Judgment{kLimit, kHigh,
                            fmt::format("{} are needed, {}, and {}", size(needed(n)), limit_text(n), free)};
   }
   if (!n.limit_refused) return std::nullopt;
-  return Judgement{kLimit, kHigh,
+  return Judgment{kLimit, kHigh,
                    fmt::format("a limit{} refused the request, not the device",
                                n.limit ? fmt::format(" of {}", size(*n.limit)) : "")};
 }
@@ -143,19 +143,19 @@ Result capacity(const MemoryNumbers& n) {
   const int64_t held = n.allocated.value_or(0);
   if (*n.requested <= *n.capacity - held) return std::nullopt;  // within the limit: something else
   if (n.free && *n.free - kLargestReserve >= *n.requested) {
-    return Judgement{kLimit, kMedium,
+    return Judgment{kLimit, kMedium,
                      fmt::format("the pool may hold {} and has {} in use; {} were requested, and the device "
                                  "has {} free, so a limit refused",
                                  size(*n.capacity), size(held), size(*n.requested), size(*n.free))};
   }
   if (n.free_at_start && *n.capacity < (*n.free_at_start - kLargestReserve) / 10 * 9) {
-    return Judgement{
+    return Judgment{
         kLimit, kMedium,
         fmt::format("{} were free at the start, and the pool may hold only {}: a limit or a fraction was set",
                     size(*n.free_at_start), size(*n.capacity))};
   }
   if (n.takes_three_quarters && n.total && *n.capacity <= *n.total / 100 * 90) {
-    return Judgement{
+    return Judgment{
         kLimit, kMedium,
         fmt::format("the pool may hold {} of the device's {}: {} takes three quarters unless told otherwise",
                     size(*n.capacity), size(*n.total), n.pool_of)};
@@ -166,7 +166,7 @@ Result capacity(const MemoryNumbers& n) {
 Result rounding_of_request(const MemoryNumbers& n) {
   if (!n.is_exact || !n.requested || !n.free || (n.limit && !limit_room(n))) return std::nullopt;
   if (*n.requested > room(n)) return std::nullopt;
-  return Judgement{kRounding, kHigh,
+  return Judgment{kRounding, kHigh,
                    fmt::format("{} can be reserved, but the strategy takes more than the request at a time",
                                size(room(n)))};
 }
@@ -177,7 +177,7 @@ Result plenty_is_free(const MemoryNumbers& n) {
     if (n.limit) return std::nullopt;  // free memory of the device is out of reach under a limit
     const int64_t margin = n.capacity ? kPlentyForLibraries : std::max(kRoomForLibrary, *n.requested / 8);
     if (*n.free - margin < *n.requested) return std::nullopt;
-    return Judgement{
+    return Judgment{
         kNotMemory, kMedium,
         fmt::format("{} were requested and {} are free on the device: it was not full. A setting that the "
                     "log does not show (a fraction, a share of a partitioned GPU) may have refused, or "
@@ -187,7 +187,7 @@ Result plenty_is_free(const MemoryNumbers& n) {
   const bool plenty =
       *n.free >= kPlentyForLibraries || (n.total && *n.free >= kPlentyOnSmallCard && *n.free >= *n.total / 4);
   if (!plenty || n.request == Request::kTensor || n.request == Request::kWorkspace) return std::nullopt;
-  return Judgement{kNotMemory, kHigh,
+  return Judgment{kNotMemory, kHigh,
                    fmt::format("{} are free{}, and a library needs a few hundred MiB to start: look at "
                                "versions, driver and earlier errors instead",
                                size(*n.free), n.total ? fmt::format(" of {}", size(*n.total)) : "")};
@@ -198,25 +198,25 @@ Result preallocation(const MemoryNumbers& n) {
   if (n.request != Request::kLibrary && n.request != Request::kContext) return std::nullopt;
   if (n.is_exact && n.idle) {
     if (*n.idle < kRoomForLibrary) return std::nullopt;
-    return Judgement{
+    return Judgment{
         kPreallocation, kHigh,
         fmt::format("the pool holds {} and uses {}, which leaves {} for a library to start in",
                     size(n.reserved.value_or(0)), size(n.allocated.value_or(0)), size(n.free.value_or(0)))};
   }
   if (n.pool_of.empty() || n.pool_is_foreign || (n.requested && n.idle)) return std::nullopt;
   if (n.pool_at_start && n.free_at_start && *n.free_at_start - *n.pool_at_start < kLargestReserve) {
-    return Judgement{
+    return Judgment{
         kPreallocation, kHigh,
         fmt::format("{} took {} of the {} that were free, which left {} for context, libraries and kernels",
                     n.pool_of, size(*n.pool_at_start), size(*n.free_at_start),
                     size(*n.free_at_start - *n.pool_at_start))};
   }
   if (n.free && n.total) {
-    return Judgement{kPreallocation, kMedium,
+    return Judgment{kPreallocation, kMedium,
                      fmt::format("{} of {} are free after {} took its pool: little for a library to start in",
                                  size(*n.free), size(*n.total), n.pool_of)};
   }
-  return Judgement{kPreallocation, kMedium,
+  return Judgment{kPreallocation, kMedium,
                    fmt::format("a library did not start, {} takes nearly all memory before its libraries "
                                "start, and the log shows no setting that stops it",
                                n.pool_of)};
@@ -225,7 +225,7 @@ Result preallocation(const MemoryNumbers& n) {
 Result second_framework(const MemoryNumbers& n) {
   if (!n.pool_is_foreign || !n.pool_at_start || !n.total || *n.pool_at_start < *n.total / 2)
     return std::nullopt;
-  return Judgement{kPreallocation, kHigh,
+  return Judgment{kPreallocation, kHigh,
                    fmt::format("{} in the same log took a pool of {} of the device's {}; others get the rest",
                                n.pool_of, size(*n.pool_at_start), size(*n.total))};
 }
@@ -235,7 +235,7 @@ Result other_process(const MemoryNumbers& n) {
   if (n.others.value_or(0) <= 0 || !n.total || *n.others < *n.total / 4) return std::nullopt;
   if (n.requested && n.free && *n.requested > sum(unused(n), *n.free + *n.others)) return std::nullopt;
   const bool most = *n.others >= *n.total / 2 || (n.reserved && *n.others > *n.reserved);
-  return Judgement{kOtherProcess, n.is_exact || most ? kHigh : kMedium,
+  return Judgment{kOtherProcess, n.is_exact || most ? kHigh : kMedium,
                    fmt::format("other processes{} hold {}{} of the device's {}; this one's pool holds {}",
                                n.named_others, n.others_are_estimated ? "about " : "", size(*n.others),
                                size(*n.total), n.reserved ? size(*n.reserved) : "an unknown amount")};
@@ -246,7 +246,7 @@ Result handle_leak(const MemoryNumbers& n) {
   if (!n.process || !n.reserved) return std::nullopt;
   const int64_t outside = *n.process - *n.reserved;
   if (outside < kPlentyForLibraries || outside < *n.process / 2) return std::nullopt;
-  return Judgement{kHandleLeak, kMedium,
+  return Judgment{kHandleLeak, kMedium,
                    fmt::format("this process holds {}, its pool only {}: {} are outside, where one context "
                                "and its libraries take less than {}",
                                size(*n.process), size(*n.reserved), size(outside), size(kGiB))};
@@ -254,7 +254,7 @@ Result handle_leak(const MemoryNumbers& n) {
 
 Result workspace(const MemoryNumbers& n) {
   if (n.request != Request::kWorkspace) return std::nullopt;
-  return Judgement{
+  return Judgment{
       kWorkspace, n.requested ? kHigh : kMedium,
       n.requested ? fmt::format("the request of {} is an op's workspace, not a tensor", size(*n.requested))
                   : "a library found no algorithm whose workspace fits into what is left"};
@@ -266,7 +266,7 @@ Result exact_pieces(const MemoryNumbers& n) {
   const int64_t most = *n.reserved + room(n);
   if (needed(n) > most) return std::nullopt;
   if (sum(*n.allocated, *n.requested) > most) {
-    return Judgement{kRounding, kHigh,
+    return Judgment{kRounding, kHigh,
                      fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
                                  size(*n.allocated), size(*live(n)))};
   }
@@ -275,7 +275,7 @@ Result exact_pieces(const MemoryNumbers& n) {
                                    size(*n.reserved - *n.allocated), size(room(n)), size(piece));
   if (piece < *n.requested && size(piece) == size(*n.requested))
     reason += fmt::format(", {} less than requested", size(*n.requested - piece));
-  return Judgement{kFragmentation, kHigh, std::move(reason)};
+  return Judgment{kFragmentation, kHigh, std::move(reason)};
 }
 
 Result fragmentation(const MemoryNumbers& n) {
@@ -287,7 +287,7 @@ Result fragmentation(const MemoryNumbers& n) {
   if (idle && *idle >= *n.requested) {
     const int64_t pool = *n.allocated + *idle;
     const bool near_full = *idle < pool / 20;
-    return Judgement{
+    return Judgment{
         kFragmentation, near_full || !(n.reserved || n.largest) ? kMedium : kHigh,
         fmt::format("the pool has {} idle, more than the {} requested, but not in one piece{}{}", size(*idle),
                     size(*n.requested),
@@ -297,7 +297,7 @@ Result fragmentation(const MemoryNumbers& n) {
                               : "")};
   }
   if (!n.free || !n.idle || *n.requested > sum(room(n), *n.idle)) return std::nullopt;
-  return Judgement{kFragmentation, kMedium,
+  return Judgment{kFragmentation, kMedium,
                    fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
                                size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
                                size(*n.idle), size(*n.requested))};
@@ -308,7 +308,7 @@ Result exhausted(const MemoryNumbers& n) {
   if (is_library && !n.free && !n.allocated) return std::nullopt;
   if (!n.requested) {
     if (n.free && *n.free >= kPlentyForLibraries) return std::nullopt;
-    return Judgement{kExhausted,
+    return Judgment{kExhausted,
                      n.is_exact ? kHigh
                      : n.free   ? kMedium
                                 : kLow,
@@ -317,7 +317,7 @@ Result exhausted(const MemoryNumbers& n) {
   }
   if (n.free && n.idle && *n.requested > sum(unused(n), room(n))) {
     const int64_t more = *n.requested - unused(n) - room(n);
-    return Judgement{kExhausted, kHigh,
+    return Judgment{kExhausted, kHigh,
                      n.reserved && live(n)
                          ? fmt::format("{} are needed and {} are available on the device, {} too little",
                                        size(needed(n)), size(*n.reserved + room(n)), size(more))
@@ -325,32 +325,32 @@ Result exhausted(const MemoryNumbers& n) {
                                        size(*n.requested), size(room(n)), size(*n.idle), size(more))};
   }
   if (n.free && n.idle && n.total && n.allocated) {
-    return Judgement{
+    return Judgment{
         kExhausted, kHigh,
         fmt::format("{} are allocated on a device of {}; {} were requested, and the {} that are free or idle "
                     "are in pieces",
                     size(*n.allocated), size(*n.total), size(*n.requested), size(room(n) + *n.idle))};
   }
   if (n.capacity && *n.requested > *n.capacity) {
-    return Judgement{kTooLargeForDevice, kHigh,
+    return Judgment{kTooLargeForDevice, kHigh,
                      fmt::format("one request of {} cannot fit a pool that may hold {}, even an empty one",
                                  size(*n.requested), size(*n.capacity))};
   }
   if (n.capacity && n.allocated) {
-    return Judgement{kExhausted, kHigh,
+    return Judgment{kExhausted, kHigh,
                      fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
                                  size(*n.capacity), size(*n.requested))};
   }
   if (n.free)
-    return Judgement{kExhausted, kMedium,
+    return Judgment{kExhausted, kMedium,
                      fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
   if (n.allocated)
-    return Judgement{
+    return Judgment{
         kExhausted, kMedium,
         fmt::format("{} were requested beside the {} that this process holds; the log does not say "
                     "how large the device is",
                     size(*n.requested), size(*n.allocated))};
-  return Judgement{
+  return Judgment{
       kExhausted, kLow,
       fmt::format("{} were requested; the log does not say who holds the memory", size(*n.requested))};
 }
@@ -408,7 +408,7 @@ std::optional<int64_t> room_of(const MemoryNumbers& numbers) {
   return std::min(*numbers.free, limit_room(numbers).value_or(*numbers.free));
 }
 
-std::optional<Judgement> judge(const MemoryNumbers& numbers) {
+std::optional<Judgment> judge(const MemoryNumbers& numbers) {
   if (numbers.request == Request::kNone) return std::nullopt;
   for (const Rule& rule : kRules) {
     if (Result result = rule.judge(numbers)) return result;
@@ -416,8 +416,8 @@ std::optional<Judgement> judge(const MemoryNumbers& numbers) {
   return std::nullopt;
 }
 
-Judgement judge(const MemoryFacts& facts) {
-  return judge(numbers_of(facts)).value_or(Judgement{kUnknown, kLow, "the numbers do not say why"});
+Judgment judge(const MemoryFacts& facts) {
+  return judge(numbers_of(facts)).value_or(Judgment{kUnknown, kLow, "the numbers do not say why"});
 }
 
 }  // namespace headroom

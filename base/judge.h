@@ -20,7 +20,7 @@ struct EnumNames<Confidence> {
   static constexpr std::array<std::string_view, 3> kNames = {"high", "medium", "low"};
 };
 
-struct Judgement {
+struct Judgment {
   Cause cause = Cause::kUnknown;
   Confidence confidence = Confidence::kLow;
   std::string reason;  // a clause with the numbers that decide: no capital, no full stop
@@ -63,8 +63,8 @@ struct MemoryNumbers {
 // nothing if the free memory is not known.
 std::optional<int64_t> room_of(const MemoryNumbers& numbers);
 // The first rule that holds, see docs/explain.md; nothing where numbers decide nothing.
-std::optional<Judgement> judge(const MemoryNumbers& numbers);
+std::optional<Judgment> judge(const MemoryNumbers& numbers);
 // Judges the numbers of an error, which always determine a cause. A request of 0 bytes comes from a library.
-Judgement judge(const MemoryFacts& facts);
+Judgment judge(const MemoryFacts& facts);
 
 }  // namespace headroom

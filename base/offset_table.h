@@ -53,7 +53,7 @@ class OffsetTable {
     int32_t record = kNone;
   };
 
-  // Fibonacci hashing (Knuth, volume 3, 6.4) spreads neighbours.
+  // Fibonacci hashing (Knuth, volume 3, 6.4) spreads neighbors.
   size_t home(int64_t offset) const {
     const auto number = static_cast<uint64_t>(offset / unit_);
     return static_cast<size_t>((number * 0x9E3779B97F4A7C15u) >> 32) & (slots_.size() - 1);

@@ -12,7 +12,7 @@ namespace headroom {
 using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
-// One of Philox's ten rounds, on words held apart so that a loop over counters vectorises.
+// One of Philox's ten rounds, on words held apart so that a loop over counters vectorizes.
 constexpr void philox_round(uint32_t& word0, uint32_t& word1, uint32_t& word2, uint32_t& word3,
                             PhiloxKey key) {
   // The multipliers are those of the paper's reference code, Random123.

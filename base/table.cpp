@@ -111,8 +111,8 @@ std::string Table::text(const Terminal& terminal, std::string_view more) const {
         if (!part.empty()) {
           text.append(blanks, ' ');
           blanks = 0;
-          text += is_head       ? terminal.painted(part, Colour::kBold)
-                  : cell.colour ? terminal.painted(part, *cell.colour)
+          text += is_head       ? terminal.painted(part, Color::kBold)
+                  : cell.color ? terminal.painted(part, *cell.color)
                                 : part;
         }
         blanks += kGap + (is_right ? 0 : gap);
@@ -129,7 +129,7 @@ std::string Table::text(const Terminal& terminal, std::string_view more) const {
     const std::string note =
         fmt::format("too narrow for: {}{}{}", fmt::join(made.left_out.rbegin(), made.left_out.rend(), ", "),
                     more.empty() ? "" : "; ", more);
-    text += terminal.painted(terminal.wrapped(note), Colour::kDim) + "\n";
+    text += terminal.painted(terminal.wrapped(note), Color::kDim) + "\n";
   }
   return text;
 }

@@ -27,10 +27,10 @@ struct TableCell {
   TableCell(std::string shown) : text(std::move(shown)) {}
   TableCell(std::string_view shown) : text(shown) {}
   TableCell(const char* shown) : text(shown) {}
-  TableCell(std::string_view shown, Colour painted) : text(shown), colour(painted) {}
+  TableCell(std::string_view shown, Color painted) : text(shown), color(painted) {}
 
   std::string text;
-  std::optional<Colour> colour = {};
+  std::optional<Color> color = {};
 };
 
 class Table {

@@ -23,7 +23,7 @@ bool is_set(const char* name) {
 size_t characters(std::string_view text) {
   size_t count = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text.substr(i).starts_with("\x1b[")) {  // a colour
+    if (text.substr(i).starts_with("\x1b[")) {  // a color
       i = std::min(text.find('m', i), text.size());
     } else if (!continues_a_character(text[i])) {
       ++count;
@@ -40,7 +40,7 @@ std::string_view first_characters(std::string_view text, size_t count) {
   return text.substr(0, end);
 }
 
-Terminal::Terminal(FILE* stream, ColourWhen colours) {
+Terminal::Terminal(FILE* stream, ColorWhen colors) {
   const int file = fileno(stream);
   is_live_ = isatty(file) != 0;
   winsize size{};
@@ -52,13 +52,13 @@ Terminal::Terminal(FILE* stream, ColourWhen colours) {
   const char* const term = std::getenv("TERM");
   const bool wanted =
       is_live_ && !is_set("NO_COLOR") && (term == nullptr || std::string_view(term) != "dumb");
-  colours_ = colours == ColourWhen::kAlways || (colours == ColourWhen::kAuto && wanted);
+  colors_ = colors == ColorWhen::kAlways || (colors == ColorWhen::kAuto && wanted);
 }
 
-std::string Terminal::painted(std::string_view text, Colour colour) const {
-  if (!colours_) return std::string(text);
+std::string Terminal::painted(std::string_view text, Color color) const {
+  if (!colors_) return std::string(text);
   constexpr std::string_view kCodes[] = {"31", "33", "32", "1", "2"};
-  return "\x1b[" + std::string(kCodes[static_cast<size_t>(colour)]) + "m" + std::string(text) + "\x1b[0m";
+  return "\x1b[" + std::string(kCodes[static_cast<size_t>(color)]) + "m" + std::string(text) + "\x1b[0m";
 }
 
 std::string Terminal::wrapped(std::string_view text, size_t indent, size_t used) const {

@@ -13,29 +13,29 @@
 
 namespace headroom {
 
-enum class Colour { kRed, kYellow, kGreen, kBold, kDim };
+enum class Color { kRed, kYellow, kGreen, kBold, kDim };
 
-// When to print colours; auto: on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb.
-enum class ColourWhen : uint8_t { kAuto, kAlways, kNever };
+// When to print colors; auto: on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb.
+enum class ColorWhen : uint8_t { kAuto, kAlways, kNever };
 template <>
-struct EnumNames<ColourWhen> {
+struct EnumNames<ColorWhen> {
   static constexpr std::array<std::string_view, 3> kNames = {"auto", "always", "never"};
 };
 
 class Terminal {
  public:
   // Uses the width of the stream, or COLUMNS if that is set and the stream is not a terminal.
-  explicit Terminal(FILE* stream, ColourWhen colours = ColourWhen::kAuto);
-  Terminal(size_t width, bool colours) : width_(width), colours_(colours) {}
+  explicit Terminal(FILE* stream, ColorWhen colors = ColorWhen::kAuto);
+  Terminal(size_t width, bool colors) : width_(width), colors_(colors) {}
 
   // Characters in a line; 0: as many as there are.
   size_t width() const { return width_; }
-  bool colours() const { return colours_; }
+  bool colors() const { return colors_; }
   // Returns true on a terminal, where output may be overwritten.
   bool is_live() const { return is_live_; }
 
   // Returns the text in that color, if colors are on.
-  std::string painted(std::string_view text, Colour colour) const;
+  std::string painted(std::string_view text, Color color) const;
   // Breaks text at blanks into lines that fit the terminal. All lines but the first begin with `indent`
   // blanks; the first starts after `used` characters. A longer word stays whole.
   std::string wrapped(std::string_view text, size_t indent = 0, size_t used = 0) const;
@@ -45,7 +45,7 @@ class Terminal {
 
  private:
   size_t width_ = 0;
-  bool colours_ = false, is_live_ = false;
+  bool colors_ = false, is_live_ = false;
 };
 
 // Returns the number of characters, not bytes, of UTF-8 text on a terminal.

@@ -28,7 +28,7 @@ std::string shell_word(std::string_view word);
 // `command`, which is not quoted, and the words after it.
 std::string command_line(std::string_view command, std::span<const std::string> words);
 
-// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal
+// The number of insertions, deletions, replacements and swaps of neighbors that turn `a` into `b` (optimal
 // string alignment distance).
 int64_t edit_distance(std::string_view a, std::string_view b);
 

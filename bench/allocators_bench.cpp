@@ -249,7 +249,7 @@ int bench(const std::vector<std::string>& arguments) {
     for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
   }
   const std::unique_ptr<Device> device = make_device(settings.device, settings.threads);
-  device->initialise();
+  device->initialize();
   fmt::print("device\t{}\n", device->description());
   std::vector<Stream> streams(std::max<size_t>(8, settings.threads));
   for (Stream& stream : streams) stream = device->streams().new_stream();

@@ -4,7 +4,7 @@ Makes small nets of Keras or of Paddle, whichever is installed (both with their 
 exports each into FOLDER, and trains each file on the CPU by the command HEADROOM for six steps of SGD. A line for each
 file: how far its losses and its output before training are from the framework's, relative to their size.
 
-tf2onnx folds batch normalisation into convolutions, so that a file trains without it. It writes the one bias of a
+tf2onnx folds batch normalization into convolutions, so that a file trains without it. It writes the one bias of a
 Keras LSTM as two, both of which are trained: the comparison moves Keras's by twice the rate.
 """
 import json

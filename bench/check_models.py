@@ -3,7 +3,7 @@
 Makes small nets of torchvision, timm and transformers (those that are installed) and of layers of PyTorch, exports each
 by both exporters into FOLDER, and trains each file on the CPU by the command HEADROOM for six steps of SGD. A line for
 each file: how far its losses, its first gradients and its output are from PyTorch's, relative to their size, beside how
-far PyTorch in f32 is from itself in f64. Batch normalisation of few numbers can make the two of PyTorch differ by more
+far PyTorch in f32 is from itself in f64. Batch normalization of few numbers can make the two of PyTorch differ by more
 than a share of them; such a net says nothing. NET is the beginning of a name, such as hf_ or tv_mobilenet.
 """
 

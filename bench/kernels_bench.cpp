@@ -299,7 +299,7 @@ int run(int argc, char** argv) {
   set.add_switch("library-only", "Use cuBLAS and cuDNN instead of our fused kernels", &options.library_only);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const std::unique_ptr<Device> device = make_device(options.runtime);
-  device->initialise();
+  device->initialize();
   std::vector<Row> rows = rows_of(options.batch);
   for (Row& row : rows_without_batch()) rows.push_back(std::move(row));
   if (device->kernel_target().gpu != nullptr) {

@@ -1,7 +1,7 @@
 """Training in PyTorch under Headroom's strategies and under PyTorch's own allocator, in one run; see pytorch.sh.
 
 Three programs whose sizes change from step to step: a language model (GPT-2's layers) on texts of random lengths, a
-graph network (GraphSAGE, mean of the neighbours) on random subgraphs, and a detector (torchvision's Faster R-CNN) on
+graph network (GraphSAGE, mean of the neighbors) on random subgraphs, and a detector (torchvision's Faster R-CNN) on
 images of random sizes. Each variant runs in a fresh process, with the
 same seed and the same steps.
 """

@@ -36,7 +36,7 @@ class Device {
 
   virtual const DeviceInfo& info() const = 0;
   // Makes the context, once; later calls do nothing. Throws DeviceError when the device has no room for it.
-  virtual void initialise() = 0;
+  virtual void initialize() = 0;
   virtual DeviceMemory& memory() = 0;
   virtual DeviceStreams& streams() = 0;
   virtual DeviceLibraries& libraries() = 0;

@@ -40,7 +40,7 @@ class PinnedHost final : public Device {
       : device_(device), info_{std::move(name), "page-locked host memory"}, memory_(device.memory()) {}
 
   const DeviceInfo& info() const override { return info_; }
-  void initialise() override { device_.initialise(); }
+  void initialize() override { device_.initialize(); }
   DeviceMemory& memory() override { return memory_; }
   DeviceStreams& streams() override { return device_.streams(); }
   DeviceLibraries& libraries() override { return device_.libraries(); }

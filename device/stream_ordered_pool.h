@@ -9,7 +9,7 @@
 namespace headroom {
 
 struct StreamOrderedPoolSettings {
-  int64_t release_threshold_bytes = 0;  // idle memory above this goes back when the device is synchronised
+  int64_t release_threshold_bytes = 0;  // idle memory above this goes back when the device is synchronized
   int64_t max_bytes = 0;                // the pool never holds more; at most what the device has
 };
 

@@ -1,5 +1,5 @@
 // The strategy grab-all: the process takes what it may have when it first asks for memory, in pieces, and
-// gives a piece back to the driver whenever a request needs its room, so that no neighbour can take it
+// gives a piece back to the driver whenever a request needs its room, so that no neighbor can take it
 // meanwhile.
 
 #include "guard/hooks.h"

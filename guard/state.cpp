@@ -22,7 +22,7 @@ int64_t now_ns() {
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// Above the soft limit only while neighbours keep room.
+// Above the soft limit only while neighbors keep room.
 bool leaves_room(const Card& card, int64_t sum, int64_t bytes) {
   if (sum + bytes <= card.soft_bytes || card.used_bytes < 0) return true;
   return card.total_bytes - card.used_bytes - bytes >= card.leave_bytes;

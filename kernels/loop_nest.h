@@ -64,7 +64,7 @@ class LoopNest {
   using Offsets = std::array<int64_t, N>;
 
   // Loops over `extents`; operand n moves by strides[n][axis] elements per step of an axis. Drops axes of
-  // extent 1 and joins neighbours that every operand crosses evenly, so that rows are as long as possible.
+  // extent 1 and joins neighbors that every operand crosses evenly, so that rows are as long as possible.
   LoopNest(const Shape& extents, const std::array<Strides, N>& strides) : empty_(extents.elements() == 0) {
     for (int axis = extents.rank() - 1; axis >= 0; --axis) {
       if (extents[axis] == 1) continue;

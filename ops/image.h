@@ -35,7 +35,7 @@ struct Conv2dFilterGrad {
   Outputs infer(const OpCheck& c) const;
 };
 
-// A convolution of a forward pass with its neighbours: x (N,H,W,C), filter, bias (K), [residual (N,OH,OW,K)]
+// A convolution of a forward pass with its neighbors: x (N,H,W,C), filter, bias (K), [residual (N,OH,OW,K)]
 // -> (N,OH,OW,K), the convolution + bias [+ residual], or relu of that
 struct ConvBias {
   static constexpr OpTraits kTraits{.name = "conv_bias", .library = Library::kDnn, .differentiable = false};
@@ -82,7 +82,7 @@ struct AvgPoolGrad {
 // The index where relu is 0: no position of the window takes a gradient.
 inline constexpr uint8_t kNoGradient = 255;
 
-// A convolution with its neighbours (fuse() makes it): relu(conv(x, filter) + bias), max-pooled if `pool`.
+// A convolution with its neighbors (fuse() makes it): relu(conv(x, filter) + bias), max-pooled if `pool`.
 // x (N,H,W,C), filter, bias (K) -> y, [index u8 as MaxPool's, or kNoGradient]. The index exists only with
 // pool.
 struct ConvBlock {

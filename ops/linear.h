@@ -14,7 +14,7 @@ struct MatMul {
   bool operator==(const MatMul&) const = default;
 };
 
-// A product with its neighbours (fuse() makes it).
+// A product with its neighbors (fuse() makes it).
 // x (..,K), w (K,N), bias (N), [residual like y] -> y (..,N) = x w + bias + residual, or relu of that. K > 0.
 // transpose_b: w is (N,K).
 struct Dense {

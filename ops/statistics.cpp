@@ -230,7 +230,7 @@ Outputs BatchNormApply::infer(const OpCheck& c) const {
 
 Outputs LayerNorm::infer(const OpCheck& c) const {
   c.floats(3);
-  c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalise over");
+  c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalize over");
   for (size_t i : {1, 2}) c.same_shape(i, {c.shape(0).last()});
   const TensorSpec rows =
       f32(Shape(extents_of(c.shape(0)).first(static_cast<size_t>(c.shape(0).rank() - 1))));
@@ -241,7 +241,7 @@ Outputs LayerNormGrad::infer(const OpCheck& c) const {
   c.floats(c.size() == 6 ? 6 : 5);
   c.same_shape(1, c.shape(0));
   if (c.size() == 6) c.same_shape(5, c.shape(0));
-  c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalise over");
+  c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalize over");
   c.same_shape(2, {c.shape(0).last()});
   const Shape rows(extents_of(c.shape(0)).first(static_cast<size_t>(c.shape(0).rank() - 1)));
   for (size_t i : {3, 4}) c.same_shape(i, rows);

@@ -1,4 +1,4 @@
-// Reductions, the loss and its neighbours, batch normalisation: many elements make one.
+// Reductions, the loss and its neighbors, batch normalization: many elements make one.
 #pragma once
 
 #include "ops/op.h"
@@ -79,8 +79,8 @@ struct ClassifierHead {
   Outputs infer(const OpCheck& c) const;
 };
 
-// Batch normalisation over all axes but the last. x (..,C), gamma (C), beta (C), [residual (..,C)] ->
-// y, mean (C), variance (C); the variance is biased, as used for normalising. fuse() lets it add a residual,
+// Batch normalization over all axes but the last. x (..,C), gamma (C), beta (C), [residual (..,C)] ->
+// y, mean (C), variance (C); the variance is biased, as used for normalizing. fuse() lets it add a residual,
 // and take the relu of all.
 struct BatchNorm {
   static constexpr OpTraits kTraits{.name = "batch_norm", .in_place_inputs = 1};
@@ -159,7 +159,7 @@ struct BatchNormApply {
   Outputs infer(const OpCheck& c) const;
 };
 
-// Layer normalisation over the last axis (Ba et al. 2016). x (..,C), gamma (C), beta (C) -> y, mean (..),
+// Layer normalization over the last axis (Ba et al. 2016). x (..,C), gamma (C), beta (C) -> y, mean (..),
 // deviation (..): 1 / sqrt(variance + epsilon)
 struct LayerNorm {
   static constexpr OpTraits kTraits{.name = "layer_norm"};

@@ -15,7 +15,7 @@ class HtmlWriter {
   void operator()(const Paragraph& paragraph) {
     const std::string text = escaped_html(printable(paragraph.lead + paragraph.text));
     if (paragraph.kind == Paragraph::Kind::kVerdict) {
-      const bool is_bad = paragraph.colour == Colour::kRed;
+      const bool is_bad = paragraph.color == Color::kRed;
       verdicts += fmt::format("<p class=\"verdict{}\">{}</p>\n", is_bad ? " bad" : "", text);
     } else if (paragraph.kind == Paragraph::Kind::kHeading) {
       begin(paragraph.text);
@@ -84,7 +84,7 @@ class HtmlWriter {
     if (!column.unit.is_number()) {
       const char* kind = at == 0 || !table.columns[at - 1].title ? "name" : "";
       if (column.title->empty()) kind = "mark";
-      if (cell.colour == Colour::kRed) kind = "bad";
+      if (cell.color == Color::kRed) kind = "bad";
       return fmt::format("<td class=\"{}\">{}</td>", kind, text);
     }
     const std::optional<double> value = cell.value.number();

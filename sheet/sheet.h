@@ -61,14 +61,14 @@ struct Column {
 struct Cell {
   template <typename T>
   requires std::constructible_from<Datum, T> Cell(T&& exact) : value(std::forward<T>(exact)) {}
-  Cell(Datum exact, Colour painted) : value(std::move(exact)), colour(painted) {}
+  Cell(Datum exact, Color painted) : value(std::move(exact)), color(painted) {}
   // People read `text` in place of the value.
-  Cell(Datum exact, std::string text, std::optional<Colour> painted = {})
-      : value(std::move(exact)), shown(std::move(text)), colour(painted) {}
+  Cell(Datum exact, std::string text, std::optional<Color> painted = {})
+      : value(std::move(exact)), shown(std::move(text)), color(painted) {}
 
   Datum value;
   std::optional<std::string> shown = {};
-  std::optional<Colour> colour = {};
+  std::optional<Color> color = {};
 };
 
 // The place of a row among the others: HTML sorts those that failed below them, JSON leaves their sum out.
@@ -99,7 +99,7 @@ struct Paragraph {
   enum class Kind : uint8_t { kVerdict, kFact, kNote, kHeading };
   Kind kind = Kind::kFact;
   std::string lead = {}, text = {};  // the lead is painted, and wrapped only where it stands alone
-  std::optional<Colour> colour = {};
+  std::optional<Color> color = {};
   size_t indent = 0;  // indent of further lines
 };
 
@@ -128,9 +128,9 @@ struct Sheet {
   std::deque<Part> parts = {};
   std::vector<NextCommand> next = {};
 
-  // "fits: unet, batch 8 ...": `lead` in its colour, red for bad news, then the rest.
-  void verdict(std::string lead, std::optional<Colour> colour = {}, std::string rest = {}) {
-    parts.emplace_back(Paragraph{Paragraph::Kind::kVerdict, std::move(lead), std::move(rest), colour});
+  // "fits: unet, batch 8 ...": `lead` in its color, red for bad news, then the rest.
+  void verdict(std::string lead, std::optional<Color> color = {}, std::string rest = {}) {
+    parts.emplace_back(Paragraph{Paragraph::Kind::kVerdict, std::move(lead), std::move(rest), color});
   }
   // A sentence, whose further lines are indented.
   void fact(std::string text, size_t indent = 0) {
@@ -139,9 +139,9 @@ struct Sheet {
   // A fact for each line, whose further lines are indented.
   void lines(std::string_view text, size_t indent = 0);
   // A text that stands beside its lead: "1. ", "caching        ".
-  void item(std::string lead, std::string text, std::optional<Colour> colour = {}) {
+  void item(std::string lead, std::string text, std::optional<Color> color = {}) {
     const size_t indent = characters(lead);
-    parts.emplace_back(Paragraph{Paragraph::Kind::kFact, std::move(lead), std::move(text), colour, indent});
+    parts.emplace_back(Paragraph{Paragraph::Kind::kFact, std::move(lead), std::move(text), color, indent});
   }
   // A sentence about what stands above it.
   void note(std::string text, size_t indent = 0) {

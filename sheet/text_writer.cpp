@@ -21,7 +21,7 @@ class TextWriter {
     std::string lead = printable(paragraph.lead);
     const size_t used = characters(lead);
     if (paragraph.text.empty()) lead = terminal_.wrapped(lead);
-    text_ += paragraph.colour ? terminal_.painted(lead, *paragraph.colour) : lead;
+    text_ += paragraph.color ? terminal_.painted(lead, *paragraph.color) : lead;
     text_ += terminal_.wrapped(printable(paragraph.text), paragraph.indent, used) + "\n";
   }
 
@@ -54,7 +54,7 @@ class TextWriter {
     for (const auto& [command, why, is_alternative] : commands) {
       // A command stays on one line, so that it can be copied.
       text_ += (is_alternative ? "  or: " : "next: ") +
-               (why.empty() ? command : terminal_.painted(command, Colour::kBold)) + "\n";
+               (why.empty() ? command : terminal_.painted(command, Color::kBold)) + "\n";
       if (!why.empty()) text_ += "      " + terminal_.wrapped(why, 6, 6) + "\n";
     }
   }
@@ -93,8 +93,8 @@ class TextWriter {
         cells.emplace_back(is_empty[at] ? ""
                            : cell.shown ? printable(*cell.shown)
                                         : shown_as(cell.value, sheet.columns[shown[at]].unit));
-        cells.back().colour = cell.colour;
-        if (row.mark == Mark::kBest) cells.back().colour = Colour::kGreen;
+        cells.back().color = cell.color;
+        if (row.mark == Mark::kBest) cells.back().color = Color::kGreen;
       }
       table.add(std::move(cells));
     }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the fuzz targets with clang and its address and undefined-behaviour sanitizers, and runs them.
+# Builds the fuzz targets with clang and its address and undefined-behavior sanitizers, and runs them.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 

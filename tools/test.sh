@@ -6,7 +6,7 @@ set -eu
 usage() {
   cat <<'HELP'
 usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--cases] [--werror] [--help]
-  --sanitize KIND  the tests under a sanitizer instead: address (with undefined behaviour), thread, or one
+  --sanitize KIND  the tests under a sanitizer instead: address (with undefined behavior), thread, or one
                    after the other
   --require-cuda   builds for CUDA and sets HEADROOM_REQUIRE_CUDA=1: tests that need a GPU fail without one
                    instead of being skipped

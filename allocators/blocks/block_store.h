@@ -30,7 +30,7 @@ class alignas(128) BlockStore {
   static constexpr int32_t kSeveral = Block::kSeveral;
 
   struct Returned {
-    Index block = kNone;  // now free and merged with its free neighbours; kNone: no such block
+    Index block = kNone;  // now free and merged with its free neighbors; kNone: no such block
     int64_t bytes = 0;    // before merging
   };
 
@@ -39,7 +39,7 @@ class alignas(128) BlockStore {
 
   // The list that every store has.
   static constexpr int32_t kFirstList = 0;
-  // Adds a list of free blocks. Blocks merge only with neighbours of the same list.
+  // Adds a list of free blocks. Blocks merge only with neighbors of the same list.
   int32_t add_list();
 
   // A new segment of `bytes` at `base`: one free block, placed by the store's order, or at `place`.

@@ -11,7 +11,7 @@ namespace headroom {
 namespace {
 
 constexpr int32_t kAboveAll = std::numeric_limits<int32_t>::max();
-// Neighbours that hold at most half a leaf together are merged.
+// Neighbors that hold at most half a leaf together are merged.
 constexpr uint32_t kJoined = 32;
 // A full leaf with more non-empty entries than this is split; otherwise its empty entries are dropped.
 constexpr uint32_t kCrowded = 48;

@@ -40,7 +40,7 @@ class FirstFitList {
   static constexpr uint32_t kEntries = 64;
   static constexpr uint32_t kGroup = 64;  // leaves
   using Four [[gnu::vector_size(16)]] = int32_t;
-  // Empty entries stay, to be reused by their key or a neighbour. Entries after the last have the largest key
+  // Empty entries stay, to be reused by their key or a neighbor. Entries after the last have the largest key
   // and no amount.
   struct Leaf {
     Four keys[kEntries / 4], amounts[kEntries / 4];

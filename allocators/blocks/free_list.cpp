@@ -8,7 +8,7 @@ bool is_before(const BlockRecord& one, const BlockRecord& other) {
   return (one.bytes < other.bytes) | ((one.bytes == other.bytes) & (one.place < other.place));
 }
 
-// Fibonacci hashing (Knuth, vol. 3, 6.4) spreads neighbours.
+// Fibonacci hashing (Knuth, vol. 3, 6.4) spreads neighbors.
 uint64_t priority(const BlockRecord& block) {
   return block.place * 0x9E3779B97F4A7C15u;
 }

@@ -52,7 +52,7 @@ class CallerDevice final : public Device {
   explicit CallerDevice(const headroom_driver& driver) : memory_(driver), streams_(driver) {}
 
   const DeviceInfo& info() const override { return info_; }
-  void initialise() override {}
+  void initialize() override {}
   DeviceMemory& memory() override { return memory_; }
   DeviceStreams& streams() override { return streams_; }
   DeviceLibraries& libraries() override { return libraries_; }

@@ -1,5 +1,5 @@
 // Best fit with coalescing as in TensorFlow's BFCAllocator: regions from the driver are cut into blocks, and
-// free neighbours merge. Serves grab-all, allow-growth and hard-limit, which differ in how regions grow.
+// free neighbors merge. Serves grab-all, allow-growth and hard-limit, which differ in how regions grow.
 #pragma once
 
 #include <vector>

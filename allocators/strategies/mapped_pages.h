@@ -93,7 +93,7 @@ class MappedPages {
   void release(Index spare) noexcept;
   // Makes idle pages of a space spare. Throws std::bad_alloc.
   void lift(MappedSpace& space, int64_t first, int64_t count, int64_t now);
-  // Sorts spare pages by home, so that neighbours move together.
+  // Sorts spare pages by home, so that neighbors move together.
   void sort_spare() noexcept;
   // Gives a spare page a place: maps it there unless it still is, instead of any other page, whose work must
   // be done. The place becomes its home if `for_good`, if it has none, or if its home is on another stream.
@@ -134,7 +134,7 @@ class MappedPages {
 
  private:
   // A page of addresses: the number of its space in the upper half, the page in the lower half, so that
-  // neighbours have consecutive numbers.
+  // neighbors have consecutive numbers.
   using Where = uint64_t;
   static constexpr Where kNowhere = ~Where{0};
   static Where where(const MappedSpace& space, int64_t at) {
@@ -152,7 +152,7 @@ class MappedPages {
     PhysicalBlock block;  // no bytes: the index is unused
     std::vector<Where> mappings;
   };
-  // Neighbouring pages.
+  // Neighboring pages.
   struct Run {
     MappedSpace* space = nullptr;
     PageRow row = {};

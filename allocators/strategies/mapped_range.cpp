@@ -387,7 +387,7 @@ inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept
   return rest;
 }
 
-// Merges a piece, which is in no bin, with its neighbours in the same state, which leave theirs.
+// Merges a piece, which is in no bin, with its neighbors in the same state, which leave theirs.
 inline MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
   const State state = at(piece).state;
   const bool binned = state == State::kMapped;

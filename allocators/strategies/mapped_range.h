@@ -15,7 +15,7 @@
 
 namespace headroom {
 
-// Neighbouring pages.
+// Neighboring pages.
 struct PageRow {
   int64_t first = 0, count = 0;
 };
@@ -131,7 +131,7 @@ class MappedRange {
 
  private:
   enum class State : uint8_t { kLive, kMapped, kUnmapped };  // the latter two are free
-  // Pieces form a list in address order. Free neighbours of one state are one piece; unmapped pieces are
+  // Pieces form a list in address order. Free neighbors of one state are one piece; unmapped pieces are
   // whole pages.
   struct Piece {
     int64_t offset = 0;

@@ -171,7 +171,7 @@ template <typename Make>
 std::unique_ptr<Allocator> make_failing(const Make& make, const StrategySettings& settings, Device& device) {
   const auto [first, last] = *settings.failing_calls;
   auto faulty = std::make_unique<FaultyDevice>(device);
-  faulty->initialise();
+  faulty->initialize();
   faulty->faults().arm({.failing_call = first, .failing_calls = last - first + 1});
   std::unique_ptr<Allocator> allocator = make(settings, *faulty);
   allocator->keep(std::move(faulty));
@@ -304,7 +304,7 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   if (!(fraction > 0 && fraction <= 1)) {
     throw InvalidArgument(fmt::format("memory fraction of {}: it must be above 0 and at most 1", fraction));
   }
-  device.initialise();
+  device.initialize();
   if (settings.limit_scope == LimitScope::kProcess) {
     start_everything_else(device, *settings.limit_bytes, settings.limit_is_budget);
   }

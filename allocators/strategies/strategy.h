@@ -89,7 +89,7 @@ bool depends_on_total(const StrategySettings& settings);
 // Makes an allocator on `device`, which is initialized first and must outlive it. With a limit on the
 // process, the libraries that it expects start first, so that the rest of the limit is known. Throws
 // InvalidArgument for settings that are unknown, out of range or contradictory, OutOfMemory if there is no
-// room for a pool reserved at the start, and the exceptions of Device::initialise and start_library.
+// room for a pool reserved at the start, and the exceptions of Device::initialize and start_library.
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device);
 
 // The memory that TensorFlow leaves to libraries and others when it takes all: 225 MiB of less than 2 GiB,

@@ -1,7 +1,7 @@
 """The examples' conv net trained by PyTorch on one GPU, eagerly or with the whole step in a CUDA graph.
 
 Data on the device, fused Adam, channels_last, cuDNN's own benchmark: PyTorch at its best. An epoch is timed from its
-shuffle to a synchronisation. Usage: torch_mnist.py DATA eager|graph f32|tf32|bf16 EPOCHS BATCH...
+shuffle to a synchronization. Usage: torch_mnist.py DATA eager|graph f32|tf32|bf16 EPOCHS BATCH...
 """
 import statistics
 import sys

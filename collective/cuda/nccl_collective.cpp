@@ -29,7 +29,7 @@ struct NcclGuest {
 struct NcclInvitation {
   ncclUniqueId id{};
   uint64_t process = 0;
-  const std::shared_ptr<cuda::NcclNeighbours>* neighbours = nullptr;  // for threads of that process alone
+  const std::shared_ptr<cuda::NcclNeighbors>* neighbors = nullptr;  // for threads of that process alone
 };
 
 std::string host_name() {
@@ -62,23 +62,23 @@ std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective
       nccl == nullptr ? std::string() : fmt::format("{} {}", host_name(), cuda::pci_bus_id_of(ordinal));
   if (!all_on_gpus_of_their_own(host, own)) return nullptr;
 
-  device.initialise();
+  device.initialize();
   NcclInvitation invitation;
-  std::shared_ptr<cuda::NcclNeighbours> neighbours;
+  std::shared_ptr<cuda::NcclNeighbors> neighbors;
   if (host.rank() == 0) {
-    neighbours = std::make_shared<cuda::NcclNeighbours>();
+    neighbors = std::make_shared<cuda::NcclNeighbors>();
     nccl->check(nccl->get_unique_id(&invitation.id), "ncclGetUniqueId");
     invitation.process = process_nonce();
-    invitation.neighbours = &neighbours;
+    invitation.neighbors = &neighbors;
   }
   broadcast_value(host, invitation, 0);
   if (host.rank() != 0) {
-    const bool is_neighbour = invitation.process == process_nonce();
-    neighbours = is_neighbour ? *invitation.neighbours : std::make_shared<cuda::NcclNeighbours>();
+    const bool is_neighbor = invitation.process == process_nonce();
+    neighbors = is_neighbor ? *invitation.neighbors : std::make_shared<cuda::NcclNeighbors>();
   }
   host.barrier();  // rank 0's pointer has been read
   return std::make_unique<cuda::NcclCollective>(*nccl, ordinal, invitation.id, host.rank(), host.size(),
-                                                std::move(neighbours), cuda::PeerSums::make(ordinal, host));
+                                                std::move(neighbors), cuda::PeerSums::make(ordinal, host));
 }
 
 namespace cuda {
@@ -92,41 +92,41 @@ constexpr std::chrono::seconds kLettingGo(5);
 }  // namespace
 
 NcclCollective::NcclCollective(const Nccl& nccl, int ordinal, const ncclUniqueId& id, int rank, int size,
-                               std::shared_ptr<NcclNeighbours> neighbours, std::unique_ptr<PeerSums> peers)
+                               std::shared_ptr<NcclNeighbors> neighbors, std::unique_ptr<PeerSums> peers)
     : nccl_(nccl),
       ordinal_(ordinal),
       rank_(rank),
       size_(size),
-      neighbours_(std::move(neighbours)),
+      neighbors_(std::move(neighbors)),
       peers_(std::move(peers)) {
   nccl_.check(nccl_.init_rank(&communicator_, size_, id, rank_), "ncclCommInitRank");
-  const std::lock_guard lock(neighbours_->mutex);
-  ++neighbours_->members;
+  const std::lock_guard lock(neighbors_->mutex);
+  ++neighbors_->members;
   watcher_ = std::thread([this] { watch(); });
 }
 
 NcclCollective::~NcclCollective() {
   {
-    const std::lock_guard lock(neighbours_->mutex);
+    const std::lock_guard lock(neighbors_->mutex);
     ends_ = true;
-    if (neighbours_->dead_rank < 0) neighbours_->dead_rank = rank_;
-    neighbours_->changed.notify_all();
+    if (neighbors_->dead_rank < 0) neighbors_->dead_rank = rank_;
+    neighbors_->changed.notify_all();
   }
   watcher_.join();
   leave();
   {
     // The GPUs of those that go on may be reading this one's memory, which is about to go.
-    std::unique_lock lock(neighbours_->mutex);
-    neighbours_->changed.wait_for(lock, kLettingGo, [&] { return neighbours_->members == 0; });
+    std::unique_lock lock(neighbors_->mutex);
+    neighbors_->changed.wait_for(lock, kLettingGo, [&] { return neighbors_->members == 0; });
   }
   give_up("destroyed");
 }
 
 void NcclCollective::leave() {
-  const std::lock_guard lock(neighbours_->mutex);
+  const std::lock_guard lock(neighbors_->mutex);
   if (std::exchange(has_left_, true)) return;
-  --neighbours_->members;
-  neighbours_->changed.notify_all();
+  --neighbors_->members;
+  neighbors_->changed.notify_all();
 }
 
 // Aborting is the only way out of a kernel that waits for a GPU that will not answer; it makes the stream's
@@ -153,12 +153,12 @@ void NcclCollective::watch() {
 void NcclCollective::wait_for_the_end() {
   for (;;) {
     {
-      std::unique_lock lock(neighbours_->mutex);
-      neighbours_->changed.wait_for(lock, kLookInterval,
-                                    [this] { return ends_ || neighbours_->dead_rank >= 0; });
+      std::unique_lock lock(neighbors_->mutex);
+      neighbors_->changed.wait_for(lock, kLookInterval,
+                                    [this] { return ends_ || neighbors_->dead_rank >= 0; });
       if (ends_) return;
-      if (neighbours_->dead_rank >= 0) {
-        const std::string cause = fmt::format("rank {} has died", neighbours_->dead_rank);
+      if (neighbors_->dead_rank >= 0) {
+        const std::string cause = fmt::format("rank {} has died", neighbors_->dead_rank);
         lock.unlock();
         return give_up(cause);
       }

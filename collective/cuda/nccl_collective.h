@@ -16,7 +16,7 @@ namespace headroom::cuda {
 
 // The ranks of a group that are threads of this process: a GPU that waits for a dead rank never stops by
 // itself, and neither does its thread.
-struct NcclNeighbours {
+struct NcclNeighbors {
   std::mutex mutex;
   std::condition_variable changed;
   int dead_rank = -1;
@@ -28,7 +28,7 @@ class NcclCollective final : public DeviceCollective {
   // See make_gpu_collective. The device must be the calling thread's current one. `peers`, if not null,
   // handles calls with few bytes.
   NcclCollective(const Nccl& nccl, int ordinal, const ncclUniqueId& id, int rank, int size,
-                 std::shared_ptr<NcclNeighbours> neighbours, std::unique_ptr<PeerSums> peers);
+                 std::shared_ptr<NcclNeighbors> neighbors, std::unique_ptr<PeerSums> peers);
   ~NcclCollective() override;
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
@@ -52,13 +52,13 @@ class NcclCollective final : public DeviceCollective {
 
   const Nccl& nccl_;
   const int ordinal_, rank_, size_;
-  const std::shared_ptr<NcclNeighbours> neighbours_;
+  const std::shared_ptr<NcclNeighbors> neighbors_;
   const std::unique_ptr<PeerSums> peers_;
   std::mutex mutex_;  // guards the three below: NCCL must not be called while a communicator is being aborted
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::string broken_;                 // why
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool ends_ = false, has_left_ = false;  // under the neighbours' lock
+  bool ends_ = false, has_left_ = false;  // under the neighbors' lock
   std::thread watcher_;
 };
 

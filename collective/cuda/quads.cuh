@@ -1,4 +1,4 @@
-// Four neighbouring elements of a tensor of f32 or bf16, read as f32 and rounded once, to the nearest and
+// Four neighboring elements of a tensor of f32 or bf16, read as f32 and rounded once, to the nearest and
 // ties to even, when they are written. Tensors are 16-byte aligned. Knows no rank.
 #pragma once
 

@@ -192,10 +192,10 @@ void RankWatch::check_signals(Clock::time_point now) {
   const int turn = std::min(rank_, 2);
   const milliseconds delay = work_answers_signals_ ? milliseconds(timeout_ms_) : kEndDelay;
   if (!first_signal_ || reporter_ >= 0 || now - *first_signal_ < delay + turn * kEndDelay) return;
-  const auto is_signalled = [](const Peer& peer) { return peer.signal != 0 && !peer.is_done; };
-  const auto first = std::find_if(peers_.begin(), peers_.end(), is_signalled);
+  const auto is_signaled = [](const Peer& peer) { return peer.signal != 0 && !peer.is_done; };
+  const auto first = std::find_if(peers_.begin(), peers_.end(), is_signaled);
   if (first == peers_.end()) return;
-  const bool is_all = size_ > 1 && std::all_of(peers_.begin(), peers_.end(), is_signalled);
+  const bool is_all = size_ > 1 && std::all_of(peers_.begin(), peers_.end(), is_signaled);
   end_for(static_cast<int>(first - peers_.begin()),
           fmt::format("asked to end by {}{}", first->signal == SIGINT ? "SIGINT" : "SIGTERM",
                       is_all ? ", as all ranks were" : ""));

@@ -204,7 +204,7 @@ void CudaGraphCapture::launch(Stream stream) {
 }  // namespace
 
 std::unique_ptr<Capture> CudaCaptures::capture(std::span<const Task> tasks, int64_t repeats) {
-  gpu_.initialise();
+  gpu_.initialize();
   return std::make_unique<CudaGraphCapture>(tasks, repeats, gpu_);
 }
 

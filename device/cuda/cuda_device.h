@@ -14,7 +14,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const CudaSettings& settings) : gpu_(settings) {}
 
   const DeviceInfo& info() const override { return gpu_.info(); }
-  void initialise() override { gpu_.initialise(); }
+  void initialize() override { gpu_.initialize(); }
   CudaMemory& memory() override { return gpu_.memory(); }
   DeviceStreams& streams() override { return streams_; }
   DeviceLibraries& libraries() override { return libraries_; }

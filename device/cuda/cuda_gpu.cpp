@@ -45,12 +45,12 @@ CudaGpu::~CudaGpu() {
   if (blas_ != nullptr) cublasDestroy(blas_);
 }
 
-void CudaGpu::initialise() {
+void CudaGpu::initialize() {
   const std::lock_guard lock(mutex_);
-  if (!initialised_) {
+  if (!initialized_) {
     make_context();
     memory_.hold_the_rest();
-    initialised_ = true;
+    initialized_ = true;
   }
   HR_CHECK(cudaSetDevice(ordinal_));  // each thread has its own current device
 }
@@ -86,7 +86,7 @@ void CudaGpu::give_stacks_back() {
 
 void CudaGpu::start(Library library) {
   if (library == Library::kNone) return;
-  initialise();
+  initialize();
   const std::lock_guard lock(mutex_);
   if (library == Library::kBlas ? blas_ != nullptr : dnn_ != nullptr) return;
   std::string status;

@@ -35,8 +35,8 @@ class CudaGpu {
   int multiprocessors() const { return multiprocessors_; }
   CudaMemory& memory() { return memory_; }
 
-  // See Device::initialise. Makes this GPU the calling thread's current one.
-  void initialise();
+  // See Device::initialize. Makes this GPU the calling thread's current one.
+  void initialize();
   // See DeviceLibraries::start.
   void start(Library library);
   // The handles that start() has made. cuBLASLt takes the cuBLAS handle too: cublasLtHandle_t(blas()).
@@ -61,7 +61,7 @@ class CudaGpu {
   IndexFaults index_faults_;
   std::mutex mutex_;
   mutable std::recursive_mutex dnn_mutex_;
-  bool initialised_ = false;
+  bool initialized_ = false;
   cublasHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
 };

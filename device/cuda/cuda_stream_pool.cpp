@@ -8,7 +8,7 @@ namespace headroom::cuda {
 namespace {
 
 // A pool grows by this many bytes at a time, past its maximum: 16 MiB on an H200, driver 580.159.04
-// (bench/neighbours.py). A maximum that is a multiple is not exceeded.
+// (bench/neighbors.py). A maximum that is a multiple is not exceeded.
 constexpr size_t kGrowth = size_t{32} << 20;
 
 }  // namespace

@@ -37,7 +37,7 @@ void CudaEvent::make_wait(cudaStream_t stream) const {
 }
 
 Stream CudaStreams::new_stream() {
-  gpu_.initialise();
+  gpu_.initialize();
   cudaStream_t stream = nullptr;
   HR_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return {stream};

@@ -28,13 +28,13 @@ class FaultyCapture final : public Capture {
 
 }  // namespace
 
-void FaultyDevice::initialise() {
-  if (is_done("initialise")) return upstream_.initialise();
+void FaultyDevice::initialize() {
+  if (is_done("initialize")) return upstream_.initialize();
   if (faults_.next_call_fails()) {
     throw DeviceError("cuDevicePrimaryCtxRetain", "CUDA_ERROR_OUT_OF_MEMORY", kReason, name());
   }
-  upstream_.initialise();
-  mark_done("initialise");
+  upstream_.initialize();
+  mark_done("initialize");
 }
 
 bool FaultyDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream) {

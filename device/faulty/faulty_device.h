@@ -13,7 +13,7 @@
 namespace headroom {
 
 // Driver calls are: allocations, copies, calls of virtual memory, captures and their launches, and the first
-// initialise(), start() and load_module() of each thing that succeeds here. Releases cannot fail and do not
+// initialize(), start() and load_module() of each thing that succeeds here. Releases cannot fail and do not
 // count, nor do the calls of streams.
 class FaultyDevice final : public Device {
  public:
@@ -24,7 +24,7 @@ class FaultyDevice final : public Device {
   FaultInjector& faults() { return faults_; }
 
   const DeviceInfo& info() const override { return upstream_.info(); }
-  void initialise() override;
+  void initialize() override;
   DeviceMemory& memory() override { return memory_; }
   DeviceStreams& streams() override { return upstream_.streams(); }
   DeviceLibraries& libraries() override { return libraries_; }

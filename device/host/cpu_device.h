@@ -23,7 +23,7 @@ class CpuDevice final : public Device {
   explicit CpuDevice(std::optional<int64_t> capacity_bytes = std::nullopt, CpuThreads threads = {});
 
   const DeviceInfo& info() const override { return info_; }
-  void initialise() override {}
+  void initialize() override {}
   DeviceMemory& memory() override { return memory_; }
   DeviceStreams& streams() override { return streams_; }
   DeviceLibraries& libraries() override { return libraries_; }

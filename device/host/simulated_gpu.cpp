@@ -19,7 +19,7 @@ constexpr size_t index(Library library) {
 
 }  // namespace
 
-void SimulatedLibraries::initialise() {
+void SimulatedLibraries::initialize() {
   const std::lock_guard lock(mutex_);
   make_context();
 }

@@ -24,8 +24,8 @@ class SimulatedLibraries final : public DeviceLibraries {
                      SimulatedMemory& memory)
       : profile_(profile), device_name_(device_name), ordinal_(ordinal), memory_(memory) {}
 
-  // See Device::initialise. The two below call it first.
-  void initialise();
+  // See Device::initialize. The two below call it first.
+  void initialize();
   void start(Library library) override;
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_bytes() const override;
@@ -54,7 +54,7 @@ class SimulatedGpu final : public Device {
                         std::string name = {}, int threads = 1);
 
   const DeviceInfo& info() const override { return info_; }
-  void initialise() override { libraries_.initialise(); }
+  void initialize() override { libraries_.initialize(); }
   DeviceMemory& memory() override { return memory_; }
   // With a clock, work lasts for the time that it states itself, or the profile's time.
   SimulatedStreams& streams() override { return streams_; }

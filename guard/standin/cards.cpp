@@ -31,7 +31,7 @@ void fill(Cards& all) {
   all.context = setting("HEADROOM_STANDIN_CONTEXT", 100) * kMib;
   all.module = setting("HEADROOM_STANDIN_MODULE", 4) * kMib;
   all.lazy = setting("HEADROOM_STANDIN_LAZY", 0) * kMib;
-  for (int64_t& bytes : all.neighbour) bytes = setting("HEADROOM_STANDIN_NEIGHBOUR", 0) * kMib;
+  for (int64_t& bytes : all.neighbor) bytes = setting("HEADROOM_STANDIN_NEIGHBOR", 0) * kMib;
   all.hides_processes = static_cast<int>(setting("HEADROOM_STANDIN_HIDES", 0));
   all.count = static_cast<int>(setting("HEADROOM_STANDIN_CARDS", 1));
 }
@@ -111,16 +111,16 @@ bool change(int card, int64_t bytes) {
   const Lock lock;
   Cards& all = cards();
   const int64_t before = sum(card);
-  if (bytes > 0 && before + all.neighbour[card] + bytes > all.total) return false;
+  if (bytes > 0 && before + all.neighbor[card] + bytes > all.total) return false;
   own()->used[card] += bytes;
   all.tree_peak[card] = std::max(all.tree_peak[card], before + bytes);
-  all.peak[card] = std::max(all.peak[card], before + bytes + all.neighbour[card]);
+  all.peak[card] = std::max(all.peak[card], before + bytes + all.neighbor[card]);
   return true;
 }
 
 int64_t used_of(int card) {
   const Lock lock;
-  return sum(card) + cards().neighbour[card];
+  return sum(card) + cards().neighbor[card];
 }
 
 int64_t used_by(int pid, int card) {

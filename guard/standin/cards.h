@@ -21,14 +21,14 @@ struct Cards {
   int count;
   int64_t total, context, module, lazy;
   int64_t peak[kMaxCards];       // of the sum
-  int64_t tree_peak[kMaxCards];  // without the neighbour
-  int64_t neighbour[kMaxCards];  // used by processes that no test started
+  int64_t tree_peak[kMaxCards];  // without the neighbor
+  int64_t neighbor[kMaxCards];  // used by processes that no test started
   int hides_processes;
   Process processes[kMaxProcesses];
 };
 
 // Maps the file named by HEADROOM_STANDIN; the first process fills it in from HEADROOM_STANDIN_CARDS, _BYTES,
-// _CONTEXT, _MODULE, _LAZY (sizes in MiB), _NEIGHBOUR and _HIDES.
+// _CONTEXT, _MODULE, _LAZY (sizes in MiB), _NEIGHBOR and _HIDES.
 Cards& cards();
 // False: no room. Negative bytes come back.
 bool change(int card, int64_t bytes);

@@ -1,4 +1,4 @@
-// Batch normalisation over all axes but the last (Ioffe, Szegedy 2015). Statistics are summed in double.
+// Batch normalization over all axes but the last (Ioffe, Szegedy 2015). Statistics are summed in double.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,7 @@ void compute_scale(const float* gamma, const float* variance, float epsilon, int
 }
 
 // y = (x - mean) * scale + beta [+ residual] of a row
-void normalise_row(const float* x, const float* mean, const float* scale, const float* beta,
+void normalize_row(const float* x, const float* mean, const float* scale, const float* beta,
                    const float* residual, bool relu, int64_t channels, float* y) {
 #pragma omp simd
   for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean[c]) * scale[c] + beta[c];
@@ -35,14 +35,14 @@ void normalise_row(const float* x, const float* mean, const float* scale, const 
 }
 
 // All rows; leaves the scale in `scale` (C).
-void normalise(const float* x, const float* gamma, const float* beta, const float* mean,
+void normalize(const float* x, const float* gamma, const float* beta, const float* mean,
                const float* variance, const float* residual, float epsilon, bool relu, Matrix matrix,
                float* scale, float* y) {
   const int64_t channels = matrix.channels;
   compute_scale(gamma, variance, epsilon, channels, scale);
   for (int64_t row = 0; row < matrix.rows; ++row) {
     const int64_t at = row * channels;
-    normalise_row(x + at, mean, scale, beta, residual == nullptr ? nullptr : residual + at, relu, channels,
+    normalize_row(x + at, mean, scale, beta, residual == nullptr ? nullptr : residual + at, relu, channels,
                   y + at);
   }
 }
@@ -60,14 +60,14 @@ void gather_statistics(const float* x, Matrix matrix, double* sums, float* mean,
     const float* values = x + row * channels;
 #pragma omp simd
     for (int64_t c = 0; c < channels; ++c) {
-      const float centred = values[c] - mean[c];
-      sums[c] += static_cast<double>(centred * centred);
+      const float centered = values[c] - mean[c];
+      sums[c] += static_cast<double>(centered * centered);
     }
   }
   for (int64_t c = 0; c < channels; ++c) variance[c] = static_cast<float>(sums[c] * share);
 }
 
-// The codes of x's normalised values. Leaves their factor in `inverse` (C).
+// The codes of x's normalized values. Leaves their factor in `inverse` (C).
 void compress(const float* x, const float* mean, const float* variance, float epsilon, Matrix matrix,
               float* inverse, uint8_t* codes) {
   const int64_t channels = matrix.channels;
@@ -99,15 +99,15 @@ struct Normals {
   const uint8_t* codes;  // null: x
   const float* mean;
   int64_t channels;
-  float *centre, *unit, *decoded;  // C each: scratch
+  float *center, *unit, *decoded;  // C each: scratch
 
   void start(const float* inverse) const {
     for (int64_t c = 0; c < channels; ++c) {
-      centre[c] = codes == nullptr ? mean[c] : 0;
+      center[c] = codes == nullptr ? mean[c] : 0;
       unit[c] = codes == nullptr ? inverse[c] : 1;
     }
   }
-  // (row - centre) unit are the normalised values.
+  // (row - center) unit are the normalized values.
   const float* row(int64_t at) const {
     if (codes == nullptr) return x + at * channels;
     for (int64_t c = 0; c < channels; ++c) decoded[c] = normal_of_code(codes[at * channels + c]);
@@ -115,7 +115,7 @@ struct Normals {
   }
 };
 
-// norm(x), or relu of that, from the codes of its normalised values.
+// norm(x), or relu of that, from the codes of its normalized values.
 std::unique_ptr<Kernel> make_restore(const BatchNormApply& op, Matrix matrix) {
   return function_kernel(
       [=](const Call& call) {
@@ -126,7 +126,7 @@ std::unique_ptr<Kernel> make_restore(const BatchNormApply& op, Matrix matrix) {
           const int64_t at = row * channels;
           const uint8_t* codes = call.in<uint8_t>(0) + at;
           for (int64_t c = 0; c < channels; ++c) decoded[c] = normal_of_code(codes[c]);
-          normalise_row(decoded, nothing, call.in(1), call.in(2), nullptr, op.relu, channels,
+          normalize_row(decoded, nothing, call.in(1), call.in(2), nullptr, op.relu, channels,
                         call.out() + at);
         }
       },
@@ -141,7 +141,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
       [=](const Call& call) {
         gather_statistics(call.in(0), matrix, call.scratch<double>(), call.out(1), call.out(2));
         const float* residual = call.inputs.size() > 3 ? call.in(3) : nullptr;
-        normalise(call.in(0), call.in(1), call.in(2), call.out(1), call.out(2), residual, op.epsilon, op.relu,
+        normalize(call.in(0), call.in(1), call.in(2), call.out(1), call.out(2), residual, op.epsilon, op.relu,
                   matrix, call.scratch<float>(), call.out(0));
       },
       scratch_bytes(matrix, sizeof(double)));
@@ -169,15 +169,15 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         double* dy_sums = call.scratch<double>();
         double* product_sums = dy_sums + channels;
         float *inverse = reinterpret_cast<float*>(product_sums + channels), *masked = inverse + channels;
-        float *scale = masked + channels, *again = scale + channels, *centre = again + channels;
-        float* scale_of_result = centre + 3 * channels;  // with the bits of BatchNormApply
+        float *scale = masked + channels, *again = scale + channels, *center = again + channels;
+        float* scale_of_result = center + 3 * channels;  // with the bits of BatchNormApply
         const Normals normals{op.compressed ? nullptr : call.in(1),
                               op.compressed ? call.in<uint8_t>(1) : nullptr,
                               call.in(3),
                               channels,
-                              centre,
-                              centre + channels,
-                              centre + 2 * channels};
+                              center,
+                              center + channels,
+                              center + 2 * channels};
         for (int64_t c = 0; c < channels; ++c) inverse[c] = 1 / std::sqrt(variance[c] + op.epsilon);
         normals.start(inverse);
         for (int64_t c = 0; c < channels; ++c) scale[c] = op.compressed ? gamma[c] : gamma[c] * inverse[c];
@@ -194,7 +194,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
           float* to = op.residual ? call.out(3) + row * channels : masked;
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
-            const float result = op.residual ? y[c] : (x_row[c] - centre[c]) * scale[c] + beta[c];
+            const float result = op.residual ? y[c] : (x_row[c] - center[c]) * scale[c] + beta[c];
             to[c] = result <= 0 ? 0 : added == nullptr ? dy_row[c] : dy_row[c] + added[c];
           }
           return static_cast<const float*>(to);
@@ -205,7 +205,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
             dy_sums[c] += static_cast<double>(dy_row[c]);
-            product_sums[c] += static_cast<double>(dy_row[c] * ((x_row[c] - centre[c]) * unit[c]));
+            product_sums[c] += static_cast<double>(dy_row[c] * ((x_row[c] - center[c]) * unit[c]));
           }
         }
         for (int64_t c = 0; c < channels; ++c) {
@@ -220,10 +220,10 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
           float* dx_row = dx + row * channels;
           // dx may take x over or dy, and the result dy.
           if (given != nullptr)
-            normalise_row(x_row, centre, scale_of_result, call.in(5), nullptr, true, channels, again);
+            normalize_row(x_row, center, scale_of_result, call.in(5), nullptr, true, channels, again);
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
-            const float normal = (x_row[c] - centre[c]) * unit[c];
+            const float normal = (x_row[c] - center[c]) * unit[c];
             dx_row[c] = gamma[c] * inverse[c] * (dy_row[c] - (dbeta[c] + normal * dgamma[c]) * share);
           }
           if (given != nullptr) std::copy_n(again, channels, given + row * channels);
@@ -272,7 +272,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& req
                    call.out<uint8_t>(1));
         }
         const float* residual = call.inputs.size() > 5 ? call.in(5) : nullptr;
-        normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), residual, op.epsilon, op.relu,
+        normalize(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), residual, op.epsilon, op.relu,
                   matrix, call.scratch<float>(), call.out());
         if (op.marks) mark(call.out(), matrix, call.out<uint8_t>(op.marks_at()));
       },

@@ -1,4 +1,4 @@
-// Layer normalisation over the last axis (Ba et al. 2016). Statistics are summed in double.
+// Layer normalization over the last axis (Ba et al. 2016). Statistics are summed in double.
 #include <algorithm>
 #include <cmath>
 
@@ -20,16 +20,16 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
       // A second pass: the mean of squares less the squared mean would cancel.
 #pragma omp simd reduction(+ : squares)
       for (int64_t i = 0; i < n; ++i) {
-        const double centred = static_cast<double>(x[i]) - mean;
-        squares += centred * centred;
+        const double centered = static_cast<double>(x[i]) - mean;
+        squares += centered * centered;
       }
       const double variance = squares / static_cast<double>(n);
-      const auto centre = static_cast<float>(mean);
+      const auto center = static_cast<float>(mean);
       const auto deviation = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(op.epsilon)));
-      call.out(1)[row] = centre;
+      call.out(1)[row] = center;
       call.out(2)[row] = deviation;
 #pragma omp simd
-      for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - centre) * deviation * gamma[i] + beta[i];
+      for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - center) * deviation * gamma[i] + beta[i];
     }
   });
 }
@@ -46,11 +46,11 @@ std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request
         for (int64_t row = 0; row < rows; ++row) {
           const float *dy = call.in(0) + row * n, *x = call.in(1) + row * n;
           float* dx = call.out() + row * n;
-          const float centre = call.in(3)[row], deviation = call.in(4)[row];
+          const float center = call.in(3)[row], deviation = call.in(4)[row];
           double sum = 0, product = 0;
 #pragma omp simd reduction(+ : sum, product)
           for (int64_t i = 0; i < n; ++i) {
-            const float normal = (x[i] - centre) * deviation, g = dy[i] * gamma[i];
+            const float normal = (x[i] - center) * deviation, g = dy[i] * gamma[i];
             sum += static_cast<double>(g);
             product += static_cast<double>(g * normal);
             dgamma[i] += static_cast<double>(dy[i] * normal);
@@ -60,7 +60,7 @@ std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request
           const auto slope = static_cast<float>(product / static_cast<double>(n));
 #pragma omp simd
           for (int64_t i = 0; i < n; ++i) {
-            const float normal = (x[i] - centre) * deviation;
+            const float normal = (x[i] - center) * deviation;
             dx[i] = deviation * (dy[i] * gamma[i] - mean - normal * slope);
           }
           if (call.inputs.size() < 6) continue;

@@ -15,7 +15,7 @@ using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 
 // Elements that go through the steps of a softmax together: they stay in the first-level cache, and short
-// rows share a vectorised exp.
+// rows share a vectorized exp.
 constexpr int64_t kSoftmaxBlockElements = 4096;
 
 struct RowsOf {

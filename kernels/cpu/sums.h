@@ -1,4 +1,4 @@
-// Sums of floats in double: exact enough for any tensor, and vectorised as fast as memory.
+// Sums of floats in double: exact enough for any tensor, and vectorized as fast as memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Functions of one number, and their gradients. Eigen's expressions give vectorised exp, log, tanh, sin and
+// Functions of one number, and their gradients. Eigen's expressions give vectorized exp, log, tanh, sin and
 // erf; plain loops are marked `omp simd`, see elementwise.cpp.
 #include <Eigen/Core>
 #include <cmath>

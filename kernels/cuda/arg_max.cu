@@ -79,7 +79,7 @@ std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request) {
   int64_t inner = 1;
   for (int axis = op.axis + 1; axis < x.rank(); ++axis) inner *= x[axis];
   ReductionLayout layout = reduction_layout(request.device, request.outputs[0].shape.elements(), x[op.axis],
-                                            inner == 1 ? Neighbours::kTerms : Neighbours::kResults);
+                                            inner == 1 ? Neighbors::kTerms : Neighbors::kResults);
   layout.splits = 1;
   layout.terms_per_split = layout.terms;
   if (layout.results == 0) return function_kernel([](const Call&) {});

@@ -25,9 +25,9 @@ struct Moments {
       const Lanes<float, L> value = widened(stored);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
-        const float centred = value.values[lane] - origin[lane];
-        first[lane] += centred;
-        second[lane] += centred * centred;
+        const float centered = value.values[lane] - origin[lane];
+        first[lane] += centered;
+        second[lane] += centered * centered;
       }
     }
   };
@@ -67,7 +67,7 @@ struct Statistics {
 // y = (x - center) scale + offset and x' = (x - center) unit of L channels. Codes are x' except for a factor.
 template <int L, typename X>
 struct Normal {
-  OfChannels<L> centre{}, unit, scale, offset;
+  OfChannels<L> center{}, unit, scale, offset;
   __device__ Normal(const Statistics& statistics, const Reals& beta, int64_t first)
       : scale(of_channels<L>(statistics.gamma, first)), offset(of_channels<L>(beta, first)) {
     if constexpr (std::is_same_v<X, Codes>) {
@@ -77,14 +77,14 @@ struct Normal {
         scale[lane] *= unit[lane];
       }
     } else {
-      centre = of_channels<L>(statistics.mean, first);
+      center = of_channels<L>(statistics.mean, first);
       unit = statistics.template inverses<L>(first);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) scale[lane] *= unit[lane];
     }
   }
   __device__ float operator()(int lane, float x) const {
-    return (x - centre[lane]) * scale[lane] + offset[lane];
+    return (x - center[lane]) * scale[lane] + offset[lane];
   }
 };
 
@@ -111,7 +111,7 @@ struct Beside {
 // With kBeside also writes the codes and marks.
 template <int L, bool kAdds, bool kBeside, typename X>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
-    normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta, bool relu, X x,
+    normalize(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta, bool relu, X x,
               Reals residual, RealsOut y, Beside beside) {
   struct Operands {
     decltype(fetch_packed<L>(X(), int64_t{})) x;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
           Lanes<float, L> normals;
 #pragma unroll
           for (int lane = 0; lane < L; ++lane)
-            normals.values[lane] = (value.values[lane] - normal.centre[lane]) * normal.unit[lane];
+            normals.values[lane] = (value.values[lane] - normal.center[lane]) * normal.unit[lane];
           store_codes(beside.codes + (row * channels + first), normals);
         }
 #pragma unroll
@@ -207,7 +207,7 @@ struct GradientSums {
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
         first[lane] += gradient.values[lane];
-        second[lane] += gradient.values[lane] * ((x.values[lane] - normal.centre[lane]) * normal.unit[lane]);
+        second[lane] += gradient.values[lane] * ((x.values[lane] - normal.center[lane]) * normal.unit[lane]);
       }
       if constexpr (kHasResult) store(in.stored + (row * in.channels + first_channel), gradient);
     }
@@ -281,7 +281,7 @@ struct BranchSums {
 // With kGivesResult also y, which may reuse dy's memory.
 template <int L, Mask kMask, bool kGivesResult, typename X>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
-    normalise_gradient(ReductionLayout layout, GradientSums<kMask, X> in, Reals dgamma, Reals dbeta,
+    normalize_gradient(ReductionLayout layout, GradientSums<kMask, X> in, Reals dgamma, Reals dbeta,
                        RealsOut dx, RealsOut y) {
   const Share share = turns_of(layout);
   if (share.result >= layout.results) return;
@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
 #pragma unroll
         for (int lane = 0; lane < L; ++lane) {
           float& g = gradient.values[lane];
-          const float centred = x.values[lane] - group.normal.centre[lane];
-          g = factor[lane] * (g - (shift[lane] + centred * slope[lane]));
+          const float centered = x.values[lane] - group.normal.center[lane];
+          g = factor[lane] * (g - (shift[lane] + centered * slope[lane]));
         }
         store(dx + (row * in.channels + first), gradient);
       });
@@ -343,9 +343,9 @@ void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilo
   // The norm's result, if it is read.
   RealsOut again{};
   if (kMask == Mask::kAgain && call.outputs.size() > 3) again = result(call, 3);
-  auto* kernel = normalise_gradient<L, kLeft, false, X>;
+  auto* kernel = normalize_gradient<L, kLeft, false, X>;
   if constexpr (kMask == Mask::kAgain) {
-    if (again.data != nullptr) kernel = normalise_gradient<L, kLeft, true, X>;
+    if (again.data != nullptr) kernel = normalize_gradient<L, kLeft, true, X>;
   }
   launch(kernel, layout.groups.grid(), kThreads, call.stream, layout.groups, left, result(call, 1),
          result(call, 2), result(call), again);
@@ -367,12 +367,12 @@ void launch_gradient(const Call& call, const ChannelLayout& layout, const BatchN
 
 // y of a layout whose statistics are known, and codes, if they are wanted.
 template <int L>
-void launch_normalise(const Call& call, const ChannelLayout& layout, const Statistics& statistics, bool relu,
+void launch_normalize(const Call& call, const ChannelLayout& layout, const Statistics& statistics, bool relu,
                       const Reals& residual, const Beside& beside = {}) {
   const bool adds = residual.data != nullptr;
-  auto* kernel = adds ? normalise<L, true, false, Reals> : normalise<L, false, false, Reals>;
+  auto* kernel = adds ? normalize<L, true, false, Reals> : normalize<L, false, false, Reals>;
   if (beside.codes != nullptr || beside.marks != nullptr)
-    kernel = adds ? normalise<L, true, true, Reals> : normalise<L, false, true, Reals>;
+    kernel = adds ? normalize<L, true, true, Reals> : normalize<L, false, true, Reals>;
   launch(kernel, layout.groups.grid(), kThreads, call.stream, layout.groups, layout.channels(), statistics,
          operand(call, 2), relu, operand(call, 0), residual, result(call), beside);
 }
@@ -401,7 +401,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
       [layouts, op](const Call& call) {
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
           launch_statistics<lanes>(call, layout, result(call, 1), result(call, 2));
-          launch_normalise<lanes>(call, layout,
+          launch_normalize<lanes>(call, layout,
                                   {op.epsilon, operand(call, 1), result(call, 1), result(call, 2)}, op.relu,
                                   residual_at(call, 3));
         });
@@ -472,11 +472,11 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& req
     layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
       const Statistics statistics{op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)};
       if (op.compressed) {
-        launch(normalise<lanes, false, false, Codes>, layout.groups.grid(), kThreads, call.stream,
+        launch(normalize<lanes, false, false, Codes>, layout.groups.grid(), kThreads, call.stream,
                layout.groups, layout.channels(), statistics, operand(call, 2), op.relu,
                Codes{call.in<uint8_t>(0)}, Reals(), result(call), Beside{});
       } else {
-        launch_normalise<lanes>(call, layout, statistics, op.relu, residual_at(call, 5),
+        launch_normalize<lanes>(call, layout, statistics, op.relu, residual_at(call, 5),
                                 {op.compresses ? call.out<uint8_t>(1) : nullptr,
                                  op.marks ? call.out<uint8_t>(op.marks_at()) : nullptr});
       }

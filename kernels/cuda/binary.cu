@@ -29,7 +29,7 @@ __global__ void combine(F f, StridedIndex<3, I> index, int64_t groups, bool a_fi
   }
 }
 
-// Queues y = f(a, b) for groups of N neighbours along rows.
+// Queues y = f(a, b) for groups of N neighbors along rows.
 template <int N, typename X, typename Y, typename F>
 void launch_combine(const CudaGpu& device, cudaStream_t stream, const F& f, const LoopNest<3>& nest,
                     int64_t count, X a, X b, Y y) {

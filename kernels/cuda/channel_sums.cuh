@@ -31,7 +31,7 @@ struct ChannelLayout {
   ChannelLayout(const CudaGpu& device, const Shape& shape, int lanes_of_thread)
       : lanes(lanes_of_thread),
         groups(reduction_layout(device, shape.last() / lanes, shape.elements() / shape.last(),
-                                Neighbours::kResults, 8, kBlocksAtOnce)),
+                                Neighbors::kResults, 8, kBlocksAtOnce)),
         last(layout_of_partials({shape.last(), groups.terms, groups.wide, groups.splits})) {}
 
   int64_t channels() const { return last.results; }
@@ -71,7 +71,7 @@ class ChannelLayouts {
   ChannelLayout eights_, fours_, any_;
 };
 
-// The numbers of L neighbouring channels.
+// The numbers of L neighboring channels.
 template <int L>
 struct OfChannels {
   float values[L];
@@ -164,7 +164,7 @@ __device__ inline ChannelSums add_shares(const ReductionLayout& last, const Shar
   sums.set(share.result, static_cast<float>(total.first));
 }
 
-// The gradients of a normalisation's offset and factor: the first sum and the second.
+// The gradients of a normalization's offset and factor: the first sum and the second.
 static __global__ void finish_gradients(ReductionLayout last, const ChannelSums* partial, RealsOut dgamma,
                                         RealsOut dbeta) {
   const Share share = share_of(last);

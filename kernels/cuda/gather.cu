@@ -56,7 +56,7 @@ void launch_gather(const CudaGpu& device, const Call& call, const GatherShape& s
   });
 }
 
-// Rows of floats that are stored in another type, in groups of N neighbours.
+// Rows of floats that are stored in another type, in groups of N neighbors.
 template <int N, typename I>
 __global__ void gather_rounded(Divider<I> groups, int64_t total, int64_t rows, Reals table,
                                const int32_t* indices, RealsOut y, FaultSlot fault) {
@@ -213,7 +213,7 @@ __global__ void add_chunks(int64_t count, int64_t rows, Divider<int64_t> groups,
   }
 }
 
-// The rows that add_chunks() did not finish, a thread for N neighbouring columns of a row.
+// The rows that add_chunks() did not finish, a thread for N neighboring columns of a row.
 template <int N>
 __global__ void add_parts(int64_t count, int64_t rows, Divider<int64_t> groups, const int32_t* begins,
                           const float* parts, RealsOut dtable) {
@@ -321,7 +321,7 @@ struct Source {
   FaultSlot fault;
 };
 
-// L neighbouring elements of `n` per thread and turn, of `lanes` such in a row. A row outside the table is
+// L neighboring elements of `n` per thread and turn, of `lanes` such in a row. A row outside the table is
 // reported and read at 0.
 template <int L, typename F, typename X, typename Y>
 __global__ void take(F f, Source source, Divider<uint32_t> lanes, uint32_t n, const X* table,

@@ -1,4 +1,4 @@
-// Layer normalisation over the last axis (Ba et al. 2016), and running sums.
+// Layer normalization over the last axis (Ba et al. 2016), and running sums.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -21,16 +21,16 @@ struct StreamedNorm {
     const Reals from = in.x + row * n;
     float sum = 0;
     for (int64_t i = team.lane(); i < n; i += team.size()) sum += from[i];
-    const float centre = team.combine(sum, Add()) / static_cast<float>(n);
+    const float center = team.combine(sum, Add()) / static_cast<float>(n);
     // A second pass: the mean of squares less the squared mean would cancel.
     float squares = 0;
-    for (int64_t i = team.lane(); i < n; i += team.size()) squares += (from[i] - centre) * (from[i] - centre);
+    for (int64_t i = team.lane(); i < n; i += team.size()) squares += (from[i] - center) * (from[i] - center);
     const float inverse = 1 / sqrtf(team.combine(squares, Add()) / static_cast<float>(n) + in.epsilon);
     for (int64_t i = team.lane(); i < n; i += team.size()) {
-      in.y.set(row * n + i, (from[i] - centre) * inverse * in.gamma[i] + in.beta[i]);
+      in.y.set(row * n + i, (from[i] - center) * inverse * in.gamma[i] + in.beta[i]);
     }
     if (n == 0 || team.lane() != 0) return;
-    in.mean.set(row, centre);
+    in.mean.set(row, center);
     in.deviation.set(row, inverse);
   }
 };
@@ -46,11 +46,11 @@ struct HeldNorm {
 #pragma unroll
       for (int i = 0; i < L; ++i) sum += x.values[i];
     });
-    const float centre = team.combine(sum, Add()) / static_cast<float>(n);
+    const float center = team.combine(sum, Add()) / static_cast<float>(n);
     for_each_group<L, K>(team, n, [&](int64_t, int k) {
       const Lanes<float, L> x = widened(part.groups[k]);
 #pragma unroll
-      for (int i = 0; i < L; ++i) squares += (x.values[i] - centre) * (x.values[i] - centre);
+      for (int i = 0; i < L; ++i) squares += (x.values[i] - center) * (x.values[i] - center);
     });
     const float inverse = 1 / sqrtf(team.combine(squares, Add()) / static_cast<float>(n) + in.epsilon);
     for_each_group<L, K>(team, n, [&](int64_t at, int k) {
@@ -58,11 +58,11 @@ struct HeldNorm {
       const Lanes<float, L> gamma = load<L>(in.gamma + at), beta = load<L>(in.beta + at);
 #pragma unroll
       for (int i = 0; i < L; ++i)
-        x.values[i] = (x.values[i] - centre) * inverse * gamma.values[i] + beta.values[i];
+        x.values[i] = (x.values[i] - center) * inverse * gamma.values[i] + beta.values[i];
       store(in.y + (row * n + at), x);
     });
     if (n == 0 || team.lane() != 0) return;
-    in.mean.set(row, centre);
+    in.mean.set(row, center);
     in.deviation.set(row, inverse);
   }
 };
@@ -79,17 +79,17 @@ struct StreamedNormGrad {
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
     const Reals gradient = in.dy + row * n, from = in.x + row * n;
-    const float centre = in.mean[row], inverse = in.deviation[row];
+    const float center = in.mean[row], inverse = in.deviation[row];
     float first = 0, second = 0;
     for (int64_t i = team.lane(); i < n; i += team.size()) {
       const float g = gradient[i] * in.gamma[i];
       first += g;
-      second += g * ((from[i] - centre) * inverse);
+      second += g * ((from[i] - center) * inverse);
     }
     const float shift = team.combine(first, Add()) / static_cast<float>(n);
     const float slope = team.combine(second, Add()) / static_cast<float>(n);
     for (int64_t i = team.lane(); i < n; i += team.size()) {
-      const float normal = (from[i] - centre) * inverse;
+      const float normal = (from[i] - center) * inverse;
       const float added = in.adds() ? in.added[row * n + i] : 0;
       in.dx.set(row * n + i, inverse * (gradient[i] * in.gamma[i] - shift - normal * slope) + added);
     }
@@ -102,7 +102,7 @@ struct HeldNormGrad {
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
     const RowPart<L, K> gradients = fetch_row<L, K>(team, in.dy + row * n, n);
     const RowPart<L, K> part = fetch_row<L, K>(team, in.x + row * n, n);
-    const float centre = in.mean[row], inverse = in.deviation[row];
+    const float center = in.mean[row], inverse = in.deviation[row];
     float first = 0, second = 0;
     for_each_group<L, K>(team, n, [&](int64_t at, int k) {
       const Lanes<float, L> dy = widened(gradients.groups[k]), x = widened(part.groups[k]);
@@ -111,7 +111,7 @@ struct HeldNormGrad {
       for (int i = 0; i < L; ++i) {
         const float g = dy.values[i] * gamma.values[i];
         first += g;
-        second += g * ((x.values[i] - centre) * inverse);
+        second += g * ((x.values[i] - center) * inverse);
       }
     });
     const float shift = team.combine(first, Add()) / static_cast<float>(n);
@@ -121,7 +121,7 @@ struct HeldNormGrad {
       const Lanes<float, L> x = widened(part.groups[k]), gamma = load<L>(in.gamma + at);
 #pragma unroll
       for (int i = 0; i < L; ++i) {
-        const float normal = (x.values[i] - centre) * inverse;
+        const float normal = (x.values[i] - center) * inverse;
         dy.values[i] = inverse * (dy.values[i] * gamma.values[i] - shift - normal * slope);
       }
       if (in.adds()) {
@@ -216,12 +216,12 @@ __global__ void __launch_bounds__(kRowThreads) norm_half_rows(NormOperands in, i
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum += x[k].values[i];
     }
-    const float centre = team.combine(sum, Add()) / static_cast<float>(n);
+    const float center = team.combine(sum, Add()) / static_cast<float>(n);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        x[k].values[i] -= centre;
+        x[k].values[i] -= center;
         if (Row::place(k) < n) squares += x[k].values[i] * x[k].values[i];
       }
     }
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kRowThreads) norm_half_rows(NormOperands in, i
       store(y + (row * n + Row::place(k)), x[k]);
     }
     if (team.lane() != 0) continue;
-    in.mean.set(row, centre);
+    in.mean.set(row, center);
     in.deviation.set(row, inverse);
   }
 }
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const RealsOut dx{in.dx.data, kStored};
   for (int64_t row = team.first_row(); row < rows; row += team.teams()) {
     const Row gradients(in.dy, row, n), part(in.x, row, n), added(in.added, row, in.adds() ? n : 0);
-    const float centre = in.mean[row], inverse = in.deviation[row];
+    const float center = in.mean[row], inverse = in.deviation[row];
     Lanes<float, 8> dy[K], normal[K];
     float first = 0, second = 0;
 #pragma unroll
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         float &d = dy[k].values[i], &x = normal[k].values[i];
-        x = (x - centre) * inverse;  // beyond n, where dy is 0, of no account
+        x = (x - center) * inverse;  // beyond n, where dy is 0, of no account
         first_sums[k].values[i] += d;
         second_sums[k].values[i] += d * x;
         d *= gamma[k].values[i];

@@ -22,7 +22,7 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   if (any_half && !traits_of(op).takes_half)
     throw InvalidArgument(fmt::format("{} has no CUDA kernel for 16 bits", op_name(op)));
   cuda::CudaGpu& gpu = *device.kernel_target().gpu;
-  device.initialise();
+  device.initialize();
   const std::lock_guard lock(gpu.dnn_mutex());
   const int replicas = settings.collective == nullptr ? 1 : settings.collective->ranks_on_device();
   const cuda::Request request{{inputs, outputs, settings}, gpu, device, replicas};

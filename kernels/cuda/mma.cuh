@@ -127,7 +127,7 @@ struct Mma<Math::kF16> {
   }
 };
 
-// Stores 4 neighbouring terms as words.
+// Stores 4 neighboring terms as words.
 template <typename Policy>
 __device__ void store_words(uint32_t* to, float4 v) {
   if constexpr (Policy::kTermsOfWord == 1) {
@@ -139,7 +139,7 @@ __device__ void store_words(uint32_t* to, float4 v) {
 }
 
 // Operands that are summed in either direction are in shared memory as single terms, and words of two terms
-// are put together when they are read. The stored word for x, and below for 4 neighbours.
+// are put together when they are read. The stored word for x, and below for 4 neighbors.
 template <typename Policy>
 __device__ uint32_t stored_term(float x) {
   return Policy::kTermsOfWord == 1 ? Policy::word(x, 0) : __float_as_uint(x);

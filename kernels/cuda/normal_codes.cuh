@@ -7,7 +7,7 @@
 
 namespace headroom::cuda {
 
-// The codes of normalised values (kernels/normal_code.h), which kernels read in the place of x.
+// The codes of normalized values (kernels/normal_code.h), which kernels read in the place of x.
 struct Codes {
   const uint8_t* data = nullptr;
 };
@@ -80,7 +80,7 @@ __device__ void store_marks(uint8_t* marks, int64_t at, const Lanes<float, L>& y
   }
   if (sharer == 0) marks[at / 8] = static_cast<uint8_t>(bits);
 }
-// The bits of neighbours, the lowest for the one at `at`.
+// The bits of neighbors, the lowest for the one at `at`.
 __device__ inline uint32_t marks_at(const uint8_t* marks, int64_t at) {
   return static_cast<uint32_t>(marks[at / 8]) >> at % 8;
 }

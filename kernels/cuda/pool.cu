@@ -1,4 +1,4 @@
-// Max and average pooling over (N,H,W,C) and their gradients. A thread works on neighbouring channels of one
+// Max and average pooling over (N,H,W,C) and their gradients. A thread works on neighboring channels of one
 // pixel: a pixel of the output, or, for a gradient, a pixel of the image, which looks for the windows that it
 // is in, so that nothing is added from two sides.
 #include <type_traits>

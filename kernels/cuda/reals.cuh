@@ -13,7 +13,7 @@
 
 namespace headroom::cuda {
 
-// N neighbouring elements, read and written with one instruction.
+// N neighboring elements, read and written with one instruction.
 template <typename T, int N>
 struct alignas(N * sizeof(T)) Lanes {
   T values[N];
@@ -45,7 +45,7 @@ __device__ inline uint32_t half_of(DType dtype, float value) {
   if (dtype == DType::kBf16) return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   return __half_as_ushort(__float2half_rn(value));
 }
-// N neighbours in words of two.
+// N neighbors in words of two.
 template <int N>
 __device__ Lanes<uint32_t, N / 2> halves_of(DType dtype, const Lanes<float, N>& lanes) {
   Lanes<uint32_t, N / 2> words;
@@ -220,7 +220,7 @@ __device__ Lanes<float, N> widened(const StoredHalves<N>& stored) {
   return lanes;
 }
 
-// L neighbours of a large operand, which a kernel keeps until all its loads are on their way. Eight of them
+// L neighbors of a large operand, which a kernel keeps until all its loads are on their way. Eight of them
 // are stored in 16 bits.
 template <int L>
 __device__ auto fetch_packed(const Reals& from, int64_t i) {

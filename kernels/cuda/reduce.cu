@@ -63,7 +63,7 @@ class SplitAxes {
   }
   ReductionLayout layout(const CudaGpu& device) const {
     return reduction_layout(device, results_count_, terms_count_,
-                            terms_.row_strides()[0] == 1 ? Neighbours::kTerms : Neighbours::kResults);
+                            terms_.row_strides()[0] == 1 ? Neighbors::kTerms : Neighbors::kResults);
   }
   int64_t elements() const { return results_count_ * terms_count_; }
   int64_t results() const { return results_count_; }
@@ -128,7 +128,7 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
       layout.splits * layout.results * static_cast<int64_t>(sizeof(Value)));
 }
 
-// ---- sums over all axes but the last ones: a thread takes L neighbouring columns of every few rows
+// ---- sums over all axes but the last ones: a thread takes L neighboring columns of every few rows
 
 // y (splits, columns), for layout.results groups of columns.
 template <int L>
@@ -155,7 +155,7 @@ __global__ void sum_columns(ReductionLayout layout, Reals x, double* y) {
       for (int lane = 0; lane < L; ++lane) sums[lane] += static_cast<double>(few[lane]);
     }
   }
-  __shared__ double values[L][kThreads];  // neighbouring threads are in different banks
+  __shared__ double values[L][kThreads];  // neighboring threads are in different banks
   const int t = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int lane = 0; lane < L; ++lane) values[lane][t] = sums[lane];
@@ -187,7 +187,7 @@ std::unique_ptr<Kernel> make_column_sums(const Sum& f, int64_t rows, int64_t col
   constexpr int64_t kLeastElements = int64_t{1} << 18;
   if (columns % lanes != 0 || rows * columns < kLeastElements) return otherwise;
   const ReductionLayout layout =
-      reduction_layout(request.device, columns / lanes, rows, Neighbours::kResults, 32, 4);
+      reduction_layout(request.device, columns / lanes, rows, Neighbors::kResults, 32, 4);
   const SplitAxes partial_axes({layout.splits, columns}, {0});
   const ReductionLayout last = layout_of_partials({columns, rows, layout.wide, layout.splits});
   const int64_t bytes =

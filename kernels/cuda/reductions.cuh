@@ -7,7 +7,7 @@
 
 namespace headroom::cuda {
 
-// A block computes `wide` neighbouring results, a power of two up to 32, thread t a share of result t % wide.
+// A block computes `wide` neighboring results, a power of two up to 32, thread t a share of result t % wide.
 // If that leaves much of the GPU idle, `splits` blocks share the terms of a result; their partial results
 // must be reduced once more.
 struct ReductionLayout {
@@ -21,15 +21,15 @@ struct ReductionLayout {
   }
 };
 
-// `neighbours` names the values that are adjacent in memory: the terms of a result, or the results.
+// `neighbors` names the values that are adjacent in memory: the terms of a result, or the results.
 // `terms_per_thread` is the smallest share worth a thread: below it, combining threads takes longer.
 // `blocks_at_once` fill a multiprocessor.
-enum class Neighbours { kTerms, kResults };
+enum class Neighbors { kTerms, kResults };
 inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, int64_t terms,
-                                        Neighbours neighbours, int64_t terms_per_thread = 16,
+                                        Neighbors neighbors, int64_t terms_per_thread = 16,
                                         int64_t blocks_at_once = 8) {
   ReductionLayout layout{results, terms};
-  const bool one_wide = neighbours == Neighbours::kTerms && terms >= kThreads;
+  const bool one_wide = neighbors == Neighbors::kTerms && terms >= kThreads;
   while (!one_wide && layout.wide < 32 && layout.wide < results) layout.wide *= 2;
   const int64_t blocks = std::max<int64_t>(1, ceil_div(results, layout.wide));
   const int64_t useful = ceil_div(terms, terms_per_thread * kThreads / layout.wide);
@@ -41,7 +41,7 @@ inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, 
 
 // Returns the layout that reduces the partial results (splits, results) of a layout.
 inline ReductionLayout layout_of_partials(const ReductionLayout& layout) {
-  // Few results with many terms each: four neighbours fill a sector of memory.
+  // Few results with many terms each: four neighbors fill a sector of memory.
   return {layout.results, layout.splits, std::min(layout.wide, 4), 1, layout.splits};
 }
 

@@ -91,7 +91,7 @@ __global__ void compute_rows(F f, int team_size, int64_t rows, int64_t n) {
 }
 
 // Queues f for every row of a tensor of this shape, whose rows do not fit into registers; a thread takes
-// `lanes` neighbours at once.
+// `lanes` neighbors at once.
 template <typename F>
 void launch_long_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const Shape& shape,
                       int lanes = 1) {

@@ -30,7 +30,7 @@ __global__ void copy_strided(StridedIndex<2, I> index, int64_t groups, const T* 
   }
 }
 
-// Dense rows whose lengths or addresses let no thread take neighbours at once: a block takes a part of a row,
+// Dense rows whose lengths or addresses let no thread take neighbors at once: a block takes a part of a row,
 // so that its place is found once and not for each element.
 constexpr int kRowPart = 4 * kThreads;
 

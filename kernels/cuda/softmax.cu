@@ -139,7 +139,7 @@ struct HeldSoftmaxGrad {
   }
 };
 
-// Calls use(place, numbers) for a thread's groups of L neighbours of the first n elements of a row, several
+// Calls use(place, numbers) for a thread's groups of L neighbors of the first n elements of a row, several
 // loads at once. The last group may reach beyond n.
 template <int L, typename Team, typename Use>
 __device__ void for_each_vector(const Team& team, const Reals& row, int64_t n, const Use& use) {
@@ -168,7 +168,7 @@ __device__ inline float larger(float a, float b) {
 #endif
 }
 
-// exp(x - largest), of neighbours that are stored in 16 bits as few instructions: with expf() a loss over a
+// exp(x - largest), of neighbors that are stored in 16 bits as few instructions: with expf() a loss over a
 // vocabulary would take twice as long as memory.
 template <int L>
 class ExpBelow {

@@ -95,7 +95,7 @@ std::string_view project_version() {
 OptionSet::OptionSet(std::string program, std::string description)
     : program_(std::move(program)), description_(std::move(description)) {
   group_ = kCommonGroup;
-  add_choice("color", "When to print colours; auto: on a terminal, unless NO_COLOR is set", &colours_);
+  add_choice("color", "When to print colors; auto: on a terminal, unless NO_COLOR is set", &colors_);
   group_.clear();
 }
 

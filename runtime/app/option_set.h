@@ -87,7 +87,7 @@ class OptionSet {
   bool is_on_command_line(std::string_view name) const;
 
   // Returns the terminal of standard output, with colors as --color says.
-  Terminal terminal() const { return Terminal(stdout, colours_); }
+  Terminal terminal() const { return Terminal(stdout, colors_); }
 
   // Lines for the user about overridden or ignored values.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -131,7 +131,7 @@ class OptionSet {
   void apply_overrides();
 
   std::string program_, description_, examples_, group_;
-  ColourWhen colours_ = ColourWhen::kAuto;
+  ColorWhen colors_ = ColorWhen::kAuto;
   std::vector<Option> options_;
   struct Arguments {
     std::string name, help;

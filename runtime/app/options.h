@@ -119,7 +119,7 @@ std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
 RuntimeOptions with_named_profile(RuntimeOptions options);
 
 // The GPUs of the machine that the options name, the visible ones and their names; empty for the CPU.
-// Initialises none, and works however full they are. Throws InvalidArgument for an unknown device (suggesting
+// Initializes none, and works however full they are. Throws InvalidArgument for an unknown device (suggesting
 // the nearest name), for a machine without GPUs, and for options that contradict the machine.
 DeviceMap find_devices(const RuntimeOptions& options);
 // Finds devices with other visible GPUs and virtual devices than in the options, see make_device_map.
@@ -131,12 +131,12 @@ CpuThreads cpu_threads(const RuntimeOptions& options);
 // The CPU, with those threads.
 std::unique_ptr<Device> make_cpu(const RuntimeOptions& options);
 
-// GPU `physical` of the map, which must be visible, under the name of its first logical GPU; not initialised.
+// GPU `physical` of the map, which must be visible, under the name of its first logical GPU; not initialized.
 // Throws InvalidArgument for memory that it cannot have.
 std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap& map, int physical,
                                  Backing backing = Backing::kHostMemory);
 
-// The device that the options name, not initialised. Throws as the two above do, and InvalidArgument for a
+// The device that the options name, not initialized. Throws as the two above do, and InvalidArgument for a
 // GPU that does not exist or is not visible.
 std::unique_ptr<Device> make_device(const RuntimeOptions& options, Backing backing = Backing::kHostMemory);
 

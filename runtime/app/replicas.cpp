@@ -42,11 +42,11 @@ ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const ReplicaDevices
   if (group != nullptr) {
     std::vector<Device*> in_order;
     for (const PlacedDevice& device : all) in_order.push_back(device.device);
-    for (Device* const device : in_order) device->initialise();
+    for (Device* const device : in_order) device->initialize();
     collectives = make_device_collectives(in_order, *group);
     for (size_t i = 0; i < all.size(); ++i) all[i].collective = collectives[i].get();
   }
-  all.front().device->initialise();  // makes it the current GPU of this thread
+  all.front().device->initialize();  // makes it the current GPU of this thread
   return {std::move(collectives), DeviceSet(std::move(all))};
 }
 

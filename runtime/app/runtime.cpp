@@ -44,10 +44,10 @@ void Runtime::use(DeviceMap map) {
   default_device_ = (devices_[physical] = std::move(device)).get();
 }
 
-void Runtime::require_not_initialised(const char* what) const {
-  if (!initialised()) return;
-  throw InvalidArgument(fmt::format("{} must be set before {} is initialised; it was initialised by {}", what,
-                                    default_device_->name(), initialised_by_));
+void Runtime::require_not_initialized(const char* what) const {
+  if (!initialized()) return;
+  throw InvalidArgument(fmt::format("{} must be set before {} is initialized; it was initialized by {}", what,
+                                    default_device_->name(), initialized_by_));
 }
 
 std::vector<DeviceName> Runtime::available_devices() const {
@@ -68,18 +68,18 @@ void Runtime::set_current_device(std::string_view name) {
 }
 
 void Runtime::set_strategy(const StrategySettings& strategy) {
-  require_not_initialised("the memory strategy");
+  require_not_initialized("the memory strategy");
   strategy_ = strategy;
 }
 
 void Runtime::set_memory_growth(bool allow_growth) {
-  require_not_initialised("memory growth");
+  require_not_initialized("memory growth");
   strategy_.allow_growth = allow_growth;
   growth_.clear();
 }
 
 void Runtime::set_memory_growth(int gpu, bool allow_growth) {
-  require_not_initialised("memory growth");
+  require_not_initialized("memory growth");
   if (std::any_of(virtual_.begin(), virtual_.end(),
                   [&](const GpuSizes& sizes) { return sizes.gpu == gpu; })) {
     throw InvalidArgument(fmt::format(
@@ -93,14 +93,14 @@ void Runtime::set_memory_growth(int gpu, bool allow_growth) {
 }
 
 void Runtime::set_visible_devices(std::span<const int> gpus) {
-  require_not_initialised("visible devices");
+  require_not_initialized("visible devices");
   std::vector<int> visible(gpus.begin(), gpus.end());
   use(find_devices(options_, visible, virtual_));
   visible_ = std::move(visible);
 }
 
 void Runtime::set_virtual_devices(int gpu, std::span<const int64_t> limits_bytes) {
-  require_not_initialised("virtual devices");
+  require_not_initialized("virtual devices");
   std::vector<GpuSizes> sizes = virtual_;
   std::erase_if(sizes, [&](const GpuSizes& other) { return other.gpu == gpu; });
   if (!limits_bytes.empty()) sizes.push_back({gpu, {limits_bytes.begin(), limits_bytes.end()}});
@@ -168,7 +168,7 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
   // If there are several devices, an error names the one that is full.
   if (map_.logical.size() > 1) logical.allocator->set_device_name(name.text());
   logical.device = &device;
-  if (!initialised()) initialised_by_ = place.text();
+  if (!initialized()) initialized_by_ = place.text();
   return logical;
 }
 

@@ -1,5 +1,5 @@
 // The devices of a program, each with a memory strategy, made from options. The visible and virtual devices
-// and the strategies can change until the first device is initialised. Knows no graph.
+// and the strategies can change until the first device is initialized. Knows no graph.
 #pragma once
 
 #include <map>
@@ -39,11 +39,11 @@ class Runtime {
   void set_current_device(std::string_view name);
   DeviceName current_device() const { return current_; }
 
-  // These throw InvalidArgument once a device is initialised, naming the line of code that did it, and as
+  // These throw InvalidArgument once a device is initialized, naming the line of code that did it, and as
   // make_device_map does, with nothing changed. Numbers of GPUs are CUDA's.
   void set_strategy(const StrategySettings& strategy);
   void set_memory_growth(bool allow_growth);
-  // On one GPU. All visible GPUs must agree when the first device is initialised, unless there are virtual
+  // On one GPU. All visible GPUs must agree when the first device is initialized, unless there are virtual
   // devices. Throws InvalidArgument for an unknown GPU, or one with virtual devices.
   void set_memory_growth(int gpu, bool allow_growth);
   // These GPUs become /GPU:0, /GPU:1, ... in this order; no others can be used.
@@ -52,7 +52,7 @@ class Runtime {
   void set_virtual_devices(int gpu, std::span<const int64_t> limits_bytes);
 
   // A device and its strategy, by a name that parse_device_name takes; without a name the current device, at
-  // first the one of the options. The first call initialises it. Virtual devices of one GPU are the same
+  // first the one of the options. The first call initializes it. Virtual devices of one GPU are the same
   // Device with strategies of their own. Safe to call from several threads. Throw InvalidArgument for an
   // unknown device, listing the known ones, and as make_allocator does.
   Device& device(CodePlace place = CodePlace::here());
@@ -63,8 +63,8 @@ class Runtime {
   // none: a limit on the process then leaves room only for these. Call it before the device is initialized.
   // Throws InvalidArgument for an unknown device.
   void expect_libraries(std::string_view name, std::span<const Library> libraries);
-  bool initialised() const { return !initialised_by_.empty(); }
-  // The driver's figures for the device of the options, also when its initialisation failed half-way.
+  bool initialized() const { return !initialized_by_.empty(); }
+  // The driver's figures for the device of the options, also when its initialization failed half-way.
   MemoryInfo memory_info() const { return default_device_->memory().info(); }
   // Returns the memory of the device of that name. Throws InvalidArgument for an unknown one.
   MemoryInfo memory_info(std::string_view name);
@@ -85,7 +85,7 @@ class Runtime {
   StrategySettings strategy_of(const DeviceName& name) const;
   bool grows(const LogicalGpu& gpu) const;
   void require_equal_growth() const;
-  void require_not_initialised(const char* what) const;
+  void require_not_initialized(const char* what) const;
 
   RuntimeOptions options_;
   StrategySettings strategy_;
@@ -97,7 +97,7 @@ class Runtime {
   std::map<std::string, Logical> logical_;          // by text(); goes before the devices
   DeviceName current_;
   Device* default_device_ = nullptr;
-  std::string initialised_by_;
+  std::string initialized_by_;
   mutable std::mutex mutex_;  // guards everything made at the first use
 };
 

@@ -11,7 +11,7 @@ bool trains_weights(const Op& op) {
 
 }  // namespace
 
-std::vector<MemoryCategory> categorise(const Graph& graph) {
+std::vector<MemoryCategory> categorize(const Graph& graph) {
   std::vector<MemoryCategory> categories;
   const bool trains = std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                   [](const Node& node) { return trains_weights(node.op); });
@@ -40,7 +40,7 @@ std::vector<MemoryCategory> categorise(const Graph& graph) {
 }
 
 int64_t variable_bytes(const Graph& graph, MemoryCategory category) {
-  const std::vector<MemoryCategory> categories = categorise(graph);
+  const std::vector<MemoryCategory> categories = categorize(graph);
   int64_t bytes = 0;
   for (const int id : graph.variables()) {
     if (categories[static_cast<size_t>(id)] == category) bytes += graph.value(id).spec.bytes();

@@ -74,7 +74,7 @@ struct BatchNormState {
 };
 // Makes the four variables in the current name scope.
 BatchNormState batch_norm_state(Graph& graph, int64_t channels, CodePlace place = CodePlace::here());
-// Normalises with the batch's own statistics and appends the update of the moving averages. momentum and
+// Normalizes with the batch's own statistics and appends the update of the moving averages. momentum and
 // epsilon default to Keras' values.
 Value batch_norm_training(Value x, const BatchNormState& state, float momentum = 0.99f, float epsilon = 1e-3f,
                           CodePlace place = CodePlace::here());

@@ -40,8 +40,8 @@ double input_position(const NodeImport& n, const ResizeMode& mode, double x, int
   const auto inputs = static_cast<double>(in), outputs = static_cast<double>(out);
   if (mode.coordinates == "half_pixel") return (x + 0.5) / scale - 0.5;
   if (mode.coordinates == "half_pixel_symmetric") {
-    const double adjusted = outputs / (inputs * scale), centre = inputs / 2;
-    return centre * (1 - adjusted) + (x + 0.5) / scale - 0.5;
+    const double adjusted = outputs / (inputs * scale), center = inputs / 2;
+    return center * (1 - adjusted) + (x + 0.5) / scale - 0.5;
   }
   if (mode.coordinates == "pytorch_half_pixel") return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
   if (mode.coordinates == "align_corners") {

@@ -281,10 +281,10 @@ class ModelImport {
       if (side_results_.contains(input))
         refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
     }
-    summarise(node, inputs, outputs, first_value);
+    summarize(node, inputs, outputs, first_value);
   }
 
-  void summarise(const OnnxNode& node, const std::vector<Item>& inputs, const std::vector<Item>& outputs,
+  void summarize(const OnnxNode& node, const std::vector<Item>& inputs, const std::vector<Item>& outputs,
                  int first_value) {
     const auto last_value = static_cast<int>(im().graph().values().size());
     if (outputs.empty() || (last_value == first_value && !outputs[0].is_runtime())) return;

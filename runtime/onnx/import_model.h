@@ -19,7 +19,7 @@ namespace headroom::onnx {
 struct ImportSettings {
   std::optional<int64_t> batch = {};         // the extent of the first axis of the inputs, where that is free
   std::map<std::string, int64_t> dims = {};  // sizes of other free axes, by name
-  bool is_training = false;                  // normalisation by the batch's statistics, and dropout
+  bool is_training = false;                  // normalization by the batch's statistics, and dropout
   uint64_t seed = 1;               // seed of dropout, and of weights that the file names but does not contain
   std::optional<Value> step = {};  // i32 [] counter, for dropout
   // For floats that will be stored in 16 bits: attention as one op, whose GPU kernel supports only these, and

@@ -23,7 +23,7 @@ struct Unsupported {
 enum class SourceKind : uint8_t {
   kInput,      // fed at each run
   kParameter,  // trained
-  kStatistic,  // a running mean or variance of a normalisation
+  kStatistic,  // a running mean or variance of a normalization
   kConstant,   // never changed
 };
 

@@ -319,12 +319,12 @@ Roles find_roles(const Model& model) {
                                       merged, merged == 1 ? "" : "s", made));
   }
   if (is_told && batch_norms == 0 && convolutions > 0) {
-    const bool was_normalised =
+    const bool was_normalized =
         std::any_of(signature.buffers.begin(), signature.buffers.end(),
                     [](const std::string& name) { return name.ends_with("running_mean"); });
-    if (was_normalised) {
+    if (was_normalized) {
       roles.notes.push_back(
-          "the export has folded batch normalisation into the convolutions: training goes on without it "
+          "the export has folded batch normalization into the convolutions: training goes on without it "
           "(export with optimize=False to keep it)");
     }
   }

@@ -1,4 +1,4 @@
-// ONNX ops that reduce, and normalisations.
+// ONNX ops that reduce, and normalizations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -191,9 +191,9 @@ void import_log_softmax(NodeImport& n) {  // x - max - log(sum(exp(x - max)))
   const bool is_joined = n.opset < 13 && axis + 1 < given.rank();
   const Item x = is_joined ? joined_from(n, given, axis) : given;
   const std::vector<int> over = {is_joined ? 1 : axis};
-  const Item centred = n.im.binary(BinaryKind::kSub, x, n.im.reduce(ReduceKind::kMax, x, over, true));
-  const Item sum = n.im.reduce(ReduceKind::kSum, n.im.unary(UnaryKind::kExp, centred), over, true);
-  const Item y = n.im.binary(BinaryKind::kSub, centred, n.im.unary(UnaryKind::kLog, sum));
+  const Item centered = n.im.binary(BinaryKind::kSub, x, n.im.reduce(ReduceKind::kMax, x, over, true));
+  const Item sum = n.im.reduce(ReduceKind::kSum, n.im.unary(UnaryKind::kExp, centered), over, true);
+  const Item y = n.im.binary(BinaryKind::kSub, centered, n.im.unary(UnaryKind::kLog, sum));
   n.out(n.im.reshape(y, given.shape));
 }
 
@@ -256,7 +256,7 @@ void import_layer_normalization(NodeImport& n) {
 namespace {
 
 // (x - mean) / sqrt(variance + epsilon) over the last axis of x (..,K), without scale and shift.
-Item normalised(NodeImport& n, const Item& x, float epsilon) {
+Item normalized(NodeImport& n, const Item& x, float epsilon) {
   const int64_t extent = x.shape.last();
   const Value y =
       n.im.add_one(LayerNorm{epsilon}, {n.im.plain(x), filled(n, 1, extent), filled(n, 0, extent)});
@@ -275,7 +275,7 @@ void add_group_norm(NodeImport& n, int64_t groups, float epsilon, const Item& sc
   if (x.rank() < 3 || groups < 1 || x.shape[1] % groups != 0)
     n.fail("its channels do not divide into groups");
   const int64_t extent = x.shape.elements() / std::max<int64_t>(1, x.shape[0] * groups);
-  const Item y = n.im.reshape(normalised(n, n.im.reshape(x, {x.shape[0], groups, extent}), epsilon), x.shape);
+  const Item y = n.im.reshape(normalized(n, n.im.reshape(x, {x.shape[0], groups, extent}), epsilon), x.shape);
   const Item scaled = n.im.binary(BinaryKind::kMul, y, per_channel(n, scale, x.rank()));
   n.out(n.im.binary(BinaryKind::kAdd, scaled, per_channel(n, shift, x.rank())));
 }
@@ -315,7 +315,7 @@ void import_rms_normalization(NodeImport& n) {  // x / sqrt(mean of x^2 + epsilo
   n.out(n.im.binary(BinaryKind::kMul, n.im.binary(BinaryKind::kDiv, x, root), n.in(1)));
 }
 
-// x / (bias + alpha / size sum of x^2 over `size` neighbouring channels)^beta
+// x / (bias + alpha / size sum of x^2 over `size` neighboring channels)^beta
 void import_lrn(NodeImport& n) {
   const Item& x = n.in(0);
   const int64_t size = n.integer("size", 1);

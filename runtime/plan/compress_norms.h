@@ -1,5 +1,5 @@
-// Norms whose gradients read their normalised values in 8 bits, which wait for them in the place of the
-// values that were normalised, and whose results the backward pass computes again with other roundings. Knows
+// Norms whose gradients read their normalized values in 8 bits, which wait for them in the place of the
+// values that were normalized, and whose results the backward pass computes again with other roundings. Knows
 // no device and no search.
 #pragma once
 

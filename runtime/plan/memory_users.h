@@ -11,7 +11,7 @@
 
 namespace headroom {
 
-// The texts belong to the graph. `categories` are categorise(graph)'s.
+// The texts belong to the graph. `categories` are categorize(graph)'s.
 inline MemoryUser user_of_variable(int id, const Graph& graph,
                                    const std::vector<MemoryCategory>& categories) {
   const ValueInfo& info = graph.value(id);

@@ -104,7 +104,7 @@ void Loader::work() {
     std::unique_ptr<Event> arrival;
     std::exception_ptr failure;
     try {
-      if (!is_ready) device_.initialise();  // makes it this thread's current one
+      if (!is_ready) device_.initialize();  // makes it this thread's current one
       is_ready = true;
       if (copies) {
         arrival = copy(number, buffer);

@@ -19,7 +19,7 @@ namespace headroom {
 // same time.
 class NodeTimer {
  public:
-  // The device must be initialised, and outlive this.
+  // The device must be initialized, and outlive this.
   explicit NodeTimer(Device& device) : device_(device) {}
 
   // Returns the microseconds of each node with these kernels, which were made for the graph; 0 for a reshape.

@@ -19,7 +19,7 @@ void observe(Allocator& allocator, std::byte* block, const Buffer& buffer, int f
 // once.
 void observe_parts(Allocator& allocator, std::byte* arena, const Plan& plan, int device, const Graph& graph) {
   if (!allocator.has_observer()) return;
-  const std::vector<MemoryCategory> categories = categorise(graph);
+  const std::vector<MemoryCategory> categories = categorize(graph);
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.doubled || buffer.device != device) continue;
     observe(allocator, arena, buffer, buffer.first_step, buffer.end_step, user_of(buffer, graph, categories));
@@ -156,7 +156,7 @@ void PlanMemory::allocate(int id, Stream stream) {
 }
 
 MemoryUser PlanMemory::user_of(const Buffer& buffer) {
-  if (categories_.empty()) categories_ = categorise(graph());
+  if (categories_.empty()) categories_ = categorize(graph());
   return headroom::user_of(buffer, graph(), categories_);
 }
 

@@ -74,7 +74,7 @@ void Session::run_node(int id, Stream stream) {
   const BoundNode& bound = bound_.node(id);
   Device& device = *bound.on->device;
   // Kernels are launched on the current GPU of the thread.
-  if (has_several_devices()) device.initialise();
+  if (has_several_devices()) device.initialize();
   if (device_takes_work_ && !bound.queues_itself) return device.streams().queue(stream, bound_.work_of(id));
   bound.run(stream);
 }
@@ -192,7 +192,7 @@ void Session::guard_run(const Work& work) {
                   [&](const PlacedDevice* placed) { return placed->device->streams().takes_work(stream_); });
   try {
     // The last one becomes the current GPU of this thread, which may have used another.
-    for (size_t i = bound_.devices().size(); i-- > 0;) bound_.devices()[i]->device->initialise();
+    for (size_t i = bound_.devices().size(); i-- > 0;) bound_.devices()[i]->device->initialize();
     work();
   } catch (...) {
     clean_up();

@@ -60,7 +60,7 @@ void start_node(const Graph& graph, int id, Device& device, Allocator& allocator
 }
 
 int64_t start_library_handles(Device& device) {
-  device.initialise();
+  device.initialize();
   for (const Library library : {Library::kBlas, Library::kDnn}) device.libraries().start(library);
   return device.libraries().pending_bytes();
 }

@@ -26,7 +26,7 @@ void start_op(const Op& op, Device& device, Allocator& allocator);
 // of the allocator see the device's memory afterwards.
 void start_node(const Graph& graph, int node, Device& device, Allocator& allocator);
 
-// Initialises the device and makes the handles of both libraries. Returns the bytes that they may still take,
+// Initializes the device and makes the handles of both libraries. Returns the bytes that they may still take,
 // as far as the device knows: 0 on a GPU. Throws LibraryError or DeviceError when there is no room for them.
 int64_t start_library_handles(Device& device);
 

@@ -12,7 +12,7 @@ Variables::Variables(const Graph& graph, DeviceSet devices, Contents contents)
     : graph_(graph), devices_(std::move(devices)), blocks_(graph.values().size()) {
   std::vector<MemoryCategory> categories;  // once they are needed
   const auto user_of = [&](int id) {
-    if (categories.empty()) categories = categorise(graph);
+    if (categories.empty()) categories = categorize(graph);
     return user_of_variable(id, graph, categories);
   };
   try {

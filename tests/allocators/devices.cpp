@@ -22,7 +22,7 @@ std::vector<std::pair<int64_t, int64_t>> parts_of(int64_t bytes) {
 }
 
 // Bytes [begin, end) of a block, made eight at a time: byte by byte takes most of a test without
-// optimisation.
+// optimization.
 std::vector<unsigned char> pattern_of(uint64_t pattern, int64_t begin, int64_t end) {
   const int64_t first = begin / 8;
   std::vector<uint64_t> made(static_cast<size_t>((end + 7) / 8 - first));

@@ -36,7 +36,7 @@ Replay replay(const std::vector<TraceEvent>& events, const StrategySettings& set
 
 Replay replay_allocator(const std::vector<TraceEvent>& events, const MakeAllocator& make) {
   SimulatedGpu gpu(find_profile("h200"));
-  gpu.initialise();
+  gpu.initialize();
   Replay result;
   {
     const auto allocator = make(gpu);

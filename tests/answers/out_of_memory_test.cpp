@@ -110,7 +110,7 @@ TEST(OutOfMemoryReports, NameEachCauseAndProposeOnlyChangesThatFitWhenRun) {
   for (const Row& row : rows) {
     SCOPED_TRACE(row.options.strategy + " " + std::string(name_of(row.cause)));
     const OutOfMemoryReport report = explain_failed_run(row.options);
-    EXPECT_EQ(name_of(report.judgement.cause), name_of(row.cause)) << to_text(report);
+    EXPECT_EQ(name_of(report.judgment.cause), name_of(row.cause)) << to_text(report);
     ASSERT_NE(report.smallest(), nullptr) << to_text(report);
     EXPECT_TRUE(report.smallest()->what.starts_with(row.smallest)) << to_text(report);
     expect_true_when_run(report);
@@ -205,7 +205,7 @@ TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   ASSERT_TRUE(now.failure);
   EXPECT_EQ(now.failure->facts.tensor, "d");
   const OutOfMemoryReport report = explain_out_of_memory(now.failure->facts, present, play);
-  EXPECT_EQ(name_of(report.judgement.cause), "fragmentation");
+  EXPECT_EQ(name_of(report.judgment.cause), "fragmentation");
   ASSERT_TRUE(report.pin);
   EXPECT_EQ(report.pin->block.tensor, "b");
   EXPECT_EQ(report.pin->block.op, "stays");

@@ -28,12 +28,12 @@ Table example() {
                {.title = "share", .is_number = true, .drop = 1},
                {.title = "why", .wraps = true}});
   table.add({"caching",
-             {"fits", Colour::kGreen},
+             {"fits", Color::kGreen},
              "1202.5",
              "17",
              "3 %",
              "blocks are kept and cut to what is asked"});
-  table.add({"grab-all", {"OOM", Colour::kRed}, "9.0", "1", "100 %", ""});
+  table.add({"grab-all", {"OOM", Color::kRed}, "9.0", "1", "100 %", ""});
   return table;
 }
 
@@ -50,9 +50,9 @@ TEST(Terminal, CountsCharactersAndNotBytes) {
   EXPECT_EQ(first_characters("ab", 3), "ab");
 }
 
-TEST(Terminal, PaintsOnlyWhereThereAreColours) {
-  EXPECT_EQ(Terminal(0, false).painted("fits", Colour::kGreen), "fits");
-  EXPECT_EQ(Terminal(0, true).painted("fits", Colour::kGreen), "\x1b[32mfits\x1b[0m");
+TEST(Terminal, PaintsOnlyWhereThereAreColors) {
+  EXPECT_EQ(Terminal(0, false).painted("fits", Color::kGreen), "fits");
+  EXPECT_EQ(Terminal(0, true).painted("fits", Color::kGreen), "\x1b[32mfits\x1b[0m");
 }
 
 TEST(Table, ShowsAllInAPipeWithoutBlanksAtTheEnds) {
@@ -98,7 +98,7 @@ TEST(Table, AColumnWithoutTextIsNotShown) {
   EXPECT_EQ(table.text(Terminal(0, false)), "name  n\na     1\n");
 }
 
-TEST(Table, ColoursDoNotMoveColumns) {
+TEST(Table, ColorsDoNotMoveColumns) {
   std::string painted = example().text(Terminal(0, true));
   for (size_t at = 0; (at = painted.find("\x1b[", at)) != std::string::npos;) {
     painted.erase(at, painted.find('m', at) + 1 - at);

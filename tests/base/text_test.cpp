@@ -69,7 +69,7 @@ TEST(EditDistance, CountsEachKindOfSlipOnce) {
   EXPECT_EQ(edit_distance("direct", "drect"), 1);    // left out
   EXPECT_EQ(edit_distance("direct", "dirrect"), 1);  // one too many
   EXPECT_EQ(edit_distance("direct", "dirext"), 1);   // wrong key
-  EXPECT_EQ(edit_distance("direct", "idrect"), 1);   // swapped neighbours
+  EXPECT_EQ(edit_distance("direct", "idrect"), 1);   // swapped neighbors
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("abc", ""), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);

@@ -38,7 +38,7 @@ class OnDevices : public testing::TestWithParam<bool> {
     } else {
       device_ = std::make_unique<CpuDevice>();
     }
-    device_->initialise();
+    device_->initialize();
   }
   std::unique_ptr<Device> device_;
 };
@@ -117,7 +117,7 @@ void run_two_on_two(const Program& program) {
     threads.emplace_back([&, host = std::move(end)] {
       const auto first = make_simulated_gpu("laptop-2gb", 0), second = make_simulated_gpu("laptop-2gb", 1);
       const std::vector<Device*> devices = {first.get(), second.get()};
-      for (Device* device : devices) device->initialise();
+      for (Device* device : devices) device->initialize();
       program(make_device_collectives(devices, *host), devices);
     });
   }

@@ -32,7 +32,7 @@ TEST(CpuDevice, AddressesAreAlignedTo256) {
 
 TEST(CpuDevice, LibrariesTakeNothing) {
   CpuDevice cpu;
-  cpu.initialise();
+  cpu.initialize();
   cpu.libraries().start(Library::kBlas);
   cpu.libraries().load_module("conv2d", Library::kDnn);
   EXPECT_EQ(cpu.memory().info().process, 0);

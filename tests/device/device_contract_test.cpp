@@ -32,7 +32,7 @@ class DeviceContract : public testing::TestWithParam<Row> {
     if (IsSkipped() || HasFatalFailure()) return;
     real_ = GetParam().device.make();
     if (GetParam().is_faulty) faulty_ = std::make_unique<FaultyDevice>(*real_);
-    device().initialise();
+    device().initialize();
   }
   Device& device() { return faulty_ != nullptr ? *faulty_ : *real_; }
   // A block of device memory until the test ends.
@@ -69,7 +69,7 @@ TEST_P(DeviceContract, HasAParsableNameAndADescription) {
 
 TEST_P(DeviceContract, MemoryIsAlignedAndCountedAndAllOfItCanBeUsed) {
   DeviceMemory& memory = device().memory();
-  device().initialise();  // once only
+  device().initialize();  // once only
   const MemoryInfo before = memory.info();
   void* const pointer = memory.try_allocate(kBlockBytes);
   ASSERT_NE(pointer, nullptr);
@@ -225,7 +225,7 @@ TEST_P(DeviceContract, EachDriverCallOfAFaultyTwinCanFail) {
   const HostBuffer host(memory, kBlockBytes);
   const Task task{[](Stream) {}, {}, {}};
   const std::function<void()> calls[] = {
-      [&] { twin.initialise(); },
+      [&] { twin.initialize(); },
       [&] { twin.libraries().start(Library::kBlas); },
       [&] { twin.libraries().load_module("op", Library::kDnn); },
       [&] { memory.copy_to_device(data, host.data(), kBlockBytes); },

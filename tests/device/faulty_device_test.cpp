@@ -23,7 +23,7 @@ TEST_F(FaultyDeviceTest, TheNthDriverCallFailsOnceWithItsOwnError) {
   void* block = device_.memory().try_allocate(4);
   DeviceMemory& memory = device_.memory();
   const std::vector<std::function<void()>> calls = {
-      [&] { device_.initialise(); },
+      [&] { device_.initialize(); },
       [&] { device_.libraries().start(Library::kDnn); },
       [&] { device_.libraries().load_module("conv2d", Library::kDnn); },
       [&] { memory.copy_to_device(block, &word, 4); },
@@ -47,9 +47,9 @@ TEST_F(FaultyDeviceTest, TheNthDriverCallFailsOnceWithItsOwnError) {
 }
 
 TEST_F(FaultyDeviceTest, RepeatedStartsReachNoDriverAndDoNotCount) {
-  device_.initialise();
+  device_.initialize();
   for (int i = 0; i < 3; ++i) {
-    device_.initialise();
+    device_.initialize();
     device_.libraries().start(Library::kBlas);
     device_.libraries().load_module("matmul", Library::kBlas);
     device_.libraries().start(Library::kNone);
@@ -58,7 +58,7 @@ TEST_F(FaultyDeviceTest, RepeatedStartsReachNoDriverAndDoNotCount) {
 }
 
 TEST_F(FaultyDeviceTest, CapacityDropsAtTheCallAndOthersHoldIt) {
-  device_.initialise();
+  device_.initialize();
   const MemoryInfo before = device_.memory().info();
   device_.faults().arm({.drop_call = 2, .drop_bytes = 1 * kGiB});
   void* first = device_.memory().try_allocate(2 * kMiB);

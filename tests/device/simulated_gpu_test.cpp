@@ -25,7 +25,7 @@ DeviceProfile with_free(std::string_view name, int64_t free_after_context) {
 TEST(SimulatedGpu, ContextHandlesAndKernelsOfTheLaptopSumTo431MiB) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
   EXPECT_EQ(gpu.memory().info().process, 0);
-  gpu.initialise();
+  gpu.initialize();
   for (const char* op : {"conv2d", "conv2d_filter_grad"}) {
     gpu.libraries().start(Library::kDnn);
     gpu.libraries().load_module(op, Library::kDnn);
@@ -44,7 +44,7 @@ TEST(SimulatedGpu, WhatIsPendingAndWhatIsHeldAlwaysSumToWhatIsKept) {
     const int64_t expected = profile.overhead_bytes() - profile.context_bytes + profile.kept_context_bytes();
     const auto sum = [&] { return gpu.memory().info().process + gpu.libraries().pending_bytes(); };
     EXPECT_EQ(sum(), expected);
-    gpu.initialise();
+    gpu.initialize();
     EXPECT_EQ(sum(), expected);
     gpu.libraries().load_module("relu", Library::kNone);
     gpu.libraries().start(Library::kBlas);
@@ -59,7 +59,7 @@ TEST(SimulatedGpu, WhatIsPendingAndWhatIsHeldAlwaysSumToWhatIsKept) {
 
 TEST(SimulatedGpu, WhatIsExpectedIsPendingUntilItIsHeld) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
-  gpu.initialise();
+  gpu.initialize();
   const std::array expected = {Library::kNone, Library::kBlas};
   gpu.libraries().expect(expected);
   const int64_t bytes = gpu.profile().bytes_of(expected);
@@ -75,7 +75,7 @@ TEST(SimulatedGpu, WhatIsExpectedIsPendingUntilItIsHeld) {
 // Measured on an H100: half of a new context is stacks of threads, which this runtime releases.
 TEST(SimulatedGpu, ANewContextGivesItsStacksBack) {
   SimulatedGpu gpu(find_profile("h200"));
-  gpu.initialise();
+  gpu.initialize();
   const MemoryInfo info = gpu.memory().info();
   EXPECT_EQ(info.peak_process, 527 * kMiB);
   EXPECT_EQ(info.context, 527 * kMiB);
@@ -84,7 +84,7 @@ TEST(SimulatedGpu, ANewContextGivesItsStacksBack) {
   DeviceProfile profile = find_profile("h200");
   profile.others_bytes = profile.total_bytes - 526 * kMiB;
   SimulatedGpu full(profile);
-  EXPECT_THROW(full.initialise(), DeviceError) << "the stacks need room before they are given back";
+  EXPECT_THROW(full.initialize(), DeviceError) << "the stacks need room before they are given back";
 }
 
 TEST(SimulatedGpu, BlasWithoutRoomFailsInTensorFlowsWords) {
@@ -133,7 +133,7 @@ TEST(SimulatedGpu, BlasOfTheH200NeedsMoreFreeThanItKeeps) {
 
 TEST(SimulatedGpu, LibraryStartsOnceRoomWasMade) {
   SimulatedGpu gpu(with_free("laptop-2gb", 120 * kMiB));
-  gpu.initialise();
+  gpu.initialize();
   void* block = gpu.memory().try_allocate(64 * kMiB);
   ASSERT_NE(block, nullptr);
   const int64_t before = gpu.memory().info().process;
@@ -162,7 +162,7 @@ TEST(SimulatedGpu, ContextOnAFullCardFailsInTensorFlowsWords) {
   SimulatedGpu gpu(profile, 2);
   EXPECT_EQ(gpu.name(), "/device:GPU:2");
   try {
-    gpu.initialise();
+    gpu.initialize();
     FAIL() << "made a context without room";
   } catch (const DeviceError& error) {
     EXPECT_STREQ(error.what(),
@@ -175,7 +175,7 @@ TEST(SimulatedGpu, ContextOnAFullCardFailsInTensorFlowsWords) {
 
 TEST(SimulatedGpu, SixGigabyteCardHasTheReportedFreeMemory) {
   SimulatedGpu gpu(find_profile("card-6gb"));
-  gpu.initialise();
+  gpu.initialize();
   std::vector<void*> blocks;
   for (int i = 0; i < 5; ++i) blocks.push_back(gpu.memory().try_allocate(916 * kMiB));
   EXPECT_EQ(format_bytes(gpu.memory().info().free), "186.44 MiB");
@@ -207,7 +207,7 @@ TEST(SimulatedMemory, SmallAllocationsShareAPage) {
 
 TEST(SimulatedMemory, AllOfA140GiBDeviceCanBeTakenOnASmallHost) {
   SimulatedGpu gpu(find_profile("h200"));
-  gpu.initialise();
+  gpu.initialize();
   const int64_t bytes = gpu.memory().info().free / (2 * kMiB) * (2 * kMiB);
   auto* block = static_cast<char*>(gpu.memory().try_allocate(bytes));
   ASSERT_NE(block, nullptr);

@@ -32,7 +32,7 @@ class VirtualMemoryContract : public testing::TestWithParam<Kind> {
       real_ = make_simulated_gpu("laptop-2gb");
     }
     if (GetParam() == Kind::kFaulty) faulty_ = std::make_unique<FaultyDevice>(*real_);
-    device().initialise();
+    device().initialize();
     ASSERT_NE(device().memory().virtual_memory(), nullptr);
     held_before_ = memory().info().process;
     page_ = pages().granularity_bytes();

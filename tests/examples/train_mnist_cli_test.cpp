@@ -136,7 +136,7 @@ TEST(TrainMnistProgram, TwoProcessesWithOneLogMixLinesButBreakNone) {
 }
 
 // Starts a training without end, sends it the signal once it logs, and returns how it ended.
-Outcome signalled(const ScratchFolder& folder, const std::string& signal, const std::string& more) {
+Outcome signaled(const ScratchFolder& folder, const std::string& signal, const std::string& more) {
   const std::string log = folder / "log.csv";
   // Shells start jobs in the background with SIGINT ignored, which the program respects.
   return run_shell(folder, "env -i --default-signal=INT " HEADROOM_TRAIN_MNIST
@@ -148,7 +148,7 @@ Outcome signalled(const ScratchFolder& folder, const std::string& signal, const 
 TEST(TrainMnistProgram, ASignalSavesTheTrainingAndResumingGivesTheBitsOfAnUninterruptedOne) {
   const ScratchFolder folder;
   const std::string file = folder / "run.st";
-  const Outcome ended = signalled(folder, "TERM", "--save " + file);
+  const Outcome ended = signaled(folder, "TERM", "--save " + file);
   EXPECT_EQ(ended.code, 143) << ended.errors;
   const std::string line = "train_mnist: ended by SIGTERM after step ";
   ASSERT_EQ(ended.errors.rfind(line, 0), 0u) << ended.errors;
@@ -167,7 +167,7 @@ TEST(TrainMnistProgram, ASignalSavesTheTrainingAndResumingGivesTheBitsOfAnUninte
 
 TEST(TrainMnistProgram, ASignalSaysSoWhereNothingIsSaved) {
   const ScratchFolder folder;
-  const Outcome ended = signalled(folder, "INT", "");
+  const Outcome ended = signaled(folder, "INT", "");
   EXPECT_EQ(ended.code, 130);
   EXPECT_NE(ended.errors.find("ended by SIGINT after step "), std::string::npos) << ended.errors;
   EXPECT_NE(ended.errors.find("nothing is saved (--save FILE)"), std::string::npos) << ended.errors;

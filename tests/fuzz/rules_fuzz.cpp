@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Rules rules(RulesFile{"fuzz.txt", text});
     const Explanation explanation = explain(read_log(text, rules));
     if (explanation.next[0].command == explanation.next[1].command) std::abort();
-    if (explanation.judgement.reason.empty()) std::abort();
+    if (explanation.judgment.reason.empty()) std::abort();
   } catch (const headroom::InvalidArgument&) {
   }
   return 0;

@@ -236,11 +236,11 @@ TEST_F(Guard, ALimitBelowTheContextIsSaidInOneLine) {
                "a process needs at least 527.00 MiB on this card before it allocates anything");
 }
 
-TEST_F(Guard, AboveSoftTheNeighbourKeepsRoom) {
+TEST_F(Guard, AboveSoftTheNeighborKeepsRoom) {
   const std::string options = "--soft 1000MiB --limit 4GiB --leave 2GiB";
   EXPECT_PRED2(has, run(options, program("direct init retain alloc 3000")).out, "alloc 0\n");
   const ScratchFolder other;
-  const std::string crowded = "HEADROOM_STANDIN_NEIGHBOUR=4000 HEADROOM_STANDIN=" + other / "cards";
+  const std::string crowded = "HEADROOM_STANDIN_NEIGHBOR=4000 HEADROOM_STANDIN=" + other / "cards";
   EXPECT_PRED2(has, run(options, program("direct init retain alloc 800 alloc 3000 alloc 1000"), crowded).out,
                "alloc 0\nalloc 2\nalloc 0\n");
 }

@@ -39,7 +39,7 @@ class CudaClassifierHead : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     device_ = make_cuda_device({});
-    device_->initialise();
+    device_->initialize();
   }
   std::unique_ptr<Device> device_;
 };

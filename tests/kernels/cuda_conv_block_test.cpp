@@ -34,8 +34,8 @@ const BlockCase kCases[] = {
     {"many_channels", {1, 5, 5, 48}, {3, 3, 48, 80}, {0, 0}, false},
     {"padded", {2, 6, 5, 16}, {3, 3, 16, 16}, {1, 1}, true},
     {"padded_unevenly", {70, 6, 7, 16}, {3, 5, 16, 32}, {1, 2}, false},
-    {"colours", {2, 9, 8, 3}, {3, 3, 3, 20}, {1, 1}, true},
-    {"colours_tall_window", {200, 9, 8, 3}, {5, 3, 3, 36}, {1, 1}, false},
+    {"colors", {2, 9, 8, 3}, {3, 3, 3, 20}, {1, 1}, true},
+    {"colors_tall_window", {200, 9, 8, 3}, {5, 3, 3, 36}, {1, 1}, false},
     {"images_in_several_tiles", {3, 56, 56, 64}, {3, 3, 64, 64}, {1, 1}, true},
     {"wide", {2, 30, 30, 128}, {3, 3, 128, 128}, {1, 1}, false},
 };
@@ -66,7 +66,7 @@ class CudaConvBlock : public testing::TestWithParam<std::tuple<BlockCase, Math>>
     require_cuda();
     if (IsSkipped() || HasFatalFailure()) return;
     device_ = make_cuda_device({});
-    device_->initialise();
+    device_->initialize();
   }
   std::vector<HostTensor> on_gpu(const Op& op, const std::vector<HostTensor>& inputs) const {
     KernelSettings settings;
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaConvBlock,
 
 TEST_F(CudaTest, ANanReachesThePooledResult) {
   const std::unique_ptr<Device> device = make_cuda_device({});
-  device->initialise();
+  device->initialize();
   for (const Shape& x : {Shape{1, 6, 6, 1}, Shape{1, 6, 6, 16}}) {
     HostTensor pixels = random_floats(x, 1);
     pixels.data()[14 * x[3]] = std::nanf("");
@@ -164,7 +164,7 @@ TEST(CudaConvBlocks, ALayerRunsAlsoAfterASmallerOneWasMadeWithTheSameKernel) {
   require_cuda();
   if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;
   const auto device = make_cuda_device({});
-  device->initialise();
+  device->initialize();
   const Conv2d conv{{1, 1}, {1, 1}, {1, 1}, 1};
   const ConvBlock block{conv, std::nullopt};
   struct Layer {

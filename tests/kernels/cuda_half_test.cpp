@@ -33,7 +33,7 @@ class CudaHalfTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     device_ = make_cuda_device({});
-    device_->initialise();
+    device_->initialize();
   }
 
   // `tolerance` is a share of `scale`, or of a value that is larger.
@@ -45,7 +45,7 @@ class CudaHalfTest : public CudaTest {
     const bool is_real = got.spec().dtype != DType::kI32 && got.spec().dtype != DType::kU8;
     for (size_t i = 0; i < g.size(); ++i) {
       if (g[i] == w[i] || (std::isnan(g[i]) && std::isnan(w[i]))) continue;
-      // Two sums that differ in their last bits may be rounded to neighbours.
+      // Two sums that differ in their last bits may be rounded to neighbors.
       const double allowed =
           tolerance * std::max(scale, std::abs(w[i])) + 2 * rounding(half) * std::abs(w[i]);
       ASSERT_TRUE(is_real && std::abs(g[i] - w[i]) <= allowed)
@@ -81,7 +81,7 @@ class CudaHalfTest : public CudaTest {
     const double roundings = std::holds_alternative<ConvNormGrad>(row.op) ? 16 : 8;
     const double tolerance = rounds_twice ? roundings * rounding(half) : row.tolerance;
     for (size_t r = 0; r < got.size(); ++r) {
-      // The rounding of a term stays when the term is cancelled by another.
+      // The rounding of a term stays when the term is canceled by another.
       const double scale = rounds_twice ? std::max(1.0, root_mean_square(expected[r].values())) : 1;
       expect_close(got[r], expected[r], half, tolerance, scale);
     }

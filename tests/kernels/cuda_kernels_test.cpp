@@ -45,7 +45,7 @@ class CudaKernelsTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     device_ = make_cuda_device({});
-    device_->initialise();
+    device_->initialize();
   }
 
   // Returns the outputs, then the inputs after the run.
@@ -177,7 +177,7 @@ TEST_F(CudaKernelsTest, MakersStartLibrariesThroughTheDeviceTheyAreGiven) {
   const std::vector<HostTensor> inputs = {random_floats({4, 8}, 1), random_floats({8, 2}, 2)};
   const std::vector<TensorSpec> outputs = specs_of(run_op(MatMul{}, inputs));
   const auto make = [&] { return make_cuda_kernel(MatMul{}, specs_of(inputs), outputs, faulty, {}); };
-  faulty.initialise();
+  faulty.initialize();
   faulty.faults().arm({.failing_call = 1});
   EXPECT_THROW(make(), LibraryError);
   EXPECT_NE(make(), nullptr);

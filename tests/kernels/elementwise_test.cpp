@@ -25,7 +25,7 @@ TEST(Cast, GoesTowardsZero) {
 }
 
 TEST(Cast, SaturatesInEveryLane) {
-  // More than a vector of each, so that the vectorised loop and the tail both meet them.
+  // More than a vector of each, so that the vectorized loop and the tail both meet them.
   for (int copies : {1, 40}) {
     std::vector<float> wide;
     std::vector<int32_t> whole, expected;

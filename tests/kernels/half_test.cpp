@@ -41,10 +41,10 @@ TEST(Half, RoundsToTheNearestAndTiesToEven) {
                         static_cast<double>(value));
       };
       const double here = error(stored);
-      for (const uint32_t neighbour : {stored + 1u, stored - 1u}) {
-        const float there = to_float(static_cast<uint16_t>(neighbour));
+      for (const uint32_t neighbor : {stored + 1u, stored - 1u}) {
+        const float there = to_float(static_cast<uint16_t>(neighbor));
         if (!std::isfinite(there) || std::signbit(there) != std::signbit(value)) continue;
-        EXPECT_TRUE(here < error(neighbour) || (here == error(neighbour) && stored % 2 == 0)) << value;
+        EXPECT_TRUE(here < error(neighbor) || (here == error(neighbor) && stored % 2 == 0)) << value;
       }
     };
     check(f16_of(value), float_of_f16, 65504);

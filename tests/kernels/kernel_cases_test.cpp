@@ -112,7 +112,7 @@ TEST_P(EveryKernel, PropagatesNan) {
     if (is_marked) std::fill_n(inputs[1].data<uint8_t>(), inputs[1].elements(), uint8_t{255});
     if (name == "relu_grad" || (name == "branch_grad" && !is_marked))
       inputs[1].data()[inputs[1].elements() / 2] = 1;
-    // Codes are normalised already: their norm's mean is not read, nor to restore them the variance.
+    // Codes are normalized already: their norm's mean is not read, nor to restore them the variance.
     const bool restores = name == "batch_norm_apply" && row.inputs[0].spec().dtype == DType::kU8;
     const bool reads_codes =
         restores || (name == "batch_norm_grad" && row.inputs[1].spec().dtype == DType::kU8);

@@ -77,7 +77,7 @@ TEST(MaxPool, WorksWithoutItsIndex) {
   EXPECT_TRUE(y.same_bytes(both[0]));
 }
 
-// A float of 1e8 takes no more ones: neighbours are 8 apart.
+// A float of 1e8 takes no more ones: neighbors are 8 apart.
 TEST(Sums, KeepSmallNumbersBesideALargeOne) {
   constexpr int64_t kCount = 65536;
   HostTensor x = run_op(Fill{1, {kCount, 2}}, {})[0];

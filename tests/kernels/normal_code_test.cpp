@@ -1,4 +1,4 @@
-// Normalised values in 8 bits.
+// Normalized values in 8 bits.
 
 #include "kernels/normal_code.h"
 

@@ -17,7 +17,7 @@ bool has(const std::string& text, const std::string& part) {
 
 Sheet small_sheet() {
   Sheet sheet{.title = "a <net>"};
-  sheet.verdict("fits", Colour::kGreen, ": a net takes 3.00 MiB");
+  sheet.verdict("fits", Color::kGreen, ": a net takes 3.00 MiB");
   sheet.set("fits", true);
   sheet.fact("device of 2.00 GiB");
   SheetTable& table = sheet.table({.key = "rows",
@@ -30,7 +30,7 @@ Sheet small_sheet() {
                                                {"never", "never_bytes", kMib},
                                                {"", ""}}});
   table.add({"caching", 3 << 20, 0.0125, "id-1", Datum(), "<b>"}, Mark::kBest);
-  table.add({{"direct", Colour::kRed}, Datum(), {0.5, "-"}, "id-2", Datum(), ""}, Mark::kFailed);
+  table.add({{"direct", Color::kRed}, Datum(), {0.5, "-"}, "id-2", Datum(), ""}, Mark::kFailed);
   sheet.note("caching: a lower bound");
   sheet.code({.title = "change the program:", .key = "lines", .lines = {"if x < 1:", "    y()"}});
   sheet.propose({"headroom run", "headroom fit"});

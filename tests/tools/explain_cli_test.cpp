@@ -20,7 +20,7 @@ namespace headroom {
 namespace {
 
 const std::string kFolder = HEADROOM_SOURCE_DIR "/tests/tools/explain/";
-const std::string kColours = kFolder + "messy_pod_colours_crlf.log";
+const std::string kColors = kFolder + "messy_pod_colours_crlf.log";
 const std::string kUtf16 = kFolder + "messy_utf16.log";
 
 const std::string kOthers =
@@ -95,7 +95,7 @@ TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
 
 TEST(HeadroomExplain, ReadsWhatIsPipedInWithoutAName) {
   for (const char* name : {"-", ""}) {
-    const Outcome outcome = explain(std::string("--json ") + name + " <" + kColours);
+    const Outcome outcome = explain(std::string("--json ") + name + " <" + kColors);
     ASSERT_EQ(outcome.code, 0) << outcome.errors;
     EXPECT_EQ(nlohmann::json::parse(outcome.out)["cause"], "fragmentation");
   }
@@ -110,17 +110,17 @@ TEST(HeadroomExplain, ALogWithoutAFailureSaysSo) {
 }
 
 TEST(HeadroomExplain, ExplainsEachOfSeveralLogs) {
-  const Outcome text = explain(kColours + " " + kUtf16);
+  const Outcome text = explain(kColors + " " + kUtf16);
   ASSERT_EQ(text.code, 0) << text.errors;
-  EXPECT_TRUE(text.out.starts_with(kColours + ":\nfragmentation: ")) << text.out;
+  EXPECT_TRUE(text.out.starts_with(kColors + ":\nfragmentation: ")) << text.out;
   EXPECT_NE(text.out.find("\n\n" + kUtf16 + ":\nindex-out-of-range: "), std::string::npos) << text.out;
-  const nlohmann::json json = nlohmann::json::parse(explain("--json " + kColours + " " + kUtf16).out);
+  const nlohmann::json json = nlohmann::json::parse(explain("--json " + kColors + " " + kUtf16).out);
   ASSERT_EQ(json.size(), 2u);
   EXPECT_EQ(json[1]["file"], kUtf16);
   EXPECT_EQ(json[1]["cause"], "index-out-of-range");
 }
 
-TEST(HeadroomExplain, FitsTheWidthAndShowsNoColoursInAPipe) {
+TEST(HeadroomExplain, FitsTheWidthAndShowsNoColorsInAPipe) {
   for (const size_t width : {60, 100, 200}) {
     const Outcome outcome = explain_piped(kOthers, "", "COLUMNS=" + std::to_string(width));
     ASSERT_EQ(outcome.code, 0) << outcome.errors;

@@ -21,7 +21,7 @@ Explanation explained(std::string_view text) {
 }
 
 std::string all_of(const Explanation& explanation) {
-  std::string text = explanation.judgement.reason + "\n";
+  std::string text = explanation.judgment.reason + "\n";
   for (const Advice& advice : explanation.next) text += advice.command + "\n" + advice.why + "\n";
   return text;
 }
@@ -44,24 +44,24 @@ TEST(ExplainSituations, ProcessesOfTheRunAreNoStrangers) {
   for (const char* run : {"torchrun --nproc_per_node 4 train.py\n", "MEMBER: 4/4\n",
                           "accelerate launch train.py\n", "torch.distributed.init_process_group('nccl')\n"}) {
     const Explanation explanation = explained(run + ranks);
-    EXPECT_EQ(explanation.judgement.cause, Cause::kExhausted) << run << explanation.judgement.reason;
+    EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << run << explanation.judgment.reason;
     EXPECT_EQ(all_of(explanation).find("end it or wait"), std::string::npos) << run;
     EXPECT_EQ(all_of(explanation).find("CUDA_VISIBLE_DEVICES=1"), std::string::npos) << run;
     EXPECT_NE(all_of(explanation).find("set_device"), std::string::npos) << all_of(explanation);
   }
   // They are strangers if nothing shows several processes, or if the pid is far away.
-  EXPECT_EQ(explained(ranks).judgement.cause, Cause::kOtherProcess);
+  EXPECT_EQ(explained(ranks).judgment.cause, Cause::kOtherProcess);
   const std::string stranger = torch_message("16.00 MiB", "23.69 GiB", "14.94 MiB",
                                              "Process 1043 has 19.51 GiB memory in use. Including "
                                              "non-PyTorch memory, this process has 2.05 GiB memory in "
                                              "use. ",
                                              "1.67 GiB", "10.00 MiB");
   const Explanation other = explained("torchrun --nproc_per_node 4 train.py\n" + stranger);
-  EXPECT_EQ(other.judgement.cause, Cause::kOtherProcess) << other.judgement.reason;
+  EXPECT_EQ(other.judgment.cause, Cause::kOtherProcess) << other.judgment.reason;
   // A launcher names the pid.
   const Explanation named =
       explained("failed (exitcode: 1) local_rank: 0 (pid: 1043) of binary: python\n" + stranger);
-  EXPECT_EQ(named.judgement.cause, Cause::kExhausted) << named.judgement.reason;
+  EXPECT_EQ(named.judgment.cause, Cause::kExhausted) << named.judgment.reason;
 }
 
 TEST(ExplainSituations, NoFigureIsBelowZero) {
@@ -75,7 +75,7 @@ TEST(ExplainSituations, NoFigureIsBelowZero) {
   const auto check = [&](const std::string& log) {
     const Explanation explanation = explained(log);
     const std::string words = all_of(explanation);
-    EXPECT_FALSE(std::regex_search(explanation.judgement.reason, below_zero)) << log << words;
+    EXPECT_FALSE(std::regex_search(explanation.judgment.reason, below_zero)) << log << words;
     for (const Evidence& evidence : explanation.evidence)
       EXPECT_GE(evidence.bytes.value_or(0), 0) << log << evidence.name;
   };
@@ -101,8 +101,8 @@ TEST(ExplainSituations, NoFigureIsBelowZero) {
 TEST(ExplainSituations, WhatTheDriverCannotMeanIsNoInput) {
   const Explanation explanation = explained(
       torch_message("288.00 MiB", "16.00 GiB", "17179869184.00 GiB", "", "243.69 MiB", "20.31 MiB"));
-  EXPECT_NE(explanation.judgement.reason.find("cannot be used"), std::string::npos)
-      << explanation.judgement.reason;
+  EXPECT_NE(explanation.judgment.reason.find("cannot be used"), std::string::npos)
+      << explanation.judgment.reason;
   for (const Evidence& evidence : explanation.evidence) EXPECT_NE(evidence.name, "device free");
 }
 
@@ -116,9 +116,9 @@ TEST(ExplainSituations, ALimitIsAPair) {
   for (const auto& [line, figure] : cases) {
     const Explanation explanation =
         explained(std::string(line) + "\nRuntimeError: Engine failed to start\n");
-    EXPECT_NE(explanation.judgement.reason.find(figure), std::string::npos)
-        << line << explanation.judgement.reason;
-    EXPECT_NE(explanation.judgement.cause, Cause::kUnknown) << line;
+    EXPECT_NE(explanation.judgment.reason.find(figure), std::string::npos)
+        << line << explanation.judgment.reason;
+    EXPECT_NE(explanation.judgment.cause, Cause::kUnknown) << line;
   }
 }
 
@@ -128,7 +128,7 @@ TEST(ExplainSituations, TheLineThatTellsMostIsShown) {
       "the frobnicator has a maximum of 512 slots, and the request exceeds that limit\n"
       "ERROR: engine start failed\n"
       "Aborted\n");
-  EXPECT_EQ(explanation.judgement.cause, Cause::kUnknown);
+  EXPECT_EQ(explanation.judgment.cause, Cause::kUnknown);
   const bool is_shown = std::any_of(
       explanation.evidence.begin(), explanation.evidence.end(),
       [](const Evidence& evidence) { return evidence.text.find("frobnicator") != std::string::npos; });
@@ -160,7 +160,7 @@ TEST(ExplainSituations, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
                            "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED\n"}) {
     const Explanation explanation =
         explained(std::string(head) + "Memory usage: 15993929728 bytes free, 17179869184 bytes total.\n");
-    EXPECT_EQ(explanation.judgement.cause, Cause::kNotMemory) << head;
+    EXPECT_EQ(explanation.judgment.cause, Cause::kNotMemory) << head;
     EXPECT_EQ(all_of(explanation).find("GROWTH"), std::string::npos);
   }
 }
@@ -174,14 +174,14 @@ TEST(ExplainSituations, AProcessInAContainerIsNotTakenForAnother) {
            " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
   };
   const Explanation own = explained(message("Process 2834 has 23.61 GiB memory in use. ", "23.00 GiB"));
-  EXPECT_EQ(own.judgement.cause, Cause::kExhausted) << own.judgement.reason;
+  EXPECT_EQ(own.judgment.cause, Cause::kExhausted) << own.judgment.reason;
   const Explanation unset =
       explained(message("Process 2834 has 17179869184.00 GiB memory in use. ", "23.00 GiB"));
-  EXPECT_EQ(unset.judgement.cause, Cause::kExhausted) << unset.judgement.reason;
+  EXPECT_EQ(unset.judgment.cause, Cause::kExhausted) << unset.judgment.reason;
   const Explanation both = explained(message(
       "Process 17 has 20.10 GiB memory in use. Process 2834 has 3.51 GiB memory in use. ", "3.00 GiB"));
-  EXPECT_EQ(both.judgement.cause, Cause::kOtherProcess) << both.judgement.reason;
-  EXPECT_NE(both.judgement.reason.find("(pid 17)"), std::string::npos) << both.judgement.reason;
+  EXPECT_EQ(both.judgment.cause, Cause::kOtherProcess) << both.judgment.reason;
+  EXPECT_NE(both.judgment.reason.find("(pid 17)"), std::string::npos) << both.judgment.reason;
 }
 
 // Each rank's figures stay its own, however their lines are mixed.
@@ -191,7 +191,7 @@ TEST(ExplainSituations, RanksLendEachOtherNoFigures) {
       "`cublasCreate(handle)`\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 "
       "GiB. GPU 0 has a total capacity of 14.56 GiB of which 6.91 GiB is free.\n";
   const Explanation explanation = explained(text);
-  EXPECT_EQ(explanation.judgement.cause, Cause::kAmbiguous);
+  EXPECT_EQ(explanation.judgment.cause, Cause::kAmbiguous);
   for (const Evidence& evidence : explanation.evidence) EXPECT_NE(evidence.name, "requested");
 }
 

@@ -130,8 +130,8 @@ std::string advice_of(const Explanation& explanation) {
 
 // All words of a verdict that are not the log's own.
 std::string words_of(const Explanation& explanation) {
-  std::string text = explanation.judgement.reason + "\n";
-  for (const auto* list : {&explanation.judgement.possible, &explanation.judgement.other_ways}) {
+  std::string text = explanation.judgment.reason + "\n";
+  for (const auto* list : {&explanation.judgment.possible, &explanation.judgment.other_ways}) {
     for (const Possibility& other : *list) {
       text += std::string(name_of(other.cause)) + ": " + other.reason + "\n" + other.confirm + "\n";
     }
@@ -143,7 +143,7 @@ TEST(Explain, EveryLogGetsItsCauseAndAFittingFirstStep) {
   for (const Fixture& fixture : fixtures()) {
     SCOPED_TRACE(fixture.name);
     const Explanation explanation = explain_text(fixture.log);
-    EXPECT_EQ(name_of(explanation.judgement.cause), fixture.cause) << explanation.judgement.reason;
+    EXPECT_EQ(name_of(explanation.judgment.cause), fixture.cause) << explanation.judgment.reason;
     if (!fixture.framework.empty()) {
       EXPECT_EQ(explanation.framework, fixture.framework);
     }
@@ -183,7 +183,7 @@ TEST(Explain, HowALogArrivesDoesNotMatter) {
       for (size_t at = 0; at < text.size(); at += piece)
         reader.feed(std::string_view(text).substr(at, piece));
       const Explanation pieces = explain(reader.finish());
-      EXPECT_EQ(pieces.judgement.reason, whole.judgement.reason) << fixture.name;
+      EXPECT_EQ(pieces.judgment.reason, whole.judgment.reason) << fixture.name;
       EXPECT_EQ(pieces.evidence.size(), whole.evidence.size()) << fixture.name;
       EXPECT_EQ(pieces.line_count, whole.line_count) << fixture.name;
     }
@@ -285,11 +285,11 @@ TEST(Explain, AnErrorAndItsTextHaveTheSameCause) {
     const OutOfMemory error(facts);
     EXPECT_EQ(name_of(judge(facts).cause), name_of(cause)) << error.what();
     const Explanation explanation = explain_text(error.what());
-    EXPECT_EQ(name_of(explanation.judgement.cause), name_of(cause)) << explanation.judgement.reason;
+    EXPECT_EQ(name_of(explanation.judgment.cause), name_of(cause)) << explanation.judgment.reason;
     // Uses only the numbers in the text, which do not include the bytes in use before rounding.
     if (facts.asked != facts.allocated) continue;
     const std::string text = out_of_memory_message(facts);
-    EXPECT_EQ(name_of(explain_text(text).judgement.cause), name_of(cause)) << text;
+    EXPECT_EQ(name_of(explain_text(text).judgment.cause), name_of(cause)) << text;
   }
 }
 
@@ -305,9 +305,9 @@ TEST(Explain, MemoryBeyondTheLimitIsNotAvailable) {
   numbers.allocated = 6600 * kMiB;
   numbers.reserved = *numbers.allocated + *numbers.idle;
   EXPECT_EQ(room_of(numbers), 94 * kMiB);
-  const std::optional<Judgement> judgement = judge(numbers);
-  ASSERT_TRUE(judgement.has_value());
-  EXPECT_EQ(judgement->reason,
+  const std::optional<Judgment> judgment = judge(numbers);
+  ASSERT_TRUE(judgment.has_value());
+  EXPECT_EQ(judgment->reason,
             "94.00 MiB left of the limit and 464.00 MiB idle in the pool are enough for the 512.00 MiB "
             "requested only together");
   const Explanation explanation = explain_text(
@@ -348,12 +348,12 @@ TEST(Explain, ALibrarysErrorAndItsReportHaveTheSameCause) {
     facts.device_total = 2000 * kMiB;
     facts.strategy = "grab-all";
     error.set_memory(facts);
-    const Judgement judgement = judge(facts);
-    EXPECT_EQ(judgement.cause, reserved > kGiB ? Cause::kPreallocation : Cause::kExhausted);
-    EXPECT_EQ(explain_text(error.what()).judgement.cause, judgement.cause);
-    const std::string report = "library_failure: " + std::string(name_of(judgement.cause)) + ": " +
-                               judgement.reason + "\n" + error.what();
-    EXPECT_EQ(explain_text(report).judgement.cause, judgement.cause);
+    const Judgment judgment = judge(facts);
+    EXPECT_EQ(judgment.cause, reserved > kGiB ? Cause::kPreallocation : Cause::kExhausted);
+    EXPECT_EQ(explain_text(error.what()).judgment.cause, judgment.cause);
+    const std::string report = "library_failure: " + std::string(name_of(judgment.cause)) + ": " +
+                               judgment.reason + "\n" + error.what();
+    EXPECT_EQ(explain_text(report).judgment.cause, judgment.cause);
   }
 }
 
@@ -438,31 +438,31 @@ TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
       Case found = make_case(log);
       found.framework = framework;
       if (rules[framework].is_tool) found.tools = {framework};
-      LogJudgement judgement;
-      judgement.cause = row.cause;
-      const std::vector<Advice> next = advise(found, judgement);
+      LogJudgment judgment;
+      judgment.cause = row.cause;
+      const std::vector<Advice> next = advise(found, judgment);
       EXPECT_NE(next[0].command, next[1].command);
       EXPECT_FALSE(next[0].why.empty() || next[1].why.empty());
       found.failure = &loading;
-      EXPECT_GE(advise(found, judgement).size(), 2u);
+      EXPECT_GE(advise(found, judgment).size(), 2u);
     }
   }
 }
 
 TEST(Explain, TheFirstFailureCounts) {
   const std::string index = read_fixture("e13_torch_index"), memory = read_fixture("torch_never_fits");
-  EXPECT_EQ(explain_text(index + memory).judgement.cause, Cause::kIndexOutOfRange);
-  EXPECT_EQ(explain_text(memory + index).judgement.cause, Cause::kTooLargeForDevice);
+  EXPECT_EQ(explain_text(index + memory).judgment.cause, Cause::kIndexOutOfRange);
+  EXPECT_EQ(explain_text(memory + index).judgment.cause, Cause::kTooLargeForDevice);
   EXPECT_EQ(explain_text(memory + memory + index).failure_count, 4);
   const Explanation harmless = explain_text(read_fixture("tf_not_a_failure") + read_fixture("tf_exhausted"));
-  EXPECT_EQ(harmless.judgement.cause, Cause::kExhausted);
+  EXPECT_EQ(harmless.judgment.cause, Cause::kExhausted);
 }
 
 // A launcher says which process failed first; the log's order may be another.
 TEST(Explain, TheRankThatFailedFirstCounts) {
   const std::string log = read_fixture("rank_that_failed_first");
-  EXPECT_EQ(explain_text(log).judgement.cause, Cause::kOtherProcess);
-  EXPECT_EQ(explain_text(log.substr(0, log.find("Root Cause"))).judgement.cause, Cause::kTooLargeForDevice);
+  EXPECT_EQ(explain_text(log).judgment.cause, Cause::kOtherProcess);
+  EXPECT_EQ(explain_text(log.substr(0, log.find("Root Cause"))).judgment.cause, Cause::kTooLargeForDevice);
 }
 
 // A difference of sizes that were rounded when printed may be nothing but rounding.

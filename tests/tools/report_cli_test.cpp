@@ -356,14 +356,14 @@ TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
 // Returns the smallest contrast between text and its background, as WCAG 2 counts it, and tells if the labels
 // of the chart stand out from the page.
 constexpr const char* kContrasts = R"(
-const channels = (colour) => colour.match(/[\d.]+/g).map(Number);
+const channels = (color) => color.match(/[\d.]+/g).map(Number);
 const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
   .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
   .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
 const behind = (element) => {
-  const colour = channels(getComputedStyle(element).backgroundColor);
-  return colour[3] === 0 && element.parentElement ? behind(element.parentElement) : colour;
+  const color = channels(getComputedStyle(element).backgroundColor);
+  return color[3] === 0 && element.parentElement ? behind(element.parentElement) : color;
 };
 const page = channels(getComputedStyle(document.body).backgroundColor);
 let least = 99, where = '', texts = 0;
@@ -386,7 +386,7 @@ put('readable', texts > 20 && least >= 4.5 ? 'all' : `${texts} texts, ${least} o
 put('labels', label >= 4.5 ? 'readable' : label);
 )";
 
-TEST_F(ReportCommand, ABrowserShowsThePageInTheColoursOfTheReader) {
+TEST_F(ReportCommand, ABrowserShowsThePageInTheColorsOfTheReader) {
   if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
   const std::string page = folder_ / "page.html";
   ASSERT_EQ(

@@ -88,8 +88,8 @@ TEST(Rules, ThoseOfOnesOwnCountBeforeTheOthers) {
                               "  why: we know better\n"
                               "=== example\ncause: limit\n---\nquota exceeded\n"});
   const Explanation own = explain(read_log("Error: quota exceeded: 3 GiB over 2 GiB\n", rules));
-  EXPECT_EQ(own.judgement.cause, Cause::kLimit);
-  EXPECT_EQ(own.judgement.reason, "The team's quota is used up; 3.00 GiB were requested.");
+  EXPECT_EQ(own.judgment.cause, Cause::kLimit);
+  EXPECT_EQ(own.judgment.reason, "The team's quota is used up; 3.00 GiB were requested.");
   EXPECT_EQ(own.framework, "Our Trainer");
   ASSERT_GE(own.next.size(), 2u);
   EXPECT_EQ(own.next[0].command, "quota --raise ourtrain CONFIG");
@@ -108,7 +108,7 @@ TEST(Rules, TheDocumentedFileIsOne) {
   }
   const Rules rules(RulesFile{"explain.md", own});
   const Explanation explanation = explain(read_log(own.substr(own.find("---\n")), rules));
-  EXPECT_EQ(explanation.judgement.reason, "The team's quota is used up; 3.00 GiB were requested.");
+  EXPECT_EQ(explanation.judgment.reason, "The team's quota is used up; 3.00 GiB were requested.");
   EXPECT_EQ(explanation.framework, "Our Trainer");
   EXPECT_EQ(explanation.next[0].command, "quota --raise ourtrain CONFIG");
 }

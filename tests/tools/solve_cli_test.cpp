@@ -40,7 +40,7 @@ while read -r line; do
     *) printf '%s\n' "$head" "$forward" 'a,400000000,1073741824,0,0,1,0,0,3,4,2,0' "$back" \
         'f,200000000,0,1' > "$file" ;;
   esac
-  echo '{"us_per_step":1000,"model":"Net","name":"net","uses_cache":false,"normalises_batches":true,' \
+  echo '{"us_per_step":1000,"model":"Net","name":"net","uses_cache":false,"normalizes_batches":true,' \
     '"modules":[{"path":"blocks","us":0,"children":2},{"path":"blocks.0","us":1,"children":1},' \
     '{"path":"blocks.0.fc","us":50,"children":0},{"path":"blocks.1.fc","us":60,"children":0}]}'
 done)x";
@@ -61,7 +61,7 @@ TEST(SolveCommand, SaysWhatToChangeInAProgramOfPyTorch) {
           "    net.blocks[0].forward = partial(checkpoint, net.blocks[0].forward, use_reentrant=False)"),
       std::string::npos)
       << outcome.out;
-  EXPECT_NE(outcome.out.find("note: batch normalisation"), std::string::npos);
+  EXPECT_NE(outcome.out.find("note: batch normalization"), std::string::npos);
   EXPECT_NE(outcome.out.find("\nnext: headroom predict train.py:make_step"), std::string::npos);
 }
 

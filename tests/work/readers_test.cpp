@@ -136,7 +136,7 @@ TEST(ReadersWork, Snapshots) {
 }
 
 void read_log_file(const std::string& text) {
-  EXPECT_FALSE(explain::explain(explain::read_log(text)).judgement.reason.empty());
+  EXPECT_FALSE(explain::explain(explain::read_log(text)).judgment.reason.empty());
 }
 
 constexpr std::string_view kFailure =

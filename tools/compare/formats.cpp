@@ -79,7 +79,7 @@ SheetTable to_table(std::span<const ComparedRow> rows) {
       .more = "--json or --html has all"};
   for (const ComparedRow& row : rows) {
     const Measurement& m = row.worst;
-    const Cell outcome = row.ok() ? Cell(to_string(m.outcome)) : Cell(to_string(m.outcome), Colour::kRed);
+    const Cell outcome = row.ok() ? Cell(to_string(m.outcome)) : Cell(to_string(m.outcome), Color::kRed);
     const std::string spread = milliseconds(row.seconds_low) + ".." + milliseconds(row.seconds_high);
     table.add({row.workload,
                row.is_pareto_optimal ? "*" : "",
@@ -115,7 +115,7 @@ Sheet to_sheet(std::span<const ComparedRow> rows, const std::string& title) {
     const std::span<const ComparedRow> of_workload = rows.subspan(begin, end - begin);
     const bool fits =
         std::any_of(of_workload.begin(), of_workload.end(), [](const ComparedRow& row) { return row.ok(); });
-    sheet.verdict(summary(of_workload), fits ? std::nullopt : std::optional(Colour::kRed));
+    sheet.verdict(summary(of_workload), fits ? std::nullopt : std::optional(Color::kRed));
     sheet.table(to_table(of_workload)).heading = of_workload.front().workload;
     std::vector<std::string> bounds;
     for (const ComparedRow& row : of_workload) {

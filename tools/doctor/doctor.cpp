@@ -86,9 +86,9 @@ std::string verdict(const Facts& facts, const std::vector<Finding>& findings) {
   return fmt::format("{} problem{}{}{}", count, count == 1 ? "" : "s", place.empty() ? "" : "; ", place);
 }
 
-Colour colour_of(Level level) {
-  constexpr Colour kColours[] = {Colour::kGreen, Colour::kYellow, Colour::kRed};
-  return kColours[static_cast<int>(level)];
+Color color_of(Level level) {
+  constexpr Color kColors[] = {Color::kGreen, Color::kYellow, Color::kRed};
+  return kColors[static_cast<int>(level)];
 }
 
 Datum text_or_null(const std::string& text) {
@@ -108,7 +108,7 @@ Sheet to_sheet(const Facts& facts, const std::vector<Finding>& findings) {
   SheetTable& checks = sheet.table(
       {.key = "checks", .columns = {{"", "level"}, {"", "check"}, {"", "text", kWrappedText}, {{}, "fix"}}});
   for (const Finding& finding : findings) {
-    checks.add({{name_of(finding.level), colour_of(finding.level)},
+    checks.add({{name_of(finding.level), color_of(finding.level)},
                 finding.check,
                 finding.text,
                 text_or_null(finding.fix)});

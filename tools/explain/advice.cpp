@@ -293,21 +293,21 @@ std::optional<Advice> solve_it(const Case& found, Cause cause) {
 
 }  // namespace
 
-std::vector<Advice> advise(const Case& found, const LogJudgement& judgement) {
+std::vector<Advice> advise(const Case& found, const LogJudgment& judgment) {
   constexpr size_t kSteps = 2, kMostSteps = 4;
   const Holes holes(found);
   std::vector<Advice> advice;
   if (found.framework == F::kHeadroom && !found.log->proven.empty()) {
     advice.push_back({found.log->proven, "the smallest change that the program found to fit"});
   }
-  const bool has_other_ways = !judgement.other_ways.empty();
-  collect(advice, has_other_ways ? advice.size() + 1 : kSteps, found, judgement.cause, holes);
+  const bool has_other_ways = !judgment.other_ways.empty();
+  collect(advice, has_other_ways ? advice.size() + 1 : kSteps, found, judgment.cause, holes);
   if (has_other_ways) {
-    for (const Possibility& other : judgement.other_ways)
+    for (const Possibility& other : judgment.other_ways)
       collect(advice, std::min(advice.size() + 1, kMostSteps - 1), found, other.cause, holes);
-    collect(advice, advice.size() + 1, found, judgement.cause, holes);
+    collect(advice, advice.size() + 1, found, judgment.cause, holes);
   }
-  if (std::optional<Advice> solve = solve_it(found, judgement.cause)) advice.push_back(std::move(*solve));
+  if (std::optional<Advice> solve = solve_it(found, judgment.cause)) advice.push_back(std::move(*solve));
   if (advice.size() < kSteps) std::abort();  // too few rows for any framework and setting; a test counts them
   return advice;
 }

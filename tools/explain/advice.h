@@ -16,6 +16,6 @@ struct Advice {
 };
 
 // Two steps for the cause, and one for each other way out of it.
-std::vector<Advice> advise(const Case& found, const LogJudgement& judgement);
+std::vector<Advice> advise(const Case& found, const LogJudgment& judgment);
 
 }  // namespace headroom::explain

@@ -168,7 +168,7 @@ void find_ranks_of_the_run(Case& result) {
   const auto is_near = [](int64_t one, int64_t other) {
     return one != other && std::abs(one - other) <= kNear;
   };
-  const bool is_of_several = result.has_setting("several_processes") || result.in("deserialising");
+  const bool is_of_several = result.has_setting("several_processes") || result.in("deserializing");
   std::vector<Holder> strangers;
   for (const Holder& holder : result.holders) {
     const auto of_log = [&](int64_t pid) { return pid == holder.pid || is_near(pid, holder.pid); };
@@ -255,8 +255,8 @@ void find_model(Case& found) {
     if (dtype.starts_with(quote)) dtype.remove_prefix(1);
   }
   if (dtype.starts_with("torch.")) dtype.remove_prefix(6);
-  const bool quantised = log.parameters.ends_with("bit");
-  if (quantised) dtype = std::string_view(log.parameters).substr(log.parameters.size() - 4);
+  const bool quantized = log.parameters.ends_with("bit");
+  if (quantized) dtype = std::string_view(log.parameters).substr(log.parameters.size() - 4);
   if (found.has_setting("four_bits")) dtype = "4bit";
   if (found.has_setting("eight_bits")) dtype = "8bit";
   const bool served =

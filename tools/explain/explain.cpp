@@ -35,7 +35,7 @@ namespace {
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr int64_t kMostRulesBytes = int64_t{1} << 20;
 
-// Tells whether the beginning of a file is no text in any encoding: NUL is half of UTF-16, and colours and
+// Tells whether the beginning of a file is no text in any encoding: NUL is half of UTF-16, and colors and
 // bars of progress have a few other control characters.
 bool is_binary(std::string_view beginning) {
   if (beginning.starts_with("\xff\xfe") || beginning.starts_with("\xfe\xff")) return false;
@@ -82,15 +82,15 @@ ReadLog read(const std::string& path, const Rules& rules) {
 constexpr size_t kEvidenceWidth = 100;  // of a table in a pipe
 constexpr size_t kFirstSteps = 2;
 
-Colour colour_of(Cause cause) {
+Color color_of(Cause cause) {
   switch (cause) {
     case Cause::kNone:
-      return Colour::kGreen;
+      return Color::kGreen;
     case Cause::kAmbiguous:
     case Cause::kUnknown:
-      return Colour::kYellow;
+      return Color::kYellow;
     default:
-      return Colour::kRed;
+      return Color::kRed;
   }
 }
 
@@ -112,28 +112,28 @@ std::pair<std::string, std::string> in_two_sentences(const std::string& reason) 
 
 // The cause and the first two steps, before all else. A command stays on one line, so that it can be copied.
 void print_answer(const Explanation& explanation, const Terminal& terminal) {
-  const LogJudgement& judgement = explanation.judgement;
-  const bool is_none = judgement.cause == Cause::kNone;
-  const std::string name = is_none ? "No failure found in this log" : std::string(name_of(judgement.cause));
-  const std::string text = ": " + in_two_sentences(judgement.reason).first;
-  fmt::print("{}{}\n", terminal.painted(name, colour_of(judgement.cause)),
+  const LogJudgment& judgment = explanation.judgment;
+  const bool is_none = judgment.cause == Cause::kNone;
+  const std::string name = is_none ? "No failure found in this log" : std::string(name_of(judgment.cause));
+  const std::string text = ": " + in_two_sentences(judgment.reason).first;
+  fmt::print("{}{}\n", terminal.painted(name, color_of(judgment.cause)),
              terminal.wrapped(text, 0, characters(name)));
   for (size_t i = 0; i < kFirstSteps; ++i)
-    fmt::print("next: {}\n", terminal.painted(explanation.next[i].command, Colour::kBold));
+    fmt::print("next: {}\n", terminal.painted(explanation.next[i].command, Color::kBold));
   fmt::print("\n");
 }
 
 void print_reasons(const Explanation& explanation, const Terminal& terminal) {
-  const LogJudgement& judgement = explanation.judgement;
-  const std::string framework = whose(explanation), rest = in_two_sentences(judgement.reason).second;
-  if (judgement.cause != Cause::kNone)
+  const LogJudgment& judgment = explanation.judgment;
+  const std::string framework = whose(explanation), rest = in_two_sentences(judgment.reason).second;
+  if (judgment.cause != Cause::kNone)
     fmt::print("{}\n", terminal.wrapped(
                            fmt::format("{}{} (confidence {}).{}{}", framework.empty() ? "" : framework + ": ",
-                                       meaning_of(judgement.cause), to_string(judgement.confidence),
+                                       meaning_of(judgment.cause), to_string(judgment.confidence),
                                        rest.empty() ? "" : " ", rest)));
   for (size_t i = 0; i < explanation.next.size(); ++i) {
     const Advice& advice = explanation.next[i];
-    if (i >= kFirstSteps) fmt::print("next: {}\n", terminal.painted(advice.command, Colour::kBold));
+    if (i >= kFirstSteps) fmt::print("next: {}\n", terminal.painted(advice.command, Color::kBold));
     const std::string lead = i >= kFirstSteps ? "      " : fmt::format("step {}: ", i + 1);
     fmt::print("{}{}\n", lead, terminal.wrapped(advice.why, lead.size(), lead.size()));
   }
@@ -183,12 +183,12 @@ void print_text(const Explanation& explanation, const Terminal& terminal) {
   } else if (!explanation.rank.empty()) {
     fmt::print("The failure is from {}.\n", explanation.rank);
   }
-  const LogJudgement& judgement = explanation.judgement;
+  const LogJudgment& judgment = explanation.judgment;
   print_possible(
-      judgement.possible,
-      judgement.cause == Cause::kAmbiguous ? "possible causes, likeliest first" : "other possible causes",
+      judgment.possible,
+      judgment.cause == Cause::kAmbiguous ? "possible causes, likeliest first" : "other possible causes",
       terminal);
-  print_possible(judgement.other_ways, "another way out", terminal);
+  print_possible(judgment.other_ways, "another way out", terminal);
   print_evidence(explanation, terminal);
 }
 
@@ -206,13 +206,13 @@ nlohmann::ordered_json to_json(const std::vector<Possibility>& possible) {
 
 nlohmann::ordered_json to_json(const Explanation& explanation) {
   nlohmann::ordered_json json;
-  json["cause"] = name_of(explanation.judgement.cause);
-  json["confidence"] = to_string(explanation.judgement.confidence);
-  json["reason"] = explanation.judgement.reason;
+  json["cause"] = name_of(explanation.judgment.cause);
+  json["confidence"] = to_string(explanation.judgment.confidence);
+  json["reason"] = explanation.judgment.reason;
   json["framework"] = explanation.framework;
   json["tools"] = explanation.tools;
-  json["possible"] = to_json(explanation.judgement.possible);
-  json["other_ways"] = to_json(explanation.judgement.other_ways);
+  json["possible"] = to_json(explanation.judgment.possible);
+  json["other_ways"] = to_json(explanation.judgment.other_ways);
   json["evidence"] = nlohmann::ordered_json::array();
   for (const Evidence& evidence : explanation.evidence) {
     nlohmann::ordered_json row;
@@ -271,7 +271,7 @@ int run_explain(int argc, char** argv) {
   for (const std::string& path : paths) {
     const ReadLog read_log = read(path, *rules);
     const Explanation explanation = explain(read_log.log);
-    const Cause cause = explanation.judgement.cause;
+    const Cause cause = explanation.judgment.cause;
     if (read_log.is_binary && (cause == Cause::kNone || cause == Cause::kUnknown)) {
       throw InvalidArgument(fmt::format(
           "{} is not a log, it holds binary data; memory snapshots and traces are read by headroom report",

@@ -102,19 +102,19 @@ std::string sentence(std::string clause) {
   return clause + ".";
 }
 
-std::vector<Evidence> collect(const Case& found, const LogJudgement& judgement) {
+std::vector<Evidence> collect(const Case& found, const LogJudgment& judgment) {
   std::vector<Evidence> evidence;
-  const Failure* const witness = judgement.witness != nullptr ? judgement.witness : found.failure;
+  const Failure* const witness = judgment.witness != nullptr ? judgment.witness : found.failure;
   if (witness == nullptr) return evidence;
   evidence.push_back(message(*witness));
   if (found.failure != witness) evidence.push_back(message(*found.failure));
-  if (judgement.cause == Cause::kUnknown) {
+  if (judgment.cause == Cause::kUnknown) {
     for (const CloseLine& close : found.log->close_lines) {
       if (close.line != witness->line && close.score > 1)
         evidence.push_back({"close to a cause", std::nullopt, close.line, close.text});
     }
   }
-  const bool is_about_memory = judgement.witness == nullptr;
+  const bool is_about_memory = judgment.witness == nullptr;
   if (!is_about_memory) return evidence;
   if (found.lender != nullptr) evidence.push_back(message(*found.lender));
   for (const auto& [field, name] : kNames) {
@@ -139,12 +139,12 @@ std::vector<Evidence> collect(const Case& found, const LogJudgement& judgement) 
 Explanation explain(const Log& log) {
   const Case found = make_case(log);
   Explanation result;
-  result.judgement = judge_log(found);
+  result.judgment = judge_log(found);
   result.framework = (*log.rules)[found.framework].name;
   for (const Framework tool : found.tools) result.tools.push_back((*log.rules)[tool].name);
-  result.evidence = collect(found, result.judgement);
-  result.next = advise(found, result.judgement);
-  result.judgement.reason = sentence(std::move(result.judgement.reason));
+  result.evidence = collect(found, result.judgment);
+  result.next = advise(found, result.judgment);
+  result.judgment.reason = sentence(std::move(result.judgment.reason));
   if (found.failure != nullptr) {
     result.rank = found.failure->rank;
     result.phases.assign(found.failure->phases.begin(), found.failure->phases.end());

@@ -22,7 +22,7 @@ struct Evidence {
 };
 
 struct Explanation {
-  LogJudgement judgement;                // its reason is a sentence here
+  LogJudgment judgment;                // its reason is a sentence here
   std::string_view framework;            // its name, empty where the log does not say
   std::vector<Evidence> evidence;        // messages first, then figures, then what is computed from them
   std::vector<std::string_view> tools;   // on top of the framework

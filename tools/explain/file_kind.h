@@ -1,4 +1,4 @@
-// Recognises files that are clearly no logs by how they begin, so that no user is told that they hold no
+// Recognizes files that are clearly no logs by how they begin, so that no user is told that they hold no
 // failure. Knows no log.
 #pragma once
 

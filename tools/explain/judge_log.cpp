@@ -15,7 +15,7 @@ namespace {
 using enum Cause;
 using enum Confidence;
 
-using Result = std::optional<LogJudgement>;
+using Result = std::optional<LogJudgment>;
 
 Result no_failure(const Case& found) {
   if (found.failure != nullptr) return std::nullopt;
@@ -38,7 +38,7 @@ Result hardware(const Case& found) {
     if (fault != nullptr && fault->by_program) continue;
     return verdict(kHardware, fault != nullptr ? kHigh : kMedium,
                    fmt::format("the driver reported Xid {}: {}", xid,
-                               fault != nullptr ? fault->meaning : "see NVIDIA's catalogue of Xid errors"),
+                               fault != nullptr ? fault->meaning : "see NVIDIA's catalog of Xid errors"),
                    &failure);
   }
   if (!found.is(Kind::kXid) || !found.figures[Field::kXid]) return std::nullopt;
@@ -144,10 +144,10 @@ Result stated(const Case& found) {
 }
 
 Result numbers(const Case& found) {
-  const std::optional<Judgement> judgement = judge(found);
-  if (!judgement) return std::nullopt;
-  LogJudgement result;
-  static_cast<Judgement&>(result) = *judgement;
+  const std::optional<Judgment> judgment = judge(found);
+  if (!judgment) return std::nullopt;
+  LogJudgment result;
+  static_cast<Judgment&>(result) = *judgment;
   const bool is_usual_cause = result.cause == kPreallocation && !found.free && !found.pool_at_start;
   if (is_usual_cause && first_of(*found.log, Kind::kBrokenVersion) != nullptr) {
     result.confidence = kLow;
@@ -181,9 +181,9 @@ Result doubtful_version(const Case& found) {
       "a library of the version that the program asks for was not found, or the driver is too old");
 }
 
-void add_possible(const Case& found, std::string_view list, LogJudgement& judgement) {
+void add_possible(const Case& found, std::string_view list, LogJudgment& judgment) {
   for (const PossibleCause& row : found.rules().possible_causes(list))
-    judgement.possible.push_back({row.cause, std::string(row.reason), std::string(row.confirm)});
+    judgment.possible.push_back({row.cause, std::string(row.reason), std::string(row.confirm)});
 }
 
 // A status that several causes print, without numbers that tell them apart.
@@ -191,7 +191,7 @@ Result ambiguous(const Case& found) {
   if (!found.is(Kind::kAmbiguous) && !found.is(Kind::kLaunch) && !found.is(Kind::kHandle) &&
       !found.is(Kind::kWorkspace))
     return std::nullopt;
-  LogJudgement result =
+  LogJudgment result =
       verdict(kAmbiguous, kLow,
               "this status alone does not say why, and the log has no numbers that tell its causes apart");
   const std::string& status = found.failure->status;
@@ -229,7 +229,7 @@ Result some_memory(const Case& found) {
                    "the machine, or the job's share of it, ran out of its own memory (RAM), by the words of "
                    "the message; the GPU is not involved" +
                        asked);
-  LogJudgement result =
+  LogJudgment result =
       verdict(kAmbiguous, kLow, "memory ran out, and the message does not say whose" + asked);
   add_possible(found, "some-memory", result);
   return result;
@@ -284,7 +284,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-LogJudgement judge_log(const Case& found) {
+LogJudgment judge_log(const Case& found) {
   for (const Rule& rule : kRules) {
     if (Result result = rule.judge(found)) return *result;
   }

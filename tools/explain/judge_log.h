@@ -17,12 +17,12 @@ struct Possibility {
   std::string confirm;  // evidence that would confirm it
 };
 
-struct LogJudgement : Judgement {
+struct LogJudgment : Judgment {
   std::vector<Possibility> possible;    // alternatives, likeliest first; all of an ambiguous status
   std::vector<Possibility> other_ways;  // other ways to make the request fit
   const Failure* witness = nullptr;     // the failure that shows it; null where that is found.failure
 };
 
-LogJudgement judge_log(const Case& found);
+LogJudgment judge_log(const Case& found);
 
 }  // namespace headroom::explain

@@ -84,7 +84,7 @@ enum class Kind : uint8_t {
   kSample,       // memory in use at some step
   kHint,         // words of memory or limits: their line is shown where no cause is known
   kPython,       // the log is of a program of Python
-  kStatedCause,  // Headroom's own judgement: "limit: 16.00 MiB are needed, ..."; no rule has it
+  kStatedCause,  // Headroom's own judgment: "limit: 16.00 MiB are needed, ..."; no rule has it
 };
 
 // A figure of a message. From kPid to kRootRank they are counts, from kVersion on texts, the others bytes.

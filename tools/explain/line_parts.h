@@ -25,7 +25,7 @@ inline constexpr std::string_view kProvenLead = "next:";
 std::string command_in(std::string_view line, size_t at);
 
 // "13b" of "meta-llama/Llama-2-13b-hf", "8x7B" of "Mixtral-8x7B"; "4bit" is appended to it where the line
-// says that the weights are quantised. Empty where the line names no size.
+// says that the weights are quantized. Empty where the line names no size.
 std::string parameters_in(std::string_view line);
 
 // 13e9 of "13b", 46e9 of "8x7B"; nothing for anything else.

@@ -1,4 +1,4 @@
-// Reads a log, however long and dirty: pieces of any size in, one Log out. Colours, carriage returns, NUL
+// Reads a log, however long and dirty: pieces of any size in, one Log out. Colors, carriage returns, NUL
 // bytes and broken UTF-8 do not matter. Draws no conclusions.
 #pragma once
 

@@ -13,7 +13,7 @@
 namespace headroom::explain {
 namespace {
 
-// More failures than a person reads; the first counts, and its neighbours supply missing figures.
+// More failures than a person reads; the first counts, and its neighbors supply missing figures.
 constexpr size_t kMostFailures = 400;
 constexpr size_t kMostHolders = 64;
 // A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.

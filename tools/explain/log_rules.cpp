@@ -14,7 +14,7 @@ namespace {
 
 using enum Cause;
 using enum Confidence;
-using Result = std::optional<LogJudgement>;
+using Result = std::optional<LogJudgment>;
 
 std::optional<double> number_in(std::string_view text) {
   double number = 0;
@@ -49,8 +49,8 @@ bool has_part(std::string_view text, std::string_view parts) {
   return false;
 }
 
-LogJudgement verdict(Cause cause, Confidence confidence, std::string reason, const Failure* witness) {
-  LogJudgement result;
+LogJudgment verdict(Cause cause, Confidence confidence, std::string reason, const Failure* witness) {
+  LogJudgment result;
   result.cause = cause;
   result.confidence = confidence;
   result.reason = std::move(reason);
@@ -74,7 +74,7 @@ std::optional<std::string> filled(const Case& found, std::string_view text) {
   }
 }
 
-std::optional<LogJudgement> impossible(const Case& found) {
+std::optional<LogJudgment> impossible(const Case& found) {
   if (!found.is_impossible || !found.is(Kind::kAllocation) || !found.total) return std::nullopt;
   const std::string asked = found.requested ? fmt::format("{} were requested", format_bytes(*found.requested))
                                             : "the request failed";
@@ -92,7 +92,7 @@ std::optional<LogJudgement> impossible(const Case& found) {
                   asked, format_bytes(*found.total)));
 }
 
-std::optional<LogJudgement> own_ranks(const Case& found) {
+std::optional<LogJudgment> own_ranks(const Case& found) {
   if (found.ranks.empty() || !found.is(Kind::kAllocation) || !found.total || others_hold_much(found))
     return std::nullopt;
   int64_t held = 0;
@@ -105,10 +105,10 @@ std::optional<LogJudgement> own_ranks(const Case& found) {
           "its own{}",
           found.ranks.size(), found.ranks.size() > 1 ? "es" : "", found.ranks.size() > 1 ? "" : "s",
           format_bytes(held), format_bytes(*found.total),
-          found.in("deserialising") ? "; each loads the checkpoint to the GPU that it was saved from" : ""));
+          found.in("deserializing") ? "; each loads the checkpoint to the GPU that it was saved from" : ""));
 }
 
-std::optional<LogJudgement> during(const Case& found) {
+std::optional<LogJudgment> during(const Case& found) {
   const bool refused =
       found.is(Kind::kAllocation) || found.is(Kind::kBareRefusal) || found.is(Kind::kSomeMemory);
   if (!refused || others_hold_much(found)) return std::nullopt;
@@ -149,7 +149,7 @@ std::string share_that_fits(const Case& found) {
   return needed <= 0.97 ? fmt::format("{:.2f}", needed) : "";
 }
 
-std::optional<LogJudgement> server_cache(const Case& found) {
+std::optional<LogJudgment> server_cache(const Case& found) {
   if (found.is(Kind::kCacheTooSmall)) {
     const auto tokens = found.bytes(Field::kTokens), fit = tokens_that_fit(found);
     const auto needed = found.bytes(Field::kCacheNeeded), free = found.bytes(Field::kCacheFree);
@@ -178,7 +178,7 @@ std::optional<LogJudgement> server_cache(const Case& found) {
   return verdict(kKvCache, kHigh, reason);
 }
 
-std::optional<LogJudgement> server_share(const Case& found) {
+std::optional<LogJudgment> server_share(const Case& found) {
   if (!found.is(Kind::kShareNotFree)) return std::nullopt;
   if (!found.free || !found.total || *found.free > *found.total)
     return verdict(kOtherProcess, kMedium,
@@ -195,7 +195,7 @@ std::optional<LogJudgement> server_share(const Case& found) {
                   fits.empty() ? "" : fmt::format("; a share of {} fits", fits)));
 }
 
-std::optional<LogJudgement> graph_capture(const Case& found) {
+std::optional<LogJudgment> graph_capture(const Case& found) {
   const bool is_server = found.uses(Framework::kVllm) || found.uses(Framework::kSglang);
   if (!is_server || !found.is(Kind::kAllocation) || !found.in("graphs") || !found.requested || !found.free)
     return std::nullopt;
@@ -210,7 +210,7 @@ std::optional<LogJudgement> graph_capture(const Case& found) {
   return verdict(kExhausted, kHigh, reason);
 }
 
-std::optional<LogJudgement> model_in_parts(const Case& found) {
+std::optional<LogJudgment> model_in_parts(const Case& found) {
   if (!found.is(Kind::kDispatched)) return std::nullopt;
   return verdict(
       kModelTooLarge, kHigh,
@@ -219,7 +219,7 @@ std::optional<LogJudgement> model_in_parts(const Case& found) {
           (found.weight_bytes ? fmt::format(": {}", weights_text(found)) : ""));
 }
 
-std::optional<LogJudgement> model_too_large(const Case& found) {
+std::optional<LogJudgment> model_too_large(const Case& found) {
   if (found.framework == Framework::kLlamaCpp || found.framework == Framework::kOllama) return std::nullopt;
   const bool refused =
       found.is(Kind::kAllocation) || (found.is(Kind::kBareRefusal) && found.lender != nullptr);
@@ -253,7 +253,7 @@ std::optional<LogJudgement> model_too_large(const Case& found) {
                      (found.weight_bytes ? fmt::format(" ({})", weights_text(found)) : ""));
 }
 
-std::optional<LogJudgement> layers_or_cache(const Case& found) {
+std::optional<LogJudgment> layers_or_cache(const Case& found) {
   if (found.framework != Framework::kLlamaCpp && found.framework != Framework::kOllama) return std::nullopt;
   if (!found.is(Kind::kAllocation) && !found.is(Kind::kBareRefusal)) return std::nullopt;
   if (found.in("first_use") && !found.requested)
@@ -287,7 +287,7 @@ std::optional<LogJudgement> layers_or_cache(const Case& found) {
                  "layers, the context's cache and the compute buffers together do not fit on the GPU" + had);
 }
 
-std::optional<LogJudgement> apple_memory(const Case& found) {
+std::optional<LogJudgment> apple_memory(const Case& found) {
   if (!found.is(Kind::kAllocation) || !found.is_apple()) return std::nullopt;
   const auto other = found.bytes(Field::kPrivate);
   if (!found.allocated || !found.capacity || !found.requested || !other)
@@ -305,7 +305,7 @@ std::optional<LogJudgement> apple_memory(const Case& found) {
   return verdict(kExhausted, kHigh, reason);
 }
 
-std::optional<LogJudgement> compiled_buffer(const Case& found) {
+std::optional<LogJudgment> compiled_buffer(const Case& found) {
   const bool names_none = found.failure->shape.empty() && found.failure->op.empty();
   if (found.is(Kind::kAllocation) && names_none && found.requested && found.total &&
       has_part(found.failure->text, "memory in memory space"))
@@ -338,7 +338,7 @@ std::optional<LogJudgement> compiled_buffer(const Case& found) {
   return verdict(kExhausted, kHigh, reason);
 }
 
-std::optional<LogJudgement> collective(const Case& found) {
+std::optional<LogJudgment> collective(const Case& found) {
   if (!found.is(Kind::kCollective)) return std::nullopt;
   // One channel and peer take 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
   constexpr int64_t kChannelBytes = 12 * kMiB;
@@ -346,16 +346,16 @@ std::optional<LogJudgement> collective(const Case& found) {
   std::string reason = "NCCL's buffers did not fit on the device; they are outside the framework's pool";
   const auto& channels = found.log->background[Field::kChannels];
   if (channels && channels->bytes <= kMostChannels)
-    reason += fmt::format(": {} channels take about {} for each neighbour in a ring", channels->bytes,
+    reason += fmt::format(": {} channels take about {} for each neighbor in a ring", channels->bytes,
                           format_bytes(channels->bytes * kChannelBytes));
   else
-    reason += ": 0.3 to 2 GiB for each group of processes on fast links, 12 MiB a channel and neighbour";
+    reason += ": 0.3 to 2 GiB for each group of processes on fast links, 12 MiB a channel and neighbor";
   if (found.requested)
     reason += fmt::format("; the piece that failed was {}", format_bytes(*found.requested));
   return verdict(kCollectiveBuffers, kHigh, reason);
 }
 
-std::optional<LogJudgement> growing(const Case& found) {
+std::optional<LogJudgment> growing(const Case& found) {
   const Samples& samples = found.log->samples;
   const Kind kind = found.failure->kind;
   const bool may_leak = kind == Kind::kAllocation || kind == Kind::kHost || kind == Kind::kHostLikely ||
@@ -378,19 +378,19 @@ std::optional<LogJudgement> growing(const Case& found) {
   return verdict(kLeak, kMedium, reason);
 }
 
-std::optional<LogJudgement> bare_refusal(const Case& found) {
+std::optional<LogJudgment> bare_refusal(const Case& found) {
   if (!found.is(Kind::kBareRefusal) || found.lender != nullptr) return std::nullopt;
   if (found.in("pinning"))
     return verdict(
         kHostMemory, kMedium,
         "the driver could not lock host memory for copies (pin_memory); memory of the machine is short, "
         "not of the GPU");
-  const bool at_start = found.in("first_use") || found.in("loading") || found.in("deserialising");
+  const bool at_start = found.in("first_use") || found.in("loading") || found.in("deserializing");
   if (found.in("step") && !at_start) return std::nullopt;
   const Possibility others = {kOtherProcess,
                               "somebody else holds the device, so that not even a context fits",
                               "headroom who, or nvidia-smi, shows another process on the device"};
-  LogJudgement result =
+  LogJudgment result =
       at_start
           ? verdict(kOtherProcess, kMedium,
                     "the driver itself refused at the first use of the device, and not the framework's pool, "
@@ -401,7 +401,7 @@ std::optional<LogJudgement> bare_refusal(const Case& found) {
                 "the driver itself refused, and not the framework's pool, which would have printed sizes; "
                 "the log does not say at which call");
   if (!at_start) result.possible.push_back(others);
-  if (found.in("deserialising"))
+  if (found.in("deserializing"))
     result.possible.push_back({kOtherProcess,
                                "the file was saved on another device than this process uses, and loads there",
                                "it works with torch.load(..., map_location=\"cpu\")"});
@@ -415,7 +415,7 @@ std::optional<LogJudgement> bare_refusal(const Case& found) {
   return result;
 }
 
-void add_other_ways(const Case& found, LogJudgement& judgement) {
+void add_other_ways(const Case& found, LogJudgment& judgment) {
   if (found.is_exact || !found.requested || !found.free) return;
   // Estimates are good to 1 GiB.
   const int64_t others = found.others.value_or(0);
@@ -423,16 +423,16 @@ void add_other_ways(const Case& found, LogJudgement& judgement) {
   const int64_t idle = found.idle.value_or(0);
   const bool idle_is_enough = idle >= *found.requested;
   const bool others_are_enough = others_are_known && others + *found.free >= *found.requested;
-  if (others_are_enough && (judgement.cause == kFragmentation || judgement.cause == kExhausted)) {
-    judgement.other_ways.push_back(
+  if (others_are_enough && (judgment.cause == kFragmentation || judgment.cause == kExhausted)) {
+    judgment.other_ways.push_back(
         {kOtherProcess,
          fmt::format("other processes{} hold {}{}: ending them frees that, and {} are needed",
                      found.named_others, found.others_are_estimated ? "about " : "", format_bytes(others),
                      format_bytes(*found.requested)),
          "headroom who names them"});
   }
-  if (idle_is_enough && judgement.cause == kOtherProcess) {
-    judgement.other_ways.push_back(
+  if (idle_is_enough && judgment.cause == kOtherProcess) {
+    judgment.other_ways.push_back(
         {kFragmentation,
          fmt::format(
              "the pool holds {} that it does not use: giving it back, or using it in one piece, frees that, "

@@ -12,10 +12,10 @@ namespace headroom::explain {
 // Tells whether a text has one of the parts "a|b|c"; without parts it has.
 bool has_part(std::string_view text, std::string_view parts);
 
-LogJudgement verdict(Cause cause, Confidence confidence, std::string reason,
+LogJudgment verdict(Cause cause, Confidence confidence, std::string reason,
                      const Failure* witness = nullptr);
 
-using LogRule = std::optional<LogJudgement>(const Case& found);
+using LogRule = std::optional<LogJudgment>(const Case& found);
 
 LogRule impossible;       // Do the driver's figures contradict each other?
 LogRule own_ranks;        // Do other processes of this run hold the device?
@@ -36,7 +36,7 @@ LogRule bare_refusal;     // Did the driver refuse without a figure?
 std::optional<std::string> filled(const Case& found, std::string_view text);
 
 // Adds what else would make the request fit, of two causes that the numbers allow.
-void add_other_ways(const Case& found, LogJudgement& judgement);
+void add_other_ways(const Case& found, LogJudgment& judgment);
 
 // The length that fits a server's cache, in tokens.
 std::optional<int64_t> tokens_that_fit(const Case& found);

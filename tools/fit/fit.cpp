@@ -157,7 +157,7 @@ void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
                                 ? fmt::format("{}, batch {}", options.name(), answer.batch)
                                 : options.name();
   if (!answer.fits) {
-    sheet.verdict("nothing fits", Colour::kRed,
+    sheet.verdict("nothing fits", Color::kRed,
                   fmt::format(": {}{} {}", batch,
                               options.least_memory ? "," : ", not even the smallest batch,", where));
     sheet.fact(answer.stopped_by);
@@ -168,12 +168,12 @@ void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
         workload.runtime.memory_bytes
             ? fmt::format(", planned for {}", format_bytes(*workload.runtime.memory_bytes))
             : "";
-    sheet.verdict("least memory " + format_bytes(answer.device_bytes), Colour::kGreen,
+    sheet.verdict("least memory " + format_bytes(answer.device_bytes), Color::kGreen,
                   fmt::format(": {}{}, {}{}; {}", batch, planned, where,
                               options.is_net() ? "" : ", with the context and libraries of that device",
                               certainty(options, found)));
   } else {
-    sheet.verdict(fmt::format("largest batch {}", answer.batch), Colour::kGreen,
+    sheet.verdict(fmt::format("largest batch {}", answer.batch), Color::kGreen,
                   fmt::format(": {} {}; {}", batch, where, certainty(options, found)));
   }
   sheet.fact(fmt::format("{}why not {}: {}", margin > 0 ? format_bytes(margin) + " kept free; " : "",
@@ -198,7 +198,7 @@ void add_sizes(const Found& found, Sheet& sheet) {
   const auto add_prediction = [&](int64_t batch, const Prediction& prediction, const char* otherwise) {
     const auto known = [&](int64_t bytes) { return prediction.total_bytes > 0 ? Datum(bytes) : Datum(); };
     table.add({"predicted", batch > 0 ? Datum(batch) : Datum(), answer.device_bytes,
-               Cell(prediction.fits ? "fits" : otherwise, prediction.fits ? Colour::kGreen : Colour::kRed),
+               Cell(prediction.fits ? "fits" : otherwise, prediction.fits ? Color::kGreen : Color::kRed),
                known(prediction.total_bytes), known(prediction.reserved_bytes),
                known(prediction.allocated_bytes)});
   };
@@ -217,7 +217,7 @@ void add_sizes(const Found& found, Sheet& sheet) {
     const Measurement& m = run.measurement;
     table.add({"run", run.batch, run.device_bytes,
                Cell(std::string(to_string(m.outcome)),
-                    m.outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed),
+                    m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed),
                m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
     const Datum figures = parse_json(to_json(m));
     Record record = std::get<Record>(figures.data());

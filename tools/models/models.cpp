@@ -65,7 +65,7 @@ std::string_view text_of(Takes takes) {
   return "";
 }
 
-// The lines that export `net`. Both exporters keep batch normalisation so, and leave the batch free.
+// The lines that export `net`. Both exporters keep batch normalization so, and leave the batch free.
 std::vector<std::string> export_lines(const PublicModel* model, bool is_old) {
   const bool is_pair = model != nullptr && model->takes == Takes::kPairsOfTokens;
   std::vector<std::string> lines;
@@ -100,11 +100,11 @@ std::vector<std::string> export_lines(const PublicModel* model, bool is_old) {
 }
 
 void add_lines(Sheet& sheet, const PublicModel* model) {
-  CodeBlock code{.lines = {"# PyTorch's exporter of today; optimize=False keeps", "# batch normalisation"},
+  CodeBlock code{.lines = {"# PyTorch's exporter of today; optimize=False keeps", "# batch normalization"},
                  .indent = 0};
   for (std::string& line : export_lines(model, false)) code.lines.push_back(std::move(line));
   code.lines.insert(code.lines.end(),
-                    {"", "# the older one; with TRAINING it keeps batch normalisation", "# and dropout"});
+                    {"", "# the older one; with TRAINING it keeps batch normalization", "# and dropout"});
   for (std::string& line : export_lines(model, true)) code.lines.push_back(std::move(line));
   sheet.code(std::move(code));
 }

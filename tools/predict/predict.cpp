@@ -127,7 +127,7 @@ std::string margin_text(const Prediction& prediction) {
 
 Cell verdict_of(const Prediction& prediction) {
   return {prediction.fits, prediction.fits ? "fits" : "does not fit",
-          prediction.fits ? Colour::kGreen : Colour::kRed};
+          prediction.fits ? Color::kGreen : Color::kRed};
 }
 
 // Returns the error of a run. If no strategy has room for all requests, omits the cause of the first failed
@@ -307,7 +307,7 @@ Sheet to_sheet(const Question& question, const std::vector<Row>& rows, const std
   for (Field& field : figures_of(rows.front())) sheet.set(std::move(field.key), std::move(field.value));
   add_question(question, sheet);
   const Cell verdict = verdict_of(chosen);
-  sheet.verdict(*verdict.shown, verdict.colour, verdict_text(question, rows.front()));
+  sheet.verdict(*verdict.shown, verdict.color, verdict_text(question, rows.front()));
   sheet.fact(device_text(question.setup));
   const WorkloadOptions& options = question.options;
   if (question.is_net() && !options.model.is_given() && options.net == kMnist && options.step.steps == 0) {

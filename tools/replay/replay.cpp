@@ -124,8 +124,8 @@ std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& row
 }
 
 Cell outcome_cell(const ReplayRow& row) {
-  if (!row.refusal.empty()) return {outcome(row), Colour::kYellow};
-  return {outcome(row), row.result.fits ? Colour::kGreen : Colour::kRed};
+  if (!row.refusal.empty()) return {outcome(row), Color::kYellow};
+  return {outcome(row), row.result.fits ? Color::kGreen : Color::kRed};
 }
 
 SheetTable empty_table() {

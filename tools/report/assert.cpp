@@ -35,7 +35,7 @@ Sheet to_sheet(const std::string& trace, const std::vector<Check>& checks) {
                               : checks.size() == 1 ? "the check passed"
                                                    : fmt::format("all {} checks passed", checks.size());
   Sheet sheet;
-  sheet.verdict(fmt::format("{}: {}", trace, verdict), failed == 0 ? Colour::kGreen : Colour::kRed);
+  sheet.verdict(fmt::format("{}: {}", trace, verdict), failed == 0 ? Color::kGreen : Color::kRed);
   sheet.set("trace", trace);
   sheet.set("passed", failed == 0);
   SheetTable& table = sheet.table({.key = "checks",
@@ -48,7 +48,7 @@ Sheet to_sheet(const std::string& trace, const std::vector<Check>& checks) {
         {check.name,
          cell_of(check, check.measured),
          cell_of(check, check.allowed),
-         {check.passed(), check.passed() ? "pass" : "FAIL", check.passed() ? Colour::kGreen : Colour::kRed}});
+         {check.passed(), check.passed() ? "pass" : "FAIL", check.passed() ? Color::kGreen : Color::kRed}});
   }
   return sheet;
 }

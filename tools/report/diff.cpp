@@ -85,9 +85,9 @@ void add_ops(Sheet& sheet, const std::vector<OpDifference>& ops) {
                {record(op.before), format_bytes(op.before.peak_bytes)},
                {record(op.after), format_bytes(op.after.peak_bytes)},
                {change, (change > 0 ? "+" : "") + format_bytes(change),
-                change > 0   ? Colour::kRed
-                : change < 0 ? Colour::kGreen
-                             : Colour::kDim},
+                change > 0   ? Color::kRed
+                : change < 0 ? Color::kGreen
+                             : Color::kDim},
                fmt::format("{} -> {}", op.before.blocks, op.after.blocks),
                op.is_new()    ? "new"
                : op.is_gone() ? "gone"

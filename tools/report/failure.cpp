@@ -72,7 +72,7 @@ const DeviceEvent* device_before(const Trace& trace, const DeviceEvent& failed) 
   return last;
 }
 
-Judgement judge(const Trace& trace, const DeviceEvent& failed, const Failure& failure) {
+Judgment judge(const Trace& trace, const DeviceEvent& failed, const Failure& failure) {
   MemoryNumbers numbers;
   numbers.request = MemoryNumbers::Request::kTensor;
   numbers.is_exact = true;
@@ -97,7 +97,7 @@ Judgement judge(const Trace& trace, const DeviceEvent& failed, const Failure& fa
     if (limit) numbers.limit_below = std::min(*numbers.limit_below, limit->below_bytes);
     numbers.limit_below = std::max(*numbers.limit_below, *numbers.limit);
   }
-  return headroom::judge(numbers).value_or(Judgement{});
+  return headroom::judge(numbers).value_or(Judgment{});
 }
 
 // The stack of the last allocation before an event whose stack is known.
@@ -175,7 +175,7 @@ std::optional<Failure> find_failure(const History& history) {
   failure.op = name(failed->op);
   failure.tensor = name(failed->tag);
   failure.module = name(failed->module);
-  failure.judgement = judge(trace, *failed, failure);
+  failure.judgment = judge(trace, *failed, failure);
   return failure;
 }
 

@@ -295,7 +295,7 @@ std::optional<Finding> find_optimizer_state(const Evidence& evidence) {
 }
 
 std::optional<Finding> find_fragmentation(const Evidence& evidence) {
-  if (evidence.failure == nullptr || evidence.failure->judgement.cause != Cause::kFragmentation) {
+  if (evidence.failure == nullptr || evidence.failure->judgment.cause != Cause::kFragmentation) {
     return std::nullopt;
   }
   const Failure& failure = *evidence.failure;

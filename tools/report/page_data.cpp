@@ -139,9 +139,9 @@ Json verdict_of(const Verdict& verdict, StackTree& tree) {
   json["failure"] = {
       {"requested", failure.requested_bytes},
       {"place", failure.caller.empty() ? failure.source : failure.source + ", called from " + failure.caller},
-      {"why", failure.judgement.cause == Cause::kUnknown
+      {"why", failure.judgment.cause == Cause::kUnknown
                   ? ""
-                  : std::string(meaning_of(failure.judgement.cause)) + ": " + failure.judgement.reason},
+                  : std::string(meaning_of(failure.judgment.cause)) + ": " + failure.judgment.reason},
       {"live", failure.live_bytes},
       {"free", or_null(failure.free_bytes)},
       {"reserved", or_null(failure.reserved_bytes)},

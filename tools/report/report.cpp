@@ -153,9 +153,9 @@ void add_failure(Sheet& sheet, const Failure& failure) {
     line("idle", fmt::format("{} in {} pieces, the largest of {}", format_bytes(*failure.idle_bytes),
                              failure.idle_pieces, format_bytes(*failure.largest_idle_bytes)));
   }
-  if (failure.judgement.cause != Cause::kUnknown) {
+  if (failure.judgment.cause != Cause::kUnknown) {
     line("why it did not fit",
-         fmt::format("{}: {}", meaning_of(failure.judgement.cause), failure.judgement.reason));
+         fmt::format("{}: {}", meaning_of(failure.judgment.cause), failure.judgment.reason));
   }
 }
 
@@ -222,8 +222,8 @@ Record to_record(const Failure& failure) {
           {"module", failure.module},
           {"tensor", failure.tensor},
           {"stack", failure.stack},
-          {"cause", name_of(failure.judgement.cause)},
-          {"reason", failure.judgement.reason}};
+          {"cause", name_of(failure.judgment.cause)},
+          {"reason", failure.judgment.reason}};
 }
 
 Record to_record(const Verdict& verdict) {
@@ -275,7 +275,7 @@ Sheet to_sheet(const History& history, const Verdict& verdict, const Terminal& t
   Sheet sheet;
   set_figures(sheet, history);
   sheet.set("verdict", to_record(verdict));
-  sheet.verdict(verdict.sentence, is_bad ? Colour::kRed : Colour::kBold);
+  sheet.verdict(verdict.sentence, is_bad ? Color::kRed : Color::kBold);
   if (!verdict.findings.empty()) sheet.fact("try: " + verdict.findings.front().advice);
   sheet.lines(summary(history));
   if (verdict.failure) add_failure(sheet, *verdict.failure);

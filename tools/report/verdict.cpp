@@ -112,8 +112,8 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
     verdict.sentence = failed_request(*verdict.failure, steps);
     if (!findings.empty()) {
       verdict.sentence += "; " + with_title(findings.front());
-    } else if (verdict.failure->judgement.cause != Cause::kUnknown) {
-      verdict.sentence += "; " + verdict.failure->judgement.reason;
+    } else if (verdict.failure->judgment.cause != Cause::kUnknown) {
+      verdict.sentence += "; " + verdict.failure->judgment.reason;
     }
   } else if (!findings.empty()) {
     verdict.sentence = with_title(findings.front());

@@ -19,7 +19,7 @@ constexpr int64_t kDriverBytes = 64 * kMiB;
 
 Card::Card(const Stage& stage, std::string_view profile, const std::string& strategy)
     : device_(make_device(stage.card(profile))), recording_(stage.recording) {
-  device_->initialise();
+  device_->initialize();
   context_bytes_ = process_bytes();
   allocator_ = make_allocator(parse_strategy(strategy), *device_);
   if (recording_ != nullptr) allocator_->set_observer(trace_recorder(*recording_));

@@ -20,7 +20,7 @@ std::string line_of(const Device& device, const MemoryInfo& info) {
 }
 
 // Lists the four; other processes hold the last two.
-Measured list_simulated(bool initialises) {
+Measured list_simulated(bool initializes) {
   Measured measured;
   int64_t listed = 0;
   try {
@@ -28,7 +28,7 @@ Measured list_simulated(bool initialises) {
       DeviceProfile profile = find_profile(kFourCards);
       profile.others_bytes = ordinal < 2 ? 0 : profile.total_bytes;
       SimulatedGpu gpu(std::move(profile), ordinal);
-      if (initialises) gpu.initialise();
+      if (initializes) gpu.initialize();
       measured.lines.push_back(line_of(gpu, gpu.memory().info()));
       ++listed;
     }
@@ -45,7 +45,7 @@ Measured list_simulated(bool initialises) {
 // This process fills the card, and another one starts on it.
 Measured come_to_full_card(const Stage& stage) {
   const std::unique_ptr<Device> device = make_cuda_device({.ordinal = *cuda_ordinal(stage.device)});
-  device->initialise();
+  device->initialize();
   DeviceMemory& memory = device->memory();
   std::vector<std::pair<void*, int64_t>> blocks;
   for (int64_t bytes = round_up(memory.info().free, kGiB); bytes >= memory.granularity_bytes();) {

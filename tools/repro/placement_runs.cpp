@@ -47,7 +47,7 @@ void ask_about_four(Measured& measured) {
   const DeviceMap& map = runtime.devices();
   const auto count = [&] { return static_cast<int64_t>(map.logical.size()); };
   measured.add("is_available", count() > 0 ? "yes" : "no");
-  measured.add("is_initialized", runtime.initialised() ? "yes" : "no");
+  measured.add("is_initialized", runtime.initialized() ? "yes" : "no");
   measured.add("device_count", count());
   measured.add("current_device", int64_t{runtime.current_device().ordinal});
   runtime.set_current_device("/GPU:1");
@@ -58,7 +58,7 @@ void ask_about_four(Measured& measured) {
   measured.add("device_capability",
                fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10));
   const Device& used = runtime.device();
-  measured.add("is_initialized_after_use", runtime.initialised() ? "yes" : "no");
+  measured.add("is_initialized_after_use", runtime.initialized() ? "yes" : "no");
   measured.lines.push_back(fmt::format("the current device, used first: {}", used.name()));
   measured.lines.emplace_back("versions of driver and libraries: headroom doctor");
 }

@@ -70,9 +70,9 @@ std::string name_in_table(std::string name) {
 }
 
 Cell mark_of(const Comparison& row) {
-  if (!row.ok) return {"DIFFERS", Colour::kRed};
-  if (row.compared) return {"ok", Colour::kGreen};
-  return {row.differs_because.empty() ? "" : "ours", Colour::kYellow};
+  if (!row.ok) return {"DIFFERS", Color::kRed};
+  if (row.compared) return {"ok", Color::kGreen};
+  return {row.differs_because.empty() ? "" : "ours", Color::kYellow};
 }
 
 // The figures of a scenario.
@@ -166,7 +166,7 @@ Sheet to_sheet(const ScenarioResult& result, std::string_view options) {
   sheet.set("scenarios", to_list({&result, 1}));
   sheet.verdict(
       fmt::format("{} {}", scenario.id, result.ok ? "as expected" : "NOT as expected"),
-      result.ok ? Colour::kGreen : Colour::kRed,
+      result.ok ? Color::kGreen : Color::kRed,
       fmt::format(" on {}{}: {}", result.device, result.fixed ? " with its fix" : "", scenario.title));
   sheet.fact(std::string(scenario.story));
   if (result.fixed) sheet.fact(fmt::format("fix: {}", scenario.fix));
@@ -189,7 +189,7 @@ Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::strin
   Sheet sheet;
   sheet.set("scenarios", to_list(results));
   sheet.verdict(fmt::format("{} of {} scenarios as expected", right, results.size()),
-                all_right ? Colour::kGreen : Colour::kRed,
+                all_right ? Color::kGreen : Color::kRed,
                 fmt::format(" on {}{}", first.device, first.fixed ? " with their fixes" : ""));
   SheetTable& table = sheet.table(
       {.columns = {{"id"}, {"what happens", "", kWrappedText}, {"figures", "", kVersion, 1}, {"result"}},
@@ -200,7 +200,7 @@ Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::strin
     table.add({result.scenario->id,
                result.scenario->title,
                fmt::format("{} of {}", agreed, result.comparisons.size()),
-               {result.ok ? "ok" : "DIFFERS", result.ok ? Colour::kGreen : Colour::kRed}});
+               {result.ok ? "ok" : "DIFFERS", result.ok ? Color::kGreen : Color::kRed}});
   }
   for (const ScenarioResult& result : results) {
     if (verbose || !result.ok)
@@ -222,7 +222,7 @@ Sheet scenario_list() {
   List list;
   for (const Scenario& scenario : scenarios()) {
     const std::string_view where = scenario.on == CheckedOn::kSimulated ? " (simulated GPU only)" : "";
-    sheet.item(fmt::format("{:<4} ", scenario.id), fmt::format("{}{}", scenario.title, where), Colour::kBold);
+    sheet.item(fmt::format("{:<4} ", scenario.id), fmt::format("{}{}", scenario.title, where), Color::kBold);
     sheet.item("     ", std::string(scenario.story));
     if (!scenario.fix.empty()) sheet.item("     ", fmt::format("fix: {}", scenario.fix));
     Record expected;

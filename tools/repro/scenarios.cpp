@@ -51,7 +51,7 @@ constexpr Expected kA5[] = {{"outcome", "out_of_memory"}, {"all_at_once", "ok"}}
 constexpr Expected kA6[] = {{"grows", "yes"}, {"outcome", "ok"}};
 constexpr Expected kA7[] = {
     {"outcome", "refused"},
-    {"message", "memory growth must be set before /device:GPU:0 is initialised", kSim},
+    {"message", "memory growth must be set before /device:GPU:0 is initialized", kSim},
 };
 constexpr Expected kA8[] = {
     {"outcome", "refused"},
@@ -240,7 +240,7 @@ constexpr Scenario kScenarios[] = {
     {"A6", "TF_FORCE_GPU_ALLOW_GROWTH=true",
      "The environment variable makes A1 train, without a change to the program.", kA6, run_a6},
     {"A7", "Growth that is set too late",
-     "Memory growth is set after the GPU was initialised: TensorFlow's RuntimeError.", kA7, run_a7,
+     "Memory growth is set after the GPU was initialized: TensorFlow's RuntimeError.", kA7, run_a7,
      "set it before the first use of the device", kWorks},
     {"A8", "Growth that differs between GPUs",
      "Memory growth is set for the first of four GPUs only: TensorFlow's ValueError.", kA8, run_a8,
@@ -254,7 +254,7 @@ constexpr Scenario kScenarios[] = {
     {"B1", "Visible devices are renumbered",
      "CUDA_VISIBLE_DEVICES=1,2 of four: they become /device:GPU:0 and /device:GPU:1, and /gpu:2 is an error.",
      kB1, run_b1, "the names of the mapping: physical GPU 2 is /GPU:1", kWorks, kSim},
-    {"B2", "Listing initialises full GPUs",
+    {"B2", "Listing initializes full GPUs",
      "Others hold GPUs 2 and 3 of four 2080 Ti; listing them makes a context on each, and fails at the "
      "third.",
      kB2, run_b2, "list without a context: headroom devices", kB2Cured},
@@ -298,7 +298,7 @@ constexpr Scenario kScenarios[] = {
      "Each loss is appended with its graph, 100 MiB a step, until the card is full.", kC8, run_c8,
      "keep the last two, or numbers instead of tensors: loss.item()", kC8Cured},
     {"C9", "The usual fixes",
-     "A batch of 256 in a pool of 64 MiB, and a neighbour that wants 4 GiB next to 916 MiB of idle cache.",
+     "A batch of 256 in a pool of 64 MiB, and a neighbor that wants 4 GiB next to 916 MiB of idle cache.",
      kC9, run_c9, "a smaller batch; no_grad for evaluation; dropping references; empty_cache", kC9Cured,
      kSim},
     {"D1", "A device guard, and operands on two devices",

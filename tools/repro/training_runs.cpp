@@ -63,7 +63,7 @@ void add_failure(Measured& measured, const std::vector<std::string>& log, const 
 Measured start_blas_beside_full_pool(const Stage& stage, const char* strategy) {
   constexpr int64_t kLeft = 8 * kMiB;  // less than any handle takes, more than the pages that drivers keep
   const std::unique_ptr<Device> device = make_device(stage.card(kLaptop));
-  device->initialise();
+  device->initialize();
   StrategySettings settings{.name = strategy, .reserve_bytes = kLeft};
   if (settings.name == "hard-limit") settings.limit_bytes = device->memory().info().free - kLeft;
   const std::unique_ptr<Allocator> pool = make_allocator(settings, *device);

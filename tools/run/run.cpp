@@ -30,7 +30,7 @@ Sheet to_sheet(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
   for (const Field& field : std::get<Record>(figures.data())) sheet.set(field.key, field.value);
   sheet.set("out_of_memory", report ? parse_json(to_json(*report)) : Datum());
   sheet.verdict(std::string(to_string(m.outcome)),
-                m.outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed,
+                m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed,
                 fmt::format(": {} under {} on {}, {} step{}", workload, runtime.strategy, runtime.device,
                             m.steps, m.steps == 1 ? "" : "s"));
   if (report) {

@@ -170,7 +170,7 @@ void add_step(Sheet& sheet, const StepMemory& step, const std::string& optimizer
       sheet.table({.caption = fmt::format("a training step with {}, without workspace", optimizer),
                    .columns = {{""}, {"MiB", "", kMib}, {""}}});
   for (const auto& part : parts)
-    table.add({part.first, part.second, {&part == largest ? "the most" : "", Colour::kYellow}});
+    table.add({part.first, part.second, {&part == largest ? "the most" : "", Color::kYellow}});
 }
 
 }  // namespace

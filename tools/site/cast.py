@@ -3,7 +3,7 @@
 
 usage: cast.py [--still] [--columns N] [--rows N] [--path FOLDERS] OUTPUT.svg COMMAND...
 
-Needs no browser and no font of its own. --still draws the last screen alone. Colours are those that the
+Needs no browser and no font of its own. --still draws the last screen alone. Colors are those that the
 commands print; lines beyond the rows scroll.
 """
 
@@ -19,7 +19,7 @@ import subprocess
 import termios
 
 FOREGROUND, BACKGROUND = "#d8dee9", "#1e222a"
-COLOURS = {
+COLORS = {
     31: "#e06c75",
     32: "#98c379",
     33: "#e5c07b",
@@ -62,23 +62,23 @@ def run(command, columns, environment):
 
 
 def lines_of(text, columns):
-    """Lines as lists of (text, colour, bold); a carriage return begins the line again."""
+    """Lines as lists of (text, color, bold); a carriage return begins the line again."""
     lines = []
     for raw in text.split("\n"):
         raw = raw.split("\r")[-1]
-        pieces, colour, bold, used = [], FOREGROUND, False, 0
+        pieces, color, bold, used = [], FOREGROUND, False, 0
         for part in re.split(r"(\x1b\[[0-9;]*[A-Za-z])", raw):
             if part.startswith("\x1b["):
                 if part.endswith("m"):
                     for code in (int(code or 0) for code in part[2:-1].split(";")):
                         if code == 0:
-                            colour, bold = FOREGROUND, False
+                            color, bold = FOREGROUND, False
                         elif code == 1:
                             bold = True
                         elif code == 2:
-                            colour = COLOURS[90]
-                        elif code in COLOURS:
-                            colour = COLOURS[code]
+                            color = COLORS[90]
+                        elif code in COLORS:
+                            color = COLORS[code]
                 continue
             while part:  # as terminals wrap
                 if used == columns:
@@ -86,7 +86,7 @@ def lines_of(text, columns):
                     pieces, used = [], 0
                 piece, part = part[: columns - used], part[columns - used :]
                 used += len(piece)
-                pieces.append((piece, colour, bold))
+                pieces.append((piece, color, bold))
         lines.append(pieces)
     return lines
 
@@ -94,13 +94,13 @@ def lines_of(text, columns):
 def drawn(pieces, row):
     """One line of the screen as SVG."""
     spans, column = [], 0
-    for text, colour, bold in pieces:
+    for text, color, bold in pieces:
         blanks = len(text) - len(text.lstrip())  # which browsers leave out
         column, text = column + blanks, text[blanks:]
         if text:
             weight = ' font-weight="bold"' if bold else ""
             spans.append(
-                f'<tspan x="{12 + column * CHARACTER_WIDTH:.1f}" fill="{colour}"{weight} '
+                f'<tspan x="{12 + column * CHARACTER_WIDTH:.1f}" fill="{color}"{weight} '
                 f'textLength="{len(text) * CHARACTER_WIDTH:.1f}">{html.escape(text)}</tspan>'
             )
         column += len(text)
@@ -125,7 +125,7 @@ def main():
         frames.append((list(screen[-arguments.rows :]), seconds))
 
     for command in arguments.commands:
-        prompt = [("$ ", COLOURS[32], True), (command, FOREGROUND, True)]
+        prompt = [("$ ", COLORS[32], True), (command, FOREGROUND, True)]
         screen.append(prompt)
         keep(0.8)
         screen.extend(lines_of(run(command, arguments.columns, environment).rstrip("\n"), arguments.columns))

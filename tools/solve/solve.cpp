@@ -249,13 +249,13 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
            const std::vector<std::string>& kept_words, const Terminal& terminal) {
   const std::string what = title_of(workload, solution);
   if (solution.fits) {
-    fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
+    fmt::print("{}{}\n", terminal.painted("fits", Color::kGreen),
                terminal.wrapped(
                    fmt::format(": {}: takes {}, {:.3f} ms a step, {:+.1f} %", what,
                                format_bytes(solution.process_bytes), 1e-3 * solution.us, more_time(solution)),
                    0, 4));
   } else {
-    fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
+    fmt::print("{}{}\n", terminal.painted("does not fit", Color::kRed),
                terminal.wrapped(": " + what, 0, 12));
     if (solution.least_memory_bytes > 0) {
       fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum: {}, {:.3f} ms a step, {:+.1f} %",

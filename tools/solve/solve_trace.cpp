@@ -145,7 +145,7 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
     const ProgramTrial& trial = trials[i];
     std::vector<TableCell> row = {
         labels[i],
-        {trial.fits() ? "fits" : "does not fit", trial.fits() ? Colour::kGreen : Colour::kRed},
+        {trial.fits() ? "fits" : "does not fit", trial.fits() ? Color::kGreen : Color::kRed},
         trial.least_memory_bytes > 0 ? format_mib(trial.least_memory_bytes) : "-",
         format_mib(trial.prediction.allocated_bytes)};
     if (has_times) row.emplace_back(fmt::format("{:+.1f} %", more_time(trial, solution.plain)));
@@ -223,7 +223,7 @@ void print_growth(const report::Finding& growth, const std::string& input, const
     fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
-  fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
+  fmt::print("{}{}\n", terminal.painted("does not fit", Color::kRed),
              terminal.wrapped(": " + title_of(input, batch, memory, options.runtime.device), 0, 12));
   fmt::print("{}\n", terminal.wrapped(printable(reason)));
   if (!growth.advice.empty()) fmt::print("{}\n", terminal.wrapped("try: " + printable(growth.advice)));
@@ -242,13 +242,13 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
   const ProgramTrial& chosen = solution.chosen;
   const std::string what = title_of(input, batch, memory, device);
   if (solution.fits()) {
-    fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
+    fmt::print("{}{}\n", terminal.painted("fits", Color::kGreen),
                terminal.wrapped(fmt::format(": {}: {}: takes {}{}", what, describe(chosen),
                                             format_bytes(chosen.prediction.total_bytes),
                                             time_text(chosen, solution.plain)),
                                 0, 4));
   } else {
-    fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
+    fmt::print("{}{}\n", terminal.painted("does not fit", Color::kRed),
                terminal.wrapped(": " + what, 0, 12));
     if (chosen.least_memory_bytes > 0) {
       fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum: --memory {}, {}{}",

@@ -29,7 +29,7 @@ Sheet list_strategies() {
   sheet.heading({});
   List rows, modifiers, settings;
   for (const Strategy& strategy : strategies()) {
-    sheet.item(fmt::format("{:<15} ", strategy.name), std::string(strategy.summary), Colour::kBold);
+    sheet.item(fmt::format("{:<15} ", strategy.name), std::string(strategy.summary), Color::kBold);
     List options;
     for (const StrategyOption& option : strategy.options) {
       add_setting(sheet, option.key, option.value,

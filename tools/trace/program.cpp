@@ -289,7 +289,7 @@ TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramCh
     traced.model = json.value("model", "");
     traced.name = json.value("name", "");
     traced.uses_cache = json.value("uses_cache", false);
-    traced.normalises_batches = json.value("normalises_batches", false);
+    traced.normalizes_batches = json.value("normalizes_batches", false);
     for (const nlohmann::json& module : json.at("modules")) {
       traced.modules.push_back({module.at("path"), module.at("us"), module.at("children")});
     }

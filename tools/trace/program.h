@@ -74,7 +74,7 @@ struct TracedProgram {
   double us_per_step = 0;
   std::string model = {}, name = {};  // its class, and what the program calls it
   bool uses_cache = false;            // caches keys and values
-  bool normalises_batches = false;
+  bool normalizes_batches = false;
   std::vector<ProgramModule> modules = {};  // in the order of the forward pass, as far as that is known
 };
 

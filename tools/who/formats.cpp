@@ -26,7 +26,7 @@ void add_verdict(Sheet& sheet, const Account& account) {
                         format_bytes(account.others_bytes()), *most.pid,
                         most.user.empty() ? "" : fmt::format(" of {}", most.user));
   }
-  sheet.verdict(lead, colour_of_share(used_share(account)), text);
+  sheet.verdict(lead, color_of_share(used_share(account)), text);
 }
 
 void add_table(Sheet& sheet, const Account& account) {
@@ -100,9 +100,9 @@ double used_share(const Account& account) {
   return 1 - static_cast<double>(account.free_bytes) / static_cast<double>(account.total_bytes);
 }
 
-Colour colour_of_share(double used) {
+Color color_of_share(double used) {
   constexpr double kHigh = 0.6, kFull = 0.9;
-  return used >= kFull ? Colour::kRed : used >= kHigh ? Colour::kYellow : Colour::kGreen;
+  return used >= kFull ? Color::kRed : used >= kHigh ? Color::kYellow : Color::kGreen;
 }
 
 std::string describe(const Holder& holder) {
@@ -117,9 +117,9 @@ Sheet to_sheet(const View& view, const std::string& next) {
   Sheet sheet;
   if (!view.problem.empty()) {
     const std::string_view lead = view.problem.starts_with("no GPU") ? "" : "no GPU: ";
-    sheet.verdict(std::string(lead) + view.problem, Colour::kRed);
+    sheet.verdict(std::string(lead) + view.problem, Color::kRed);
   }
-  if (!view.failure.empty()) sheet.verdict(view.failure, Colour::kRed);
+  if (!view.failure.empty()) sheet.verdict(view.failure, Color::kRed);
   List devices;
   for (const Account& account : view.accounts) {
     add_verdict(sheet, account);

@@ -24,7 +24,7 @@ std::string to_lines(const View& view);
 // "pid 1234 alice: python train.py"; without a pid "other processes".
 std::string describe(const Holder& holder);
 // Green, yellow or red: how full a device is with that share in use.
-Colour colour_of_share(double used);
+Color color_of_share(double used);
 // In [0, 1].
 double used_share(const Account& account);
 

@@ -23,7 +23,7 @@ HeldDevice::HeldDevice(const RuntimeOptions& options, int64_t live_bytes)
 }
 
 void HeldDevice::take(const RuntimeOptions& options) {
-  device_->initialise();
+  device_->initialize();
   context_bytes_ = device_->memory().info().process;
   allocator_ = make_allocator(options.strategy_settings(), *device_);
   for (const Library library : {Library::kBlas, Library::kDnn}) device_->libraries().start(library);

@@ -37,11 +37,11 @@ bool is_utf8() {
   return false;
 }
 
-// "[######....]", the share in colour.
+// "[######....]", the share in color.
 std::string bar(double share, size_t width, const Terminal& terminal) {
   const auto filled =
       static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(width)));
-  return "[" + terminal.painted(std::string(filled, '#'), colour_of_share(share)) +
+  return "[" + terminal.painted(std::string(filled, '#'), color_of_share(share)) +
          std::string(width - filled, '.') + "]";
 }
 
@@ -55,7 +55,7 @@ std::string sparkline(const std::deque<double>& shares, size_t width, const Term
   for (size_t i = shares.size() - shown; i < shares.size(); ++i) {
     const auto level = std::min<size_t>(7, static_cast<size_t>(std::clamp(shares[i], 0.0, 1.0) * 8));
     const std::string_view mark = utf8 ? kBlocks[level] : kPlain.substr(level, 1);
-    text += terminal.painted(mark, colour_of_share(shares[i]));
+    text += terminal.painted(mark, color_of_share(shares[i]));
   }
   return text;
 }
@@ -93,9 +93,9 @@ std::string LiveScreen::frame(const Terminal& terminal, size_t height, const std
   const size_t width = terminal.width() == 0 ? 80 : terminal.width();
   const Terminal plain(width, false);
   std::vector<std::string> lines = {terminal.painted(
-      plain.cut(title + fmt::format("  q quit  s sort: {}", name_of(order_)), 0, width), Colour::kBold)};
+      plain.cut(title + fmt::format("  q quit  s sort: {}", name_of(order_)), 0, width), Color::kBold)};
   if (!view_.failure.empty())
-    lines.push_back(terminal.painted(plain.cut(view_.failure, 0, width), Colour::kRed));
+    lines.push_back(terminal.painted(plain.cut(view_.failure, 0, width), Color::kRed));
   std::vector<const Account*> accounts;
   size_t name_width = 6, used_width = 0;
   for (const Account& account : view_.accounts) {
@@ -207,7 +207,7 @@ void show_live(const LiveView& live, const Terminal& terminal) {
       do {
         winsize size{};
         const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-        const Terminal now(is_known ? size.ws_col : terminal.width(), terminal.colours());
+        const Terminal now(is_known ? size.ws_col : terminal.width(), terminal.colors());
         const std::string title = fmt::format("headroom who {:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
         own.draw(screen.frame(now, is_known ? size.ws_row - 1u : 0, title));
         if (i == live.times) break;

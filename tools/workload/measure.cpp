@@ -47,7 +47,7 @@ class DriverClock {
   }
 
  private:
-  double now_us() const { return runtime_.initialised() ? runtime_.device().memory().driver_time_us() : 0; }
+  double now_us() const { return runtime_.initialized() ? runtime_.device().memory().driver_time_us() : 0; }
 
   Runtime& runtime_;
   int64_t steps_ = 0;
@@ -186,13 +186,13 @@ Measurement measure_step(const WorkloadOptions& options, std::span<const Program
 
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
-  const WorkloadOptions modelled = without_budget_of_a_card(options);
-  const std::vector<Program> programs = make_programs(modelled);
+  const WorkloadOptions modeled = without_budget_of_a_card(options);
+  const std::vector<Program> programs = make_programs(modeled);
   require_fit(programs);
   double fragmentation = 0;
   if (options.runtime.device != "cpu") {
-    const Played played = play(lower(plan_programs(programs, modelled.runtime.plan), modelled.runtime),
-                               setup_to_fit(modelled.runtime));
+    const Played played = play(lower(plan_programs(programs, modeled.runtime.plan), modeled.runtime),
+                               setup_to_fit(modeled.runtime));
     if (!played.devices.empty()) fragmentation = played.front().fragmentation;
   }
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;

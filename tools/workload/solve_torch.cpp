@@ -31,7 +31,7 @@ class ProgramSearch {
     ProgramSolution solution;
     solution.model = model_ = program.model;
     solution.name = program.name;
-    solution.normalises_batches = program.normalises_batches;
+    solution.normalizes_batches = program.normalizes_batches;
     uses_cache_ = program.uses_cache;
     solution.plain = solution.chosen = trials_.emplace_back(judge({}, program));
     if (!solution.plain.fits()) {
@@ -122,7 +122,7 @@ class ProgramSearch {
     const bool may_split = freedom_.split_batch != SplitBatch::kNever && freedom_.batch > 1;
     if (may_split) split = with_parts(free);
     // Parts change no result beyond rounding, unless batches are normalized.
-    const bool may_lead = freedom_.split_batch == SplitBatch::kCheaper || !solution.normalises_batches;
+    const bool may_lead = freedom_.split_batch == SplitBatch::kCheaper || !solution.normalizes_batches;
     if (same && split && split->us < same->us) {
       solution.chosen = may_lead ? *split : *same;
       if (!may_lead) solution.split = split;

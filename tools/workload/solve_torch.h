@@ -40,7 +40,7 @@ struct ProgramSolution {
   ProgramTrial chosen = {};                // the fastest that keeps the budget, or what takes least
   std::optional<ProgramTrial> split = {};  // faster than that, with parts of the batch
   std::string model = {}, name = {};       // the class of its largest model, and its name in the program
-  bool normalises_batches = false;
+  bool normalizes_batches = false;
   std::vector<ProgramTrial> trials = {};
 
   bool fits() const { return chosen.fits(); }

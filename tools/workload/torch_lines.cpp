@@ -148,12 +148,12 @@ std::vector<std::string> effects_of(const ProgramSolution& solution, const Progr
   if (changes.passes > 1) {
     effects.push_back(fmt::format(
         "gradients are sums of {} parts of the batch: they round in another order{}", changes.passes,
-        solution.normalises_batches ? ", and batch normalisation takes its statistics from one part" : ""));
+        solution.normalizes_batches ? ", and batch normalization takes its statistics from one part" : ""));
   }
   if (!changes.autocast.empty()) effects.emplace_back("products are computed in 16 bits");
-  if (!changes.checkpoints.empty() && solution.normalises_batches) {
+  if (!changes.checkpoints.empty() && solution.normalizes_batches) {
     effects.emplace_back(
-        "batch normalisation in a module that runs again moves its running averages twice a step");
+        "batch normalization in a module that runs again moves its running averages twice a step");
   }
   if (changes.fused) effects.emplace_back("the fused optimizer may round the last bits in another way");
   return effects;

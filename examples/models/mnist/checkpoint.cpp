@@ -48,7 +48,7 @@ Checkpoint::Checkpoint(const TrainSettings& settings, TrainingGraph& net, const 
     specs[parameter.name()] = parameter.spec();
   }
   const Shard shard = settings.shard_optimizer ? Shard{rank(), settings.replicas} : Shard{};
-  const std::vector<MemoryCategory> categories = categorise(net.graph);
+  const std::vector<MemoryCategory> categories = categorize(net.graph);
   for (const int id : net.graph.variables()) {
     if (categories[static_cast<size_t>(id)] != MemoryCategory::kOptimizerState) continue;
     const std::string& name = net.graph.value(id).name;  // "<variable>/m", see add_updates

@@ -104,7 +104,7 @@ class Hand {
   double radius_, taper_, ink_;
 };
 
-// Depth of each pixel's centre inside the ink, in pixels; negative outside.
+// Depth of each pixel's center inside the ink, in pixels; negative outside.
 class Canvas {
  public:
   Canvas() { depth_.fill(-1); }

@@ -59,7 +59,7 @@ std::string confusion_table(const TrainResult& result, const Terminal& terminal)
     std::vector<TableCell> row = {fmt::format("{}", label)};
     for (const int64_t count : result.confusion[label]) {
       row.emplace_back(count == 0 ? "." : fmt::format("{}", count));
-      if (count > 0 && row.size() != label + 2) row.back().colour = Colour::kRed;
+      if (count > 0 && row.size() != label + 2) row.back().color = Color::kRed;
     }
     table.add(std::move(row));
   }

@@ -28,7 +28,7 @@ void finish(ZooStep& step, const Layers& layers, Value logits, const Shape& labe
   step.parameters = layers.parameters();
 }
 
-// Two convolutions with batch normalisation and a shortcut, which is projected if the shape changes (He et
+// Two convolutions with batch normalization and a shortcut, which is projected if the shape changes (He et
 // al. 2016, "Deep Residual Learning").
 Value residual_block(Layers& layers, const std::string& name, Value x, int64_t channels, int stride) {
   const bool same_shape = stride == 1 && x.shape().last() == channels;
@@ -102,8 +102,8 @@ void build_unet(ZooStep& step, const ZooSettings& settings) {
   finish(step, layers, reshape(x, {settings.batch * kSide * kSide, 2}), {settings.batch, kSide, kSide});
 }
 
-// An encoder block of Vaswani et al. 2017 with gelu that predicts a class for each token. It normalises over
-// the batch, because the runtime has no layer normalisation.
+// An encoder block of Vaswani et al. 2017 with gelu that predicts a class for each token. It normalizes over
+// the batch, because the runtime has no layer normalization.
 void build_attention(ZooStep& step, const ZooSettings& settings) {
   constexpr int64_t kTokens = 64, kVocabulary = 256, kHeads = 4, kHeadUnits = 16;
   Layers layers(step.graph, settings.seed);
@@ -130,7 +130,7 @@ void build_attention(ZooStep& step, const ZooSettings& settings) {
 constexpr ZooNet kNets[] = {
     {"mlp", "three dense layers on 28x28 pixels", build_mlp},
     {"lenet", "two convolutions and three dense layers on 28x28 pixels: LeNet-5", build_lenet},
-    {"residual", "14 layers with shortcuts and batch normalisation on 32x32 pixels: a small ResNet",
+    {"residual", "14 layers with shortcuts and batch normalization on 32x32 pixels: a small ResNet",
      build_residual},
     {"unet", "down to 8x8 and up again with concatenations on 64x64 pixels: a small U-Net", build_unet},
     {"attention", "one encoder block of 4 heads on 64 tokens", build_attention},

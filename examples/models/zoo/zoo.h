@@ -20,7 +20,7 @@ struct ZooSettings {
   int64_t batch = 64;
   int64_t width = 1;  // multiplies the channels or units of each hidden layer
   std::string optimizer = "adam";
-  bool fused = true;  // fuse convolutions and dense layers with their neighbours, as train_mnist does
+  bool fused = true;  // fuse convolutions and dense layers with their neighbors, as train_mnist does
   uint64_t seed = 1;
   std::vector<ScopeOnDevice> placed = {};  // layers on other devices
 

@@ -28,7 +28,7 @@ constexpr int max_threads(int columns) {
   return columns == 64 ? 384 : 512;
 }
 
-// In words, added to each pixel and, in the first two, to each column's part of the filter: neighbours then
+// In words, added to each pixel and, in the first two, to each column's part of the filter: neighbors then
 // lie in different banks; in the third the four positions of a step.
 inline constexpr int kForwardPadding = 4, kInputGradPadding = 4, kFilterGradPadding = 8;
 

@@ -39,7 +39,7 @@ __device__ void load_patch(const Arguments& args, float* patch, int image, int r
   }
 }
 
-// Each thread computes 4 neighbouring filters of one unit and keeps the unit's pixels in registers.
+// Each thread computes 4 neighboring filters of one unit and keeps the unit's pixels in registers.
 template <int kKernel, int kChannels, bool kPooled>
 __global__ void __launch_bounds__(kThreads, 3) thin_forward(const __grid_constant__ Arguments args) {
   constexpr int kUnit = kPooled ? 2 : 1, kPositions = kUnit * kUnit;

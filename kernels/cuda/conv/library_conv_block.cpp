@@ -25,7 +25,7 @@ Shape convolved(const Conv2d& conv, const Shape& x, const Shape& filter) {
   return infer_outputs(conv, operands)[0].shape;
 }
 
-// The values between the convolution and its neighbours can exceed the workspace limit, so the batch is cut
+// The values between the convolution and its neighbors can exceed the workspace limit, so the batch is cut
 // into slices of images, which use the workspace in turn.
 class Slices {
  public:

@@ -64,7 +64,7 @@ struct PlainSums {
 // to = the sum of the partial matrices - left right^T per_pixel: the product of values with a mean of 0.
 // `shares` threads per element.
 __global__ void __launch_bounds__(kThreads)
-    centre(uint32_t elements, uint32_t columns, int parts, int shares, const float* partial, Reals left,
+    center(uint32_t elements, uint32_t columns, int parts, int shares, const float* partial, Reals left,
            Reals right, float per_pixel, float* to) {
   __shared__ float sums[kThreads];
   const int width = kThreads / shares, lane = static_cast<int>(threadIdx.x) % width;
@@ -87,7 +87,7 @@ struct ChannelMatrices {
   Filter filter;
   Reals gamma, variance;
   float epsilon, per_pixel;
-  const float *with_g, *with_x;  // as the filter, (K,K): x^T g and x^T x of centred x
+  const float *with_g, *with_x;  // as the filter, (K,K): x^T g and x^T x of centered x
   RealsOut dfilter, dgamma;
   RealsOut from_g;  // factor of g
   RealsOut slopes;  // the weights times minus what x contributes to each channel of g
@@ -308,20 +308,20 @@ class ConvNormGradient {
     };
     sum_x(x, s, call.stream);
     // (m,n): the product of two tensors after subtraction of their means.
-    const auto centred = [&](const TallProduct& product, const Reals& left, const Reals& left_sums,
+    const auto centered = [&](const TallProduct& product, const Reals& left, const Reals& left_sums,
                              const Reals& right, const Reals& right_sums, int64_t m, int64_t n, float* to) {
       product.run(left.data, right.data, s.partial, s.of_library, call.stream);
       const int shares = m * n > kFewResults ? 1 : kSharesOfParts;
-      run(centre, dim3(blocks(m * n, kThreads / shares)), static_cast<uint32_t>(m * n),
+      run(center, dim3(blocks(m * n, kThreads / shares)), static_cast<uint32_t>(m * n),
           static_cast<uint32_t>(n), static_cast<int>(product.parts()), shares, s.partial, left_sums,
           right_sums, per_pixel, to);
     };
     if (w.by_result) {
-      centred(with_g_, g, sums, x, sums_of_x, c_, k_, s.with_g);
+      centered(with_g_, g, sums, x, sums_of_x, c_, k_, s.with_g);
     } else {
-      centred(with_g_, x, sums_of_x, g, sums, k_, c_, s.with_g);
+      centered(with_g_, x, sums_of_x, g, sums, k_, c_, s.with_g);
     }
-    centred(with_x_, x, sums_of_x, x, sums_of_x, k_, k_, s.with_x);
+    centered(with_x_, x, sums_of_x, x, sums_of_x, k_, k_, s.with_x);
     const RealsOut from_g{s.from_g, type_}, from_x{s.from_x, type_}, offset{s.offset, type_};
     run(w.by_result ? compute_parameters<true> : compute_parameters<false>,
         dim3(blocks(w.columns(), kTile), blocks(w.rows(), kTileRows)),

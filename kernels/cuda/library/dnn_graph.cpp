@@ -127,7 +127,7 @@ Names names_of(ConvDirection direction) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
 }
 
-bool finalised(const DnnDescriptor& descriptor) {
+bool finalized(const DnnDescriptor& descriptor) {
   return cudnnBackendFinalize(descriptor.get()) == CUDNN_STATUS_SUCCESS;
 }
 
@@ -141,11 +141,11 @@ std::optional<DnnDescriptor> operation_graph(cudnnHandle_t handle, const DnnProb
   set(operation, names.result, tensor(kResultId, problem.result));
   set(operation, names.alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
   set(operation, names.beta, CUDNN_TYPE_FLOAT, 1, &beta);
-  if (!finalised(operation)) return {};
+  if (!finalized(operation)) return {};
   DnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
   set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-  if (!finalised(graph)) return {};
+  if (!finalized(graph)) return {};
   return graph;
 }
 
@@ -221,7 +221,7 @@ std::vector<std::string> DnnGraph::engines(const DnnRules& rules) const {
     DnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *graph_);
     set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (!finalised(heuristics)) continue;  // a mode that has no answer for this problem
+    if (!finalized(heuristics)) continue;  // a mode that has no answer for this problem
     const int64_t count = count_of(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR);
     for (const DnnDescriptor& config :
          get_all(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count)) {
@@ -244,7 +244,7 @@ std::optional<DnnAlgorithm> DnnGraph::prepare(const std::string& text) const {
   DnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, *graph_);
   set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index);
-  if (!finalised(engine)) return {};
+  if (!finalized(engine)) return {};
   std::vector<DnnDescriptor> knobs;
   Handles handles;
   int type = 0;
@@ -256,7 +256,7 @@ std::optional<DnnAlgorithm> DnnGraph::prepare(const std::string& text) const {
                                  &kind) != CUDNN_STATUS_SUCCESS)
       return {};
     set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value);
-    if (!finalised(knob)) return {};
+    if (!finalized(knob)) return {};
     handles.push_back(knob.get());
   }
   DnnDescriptor config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
@@ -265,11 +265,11 @@ std::optional<DnnAlgorithm> DnnGraph::prepare(const std::string& text) const {
       cudnnBackendSetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                static_cast<int64_t>(handles.size()), handles.data()) != CUDNN_STATUS_SUCCESS)
     return {};
-  if (!finalised(config)) return {};
+  if (!finalized(config)) return {};
   DnnDescriptor execution_plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   set(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
   set(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-  if (!finalised(execution_plan)) return {};
+  if (!finalized(execution_plan)) return {};
   return DnnAlgorithm(std::move(execution_plan));
 }
 

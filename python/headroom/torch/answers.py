@@ -35,7 +35,7 @@ def describe(trace):
     answer["model"] = type(model).__name__
     answer["name"] = name_in_program(trace.step, model) or "model"
     answer["uses_cache"] = bool(caching_configs(model))
-    answer["normalises_batches"] = any(
+    answer["normalizes_batches"] = any(
         isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in modules.values()
     )
     for path, module in modules.items():

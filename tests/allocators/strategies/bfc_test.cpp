@@ -125,7 +125,7 @@ TEST_F(Bfc, ABlockIsSplitWhen128MiBWouldBeWasted) {
   EXPECT_EQ(allocator.statistics().allocated.current, 512 * kMiB);
 }
 
-TEST_F(Bfc, AFreedBlockJoinsBothFreeNeighbours) {
+TEST_F(Bfc, AFreedBlockJoinsBothFreeNeighbors) {
   BfcAllocator allocator = at_once(4 * kMiB);
   std::vector<void*> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(allocator.allocate(kMiB));

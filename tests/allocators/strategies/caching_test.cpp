@@ -23,7 +23,7 @@ class CachingOn6Gib : public testing::Test {
   int64_t held_mib() { return gpu_.memory().info().process / kMiB; }
 
   SimulatedGpu gpu_{find_profile("card-6gb")};
-  CachingAllocator allocator_{(gpu_.initialise(), gpu_), "caching", std::nullopt, CachingRules{}};
+  CachingAllocator allocator_{(gpu_.initialize(), gpu_), "caching", std::nullopt, CachingRules{}};
 };
 
 TEST_F(CachingOn6Gib, AnySmallTensorTakesASegmentOf2MiB) {
@@ -97,7 +97,7 @@ TEST_F(CachingOn6Gib, AListThatKeepsGrowingEndsOutOfMemoryAtTheSamePlaceEachTime
 class Caching : public testing::Test {
  protected:
   CachingAllocator make(CachingRules rules = {}, std::optional<int64_t> limit = std::nullopt) {
-    gpu_.initialise();
+    gpu_.initialize();
     return CachingAllocator(gpu_, "caching", limit ? std::optional(Limit{*limit}) : std::nullopt, rules);
   }
   // Leaves one free block of each size in the cache.

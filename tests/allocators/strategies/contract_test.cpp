@@ -67,7 +67,7 @@ class AllocatorContract : public testing::TestWithParam<Row> {
       if (IsSkipped() || HasFatalFailure()) return;
     }
     device_.emplace(GetParam().device);
-    device().initialise();
+    device().initialize();
     base_ = held();
   }
 

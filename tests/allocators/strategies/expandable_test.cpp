@@ -15,7 +15,7 @@ namespace {
 
 class Expandable : public testing::Test {
  protected:
-  Expandable() { gpu_.initialise(); }
+  Expandable() { gpu_.initialize(); }
 
   ExpandableAllocator make(std::optional<Limit> limit = std::nullopt) {
     return ExpandableAllocator(gpu_, "pytorch", limit, {.expandable_segments = true});
@@ -80,7 +80,7 @@ TEST_F(Expandable, PagesThatNoBlockTouchesGoBackAndTheirAddressesAreUsedAgain) {
   allocator.allocate(25 * kMiB);
   allocator.deallocate(middle, 50 * kMiB);
   EXPECT_EQ(reserved(allocator), 100 * kMiB);
-  // From 40 to 60 MiB: the other two pages of the block hold parts of its neighbours.
+  // From 40 to 60 MiB: the other two pages of the block hold parts of its neighbors.
   EXPECT_EQ(allocator.trim(), 20 * kMiB);
   EXPECT_EQ(gpu_.memory().info().process, gpu_.profile().kept_context_bytes() + 80 * kMiB);
   EXPECT_EQ(allocator.snapshot().segments.size(), 2u);

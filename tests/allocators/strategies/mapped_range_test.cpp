@@ -40,7 +40,7 @@ class Model {
         ASSERT_TRUE(mapped_.insert(page).second) << "mapped twice";
       }
       offset = place.offset;
-      // Never more new pages than a block needs that shares none with its neighbours.
+      // Never more new pages than a block needs that shares none with its neighbors.
       ASSERT_LE(place.new_pages, std::max<int64_t>(0, (bytes + kRangePage - 1) / kRangePage - idle));
     }
     ASSERT_EQ(offset % SizeBins::kUnit, 0);

@@ -23,7 +23,7 @@ constexpr int64_t kFree =
 
 class Mapped : public testing::Test {
  protected:
-  Mapped() { gpu_.initialise(); }
+  Mapped() { gpu_.initialize(); }
 
   MappedAllocator make(std::optional<Limit> limit = std::nullopt, int64_t page_bytes = 0) {
     return MappedAllocator(gpu_, "mapped", limit, page_bytes);

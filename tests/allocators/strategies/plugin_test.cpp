@@ -18,7 +18,7 @@ const std::string kFaultyPlugin = std::string("plugin=") + HEADROOM_FAULTY_PLUGI
 
 class PluginStrategy : public testing::Test {
  protected:
-  PluginStrategy() { device_.device().initialise(); }
+  PluginStrategy() { device_.device().initialize(); }
   std::string failure_of(const std::string& strategy) {
     try {
       make_allocator(parse_strategy(strategy), device_.device());

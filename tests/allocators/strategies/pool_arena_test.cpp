@@ -74,7 +74,7 @@ TEST(Pool, WhatOneStreamFreedServesAnotherBeforeThePoolGrows) {
   EXPECT_EQ(pool.statistics().driver_allocations, 2);
 }
 
-// Neighbours that two streams freed are one block only when both lists are joined.
+// Neighbors that two streams freed are one block only when both lists are joined.
 TEST(Pool, StreamsListsAreJoinedForARequestThatNoneOfThemHolds) {
   CpuDevice cpu(kGiB);
   PoolAllocator pool(cpu, "pool", Limit{8 * kMiB}, 8 * kMiB);
@@ -146,7 +146,7 @@ TEST(Arena, IdleSuperblocksServeLargeRequestsInTheEnd) {
 TEST(Arena, FindsAPlaceAmongFourTimesAsManyHolesWithLittleMoreWork) {
   const auto visits = [](int blocks) {
     SimulatedGpu gpu(find_profile("h200"), 0, Backing::kNone);
-    gpu.initialise();
+    gpu.initialize();
     ArenaAllocator arena(gpu, "arena", std::nullopt);
     std::vector<void*> pointers;
     for (int i = 0; i < blocks; ++i) pointers.push_back(arena.allocate(2 * kMiB));

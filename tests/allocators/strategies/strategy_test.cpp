@@ -171,7 +171,7 @@ TEST(Strategies, SmallestPublishedFragmentationCaseStrandsAGrowingPool) {
 TEST(Strategies, AMeasuredReserveTakesThePlaceOfTheGuessedOne) {
   for (const int64_t reserve : {int64_t{0}, 7 * kMiB}) {
     SimulatedGpu gpu(small_profile());
-    gpu.initialise();
+    gpu.initialize();
     const int64_t free = gpu.memory().info().free;
     const auto allocator = make_allocator({.name = "grab-all", .reserve_bytes = reserve}, gpu);
     EXPECT_EQ(allocator->limit_bytes(), free - reserve);

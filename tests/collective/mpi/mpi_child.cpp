@@ -180,16 +180,16 @@ void be_asked_to_end(MpiWorld& world) {
   });
 }
 
-// The work of the signalled rank ends all, as a training does after a step.
+// The work of the signaled rank ends all, as a training does after a step.
 void answer_a_signal(MpiWorld& world) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   RankWatch watch(*group, world.host(), "child", kWatched);
   const EndSignals& signals = watch.leave_signals_to_work();
   if (world.rank() == world.size() - 1) raise(SIGTERM);
   std::this_thread::sleep_for(milliseconds(1000));  // longer than a job lives that leaves them to its watch
-  std::vector<float> signalled = {signals.arrived() == SIGTERM ? 1.0F : 0.0F};
-  group->all_reduce_sum(signalled);
-  expect(signalled[0] == 1, "the signal was not noted");
+  std::vector<float> signaled = {signals.arrived() == SIGTERM ? 1.0F : 0.0F};
+  group->all_reduce_sum(signaled);
+  expect(signaled[0] == 1, "the signal was not noted");
 }
 
 void answer_no_signal(MpiWorld& world) {
@@ -245,7 +245,7 @@ void end_well(MpiWorld& world) {
 }
 
 // Signals that come when the work of all is done: with the watch, after it, and, in run(), after MPI.
-void be_signalled_at_the_end(MpiWorld& world) {
+void be_signaled_at_the_end(MpiWorld& world) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   {
     RankWatch watch(*group, world.host(), "child", kWatched);
@@ -279,7 +279,7 @@ int run(const std::string& scenario) {
                                                                 {"idle", stay_idle},
                                                                 {"closed", listen_nowhere},
                                                                 {"well", end_well},
-                                                                {"signalled", be_signalled_at_the_end}};
+                                                                {"signaled", be_signaled_at_the_end}};
   std::optional<StartLimit> limit;
   if (scenario == "absent") {
     limit.emplace("child", kShort);
@@ -294,7 +294,7 @@ int run(const std::string& scenario) {
   fmt::print("rank {} of {} done\n", world->rank(), world->size());
   std::fflush(stdout);
   world->finish();
-  if (scenario == "signalled") raise(SIGTERM);
+  if (scenario == "signaled") raise(SIGTERM);
   return 0;
 }
 

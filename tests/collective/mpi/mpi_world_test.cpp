@@ -98,7 +98,7 @@ TEST(StartLimitTest, RankThatIsKilledBeforeTheOthersHaveMetItEndsTheJobWithOneLi
 }
 
 TEST(RankWatchTest, SignalAfterTheWorkOfAllRanksIsIgnored) {
-  expect_done("signalled", 3);
+  expect_done("signaled", 3);
 }
 
 TEST(RankWatchTest, RanksThatWorkAreLeftAlone) {

@@ -30,7 +30,7 @@ class CudaCapturesTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     device_ = make_cuda_device({});
-    device_->initialise();
+    device_->initialize();
     memory_ = static_cast<float*>(device_->memory().try_allocate(kBytes));
     ASSERT_NE(memory_, nullptr);
     HR_CHECK(cudaMemset(memory_, 0, kBytes));
@@ -107,10 +107,10 @@ TEST_F(CudaCapturesTest, AChainOfManyTasksRunsInTurn) {
 TEST_F(CudaCapturesTest, WorkOfTwoGpusKeepsItsOrder) {
   if (visible_gpus().size() < 2) GTEST_SKIP() << "one GPU is visible, two are needed";
   const std::unique_ptr<Device> other = make_cuda_device({.ordinal = 1});
-  other->initialise();
+  other->initialize();
   auto* const there = static_cast<float*>(other->memory().try_allocate(kBytes));
   ASSERT_NE(there, nullptr);
-  device_->initialise();
+  device_->initialize();
   Task go{[&](Stream stream) { other->copy_from(*device_, there, row(0), kCount * 4, stream); }, {}, {2}};
   go.device = other.get();
   Task add{[&](Stream stream) {

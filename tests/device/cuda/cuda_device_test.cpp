@@ -26,7 +26,7 @@ void expect_sum(const MemoryInfo& info) {
 
 std::string refusal(const CudaSettings& settings) {
   try {
-    make_cuda_device(settings)->initialise();
+    make_cuda_device(settings)->initialize();
     return "accepted";
   } catch (const InvalidArgument& error) {
     return error.what();
@@ -37,7 +37,7 @@ TEST_F(CudaDeviceTest, WhatIsAllocatedIsThisProcessAndGoesBack) {
   CudaDevice device({});
   DeviceMemory& memory = device.memory();
   expect_sum(memory.info());
-  device.initialise();
+  device.initialize();
   const MemoryInfo before = memory.info();
   expect_sum(before);
   EXPECT_GT(before.process, 0);  // the context
@@ -55,7 +55,7 @@ TEST_F(CudaDeviceTest, WhatIsAllocatedIsThisProcessAndGoesBack) {
 
 TEST_F(CudaDeviceTest, MoreThanTheCardHasIsNull) {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   DeviceMemory& memory = device.memory();
   EXPECT_EQ(memory.try_allocate(memory.info().total + 1), nullptr);
   EXPECT_EQ(memory.try_allocate(int64_t{1} << 60), nullptr);
@@ -64,7 +64,7 @@ TEST_F(CudaDeviceTest, MoreThanTheCardHasIsNull) {
 
 TEST_F(CudaDeviceTest, HandlesAreMadeOnce) {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   for (const Library library : {Library::kBlas, Library::kDnn}) {
     const int64_t before = device.memory().info().free;
     device.libraries().start(library);
@@ -78,9 +78,9 @@ TEST_F(CudaDeviceTest, HandlesAreMadeOnce) {
 
 TEST_F(CudaDeviceTest, AnotherThreadReachesTheSameMemory) {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   std::thread([&] {
-    device.initialise();
+    device.initialize();
     int value = 7, back = 0;
     void* pointer = device.memory().try_allocate(sizeof value);
     device.memory().copy_to_device(pointer, &value, sizeof value);
@@ -93,7 +93,7 @@ TEST_F(CudaDeviceTest, AnotherThreadReachesTheSameMemory) {
 // Streams do not wait for one another: the copy must be complete before another stream reads it.
 TEST_F(CudaDeviceTest, ACopyIsDoneWhenItReturns) {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   constexpr int64_t kCount = 4096, kBytes = kCount * sizeof(int);
   const Stream stream = device.streams().new_stream();
   auto* const back = static_cast<int*>(device.memory().allocate_host(kBytes));
@@ -115,7 +115,7 @@ TEST_F(CudaDeviceTest, ABallastLeavesADeviceOfTheSizeThatWasAskedFor) {
   int64_t free_before = 0;
   {
     CudaDevice whole({});
-    whole.initialise();
+    whole.initialize();
     free_before = whole.memory().info().free;
   }
   {
@@ -123,7 +123,7 @@ TEST_F(CudaDeviceTest, ABallastLeavesADeviceOfTheSizeThatWasAskedFor) {
     DeviceMemory& memory = device.memory();
     EXPECT_EQ(memory.info().total, 2002 * kMiB);
     EXPECT_EQ(memory.info().free, (2002 - 329) * kMiB);
-    device.initialise();
+    device.initialize();
     const MemoryInfo info = memory.info();
     expect_sum(info);
     EXPECT_EQ(info.total, 2002 * kMiB);
@@ -141,16 +141,16 @@ TEST_F(CudaDeviceTest, ABallastLeavesADeviceOfTheSizeThatWasAskedFor) {
     EXPECT_EQ(memory.info().process, info.process);
   }
   CudaDevice whole({});
-  whole.initialise();
+  whole.initialize();
   EXPECT_GE(whole.memory().info().free, free_before);
 }
 
 TEST_F(CudaDeviceTest, OthersAloneTakeFromTheWholeCard) {
   CudaDevice whole({});
-  whole.initialise();
+  whole.initialize();
   const int64_t card = whole.memory().info().total;
   CudaDevice device({.others_bytes = 5 * kGiB});
-  device.initialise();
+  device.initialize();
   const MemoryInfo info = device.memory().info();
   expect_sum(info);
   EXPECT_EQ(info.total, card);
@@ -164,7 +164,7 @@ TEST_F(CudaDeviceTest, SizesThatTheCardCannotHaveAreRefusedWithBothNumbers) {
             std::string::npos);
   EXPECT_NE(refusal({.total_bytes = 64 * kMiB}).find("the context alone takes"), std::string::npos);
   CudaDevice whole({});
-  whole.initialise();
+  whole.initialize();
   const int64_t total = whole.memory().info().total;
   void* held = whole.memory().try_allocate(4 * kGiB);
   EXPECT_NE(refusal({.total_bytes = total}).find("of the card are free"), std::string::npos);

@@ -72,7 +72,7 @@ TEST_F(CudaFailures, DnnWithoutRoomInThisProcessSaysInternalErrorAndStartsOnceTh
 TEST_F(CudaFailures, AProcessThatComesToAFullCardHasNoContextAndNotInitializedLibraries) {
   {
     CudaDevice device({});
-    device.initialise();
+    device.initialize();
     free_before_ = free_on_the_card();  // this process' context stays
     Ballast all;
     all.leave(0);

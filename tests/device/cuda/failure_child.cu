@@ -47,7 +47,7 @@ void report(const char* step, const std::function<void()>& run) {
 // The context exists, all memory is allocated, and only then a library starts.
 void exhaust(Library library) {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   Ballast all;
   all.leave(0);
   report("full", [&] { device.libraries().start(library); });
@@ -60,7 +60,7 @@ void exhaust(Library library) {
 void come_late() {
   report("context", [] {
     CudaDevice device({});
-    device.initialise();
+    device.initialize();
   });
   cublasHandle_t blas = nullptr;
   report("blas", [&] { HR_CHECK(cublasCreate(&blas)); });
@@ -78,7 +78,7 @@ void come_late() {
 // An index that no kernel of ours would let through stops the context; everything after it fails.
 void assert_on_device() {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   report("before", [&] { device.memory().release(device.memory().try_allocate(kMiB), kMiB); });
   expect_below<<<1, 1>>>(7, 5);
   report("synchronize", [&] { device.streams().synchronize({}); });
@@ -113,7 +113,7 @@ void use_stack(Device& device) {
 
 void make_a_context() {
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   report("stacks", [&] {
     const MemoryInfo info = device.memory().info();
     expect(info.process < info.context && info.peak_process >= info.context);
@@ -125,7 +125,7 @@ void find_a_context() {
   HR_CHECK(cudaFree(nullptr));
   const size_t before = stack_limit();
   CudaDevice device({});
-  device.initialise();
+  device.initialize();
   report("stacks", [&] { expect(before > 0 && stack_limit() == before); });
 }
 

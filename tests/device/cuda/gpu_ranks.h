@@ -39,7 +39,7 @@ std::vector<std::optional<CollectiveError>> run_gpu_ranks(int ranks, const GpuRa
     threads.emplace_back([&, host = std::move(end)] {
       const auto rank = static_cast<size_t>(host->rank());
       Device& device = *devices[Way::kOneGpu ? 0 : rank];
-      device.initialise();
+      device.initialize();
       try {
         const std::unique_ptr<DeviceCollective> collective = Way::make(device, *host);
         ASSERT_NE(collective, nullptr) << "this way to sum is not usable here";

@@ -21,7 +21,7 @@ class Coprocessor final : public Device {
   explicit Coprocessor(int64_t bytes) : memory_(bytes, streams_) {}
 
   const DeviceInfo& info() const override { return info_; }
-  void initialise() override {}
+  void initialize() override {}
   DeviceMemory& memory() override { return memory_; }
   DeviceStreams& streams() override { return streams_; }
   DeviceLibraries& libraries() override { return libraries_; }

@@ -17,13 +17,13 @@ using Words = std::vector<std::string>;
 
 struct ParsedOptions {
   OptionSet set{"program", "A program."};
-  Words files, colours;
+  Words files, tints;
   std::string name = "none";
   bool loud = false;
 
   ParsedOptions() {
     set.add_arguments("FILE", "What to read", &files);
-    set.add_list("colour", "Colours", &colours);
+    set.add_list("tints", "Tints", &tints);
     set.add_text("name", "A name", &name);
     set.add_switch("loud", "Be loud", &loud);
   }
@@ -62,7 +62,7 @@ TEST(OptionSet, ArgumentsMayHaveSeveralNames) {
                     "  BEFORE AFTER                Two files\n"
                     "\n"
                     "Common options:\n"
-                    "  --color NAME=\"auto\"         When to print colours; auto: on a terminal, unless\n"
+                    "  --color NAME=\"auto\"         When to print colors; auto: on a terminal, unless\n"
                     "                              NO_COLOR is set (auto, always, never)\n",
                     required ? "BEFORE AFTER" : "[BEFORE AFTER]")))
         << out.str();
@@ -85,19 +85,19 @@ TEST(OptionSet, ArgumentsThatAreNeededAreNamedWhenTheyAreMissing) {
 TEST(OptionSet, ArgumentsThatAListHasTakenAreNamed) {
   ParsedOptions program;
   try {
-    program.parse({"--colour", "red", "a"});
+    program.parse({"--tints", "red", "a"});
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(error.what(),
-                 "FILE is required: --colour takes all words that follow it, 'a' too; give FILE first");
+                 "FILE is required: --tints takes all words that follow it, 'a' too; give FILE first");
   }
 }
 
 TEST(OptionSet, ListsTakeAllFollowingWordsAndMayBeRepeated) {
   ParsedOptions program;
-  program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
+  program.parse({"a", "b", "--tints", "red", "green", "--loud", "--tints=blue", "--name", "x"});
   EXPECT_EQ(program.files, (Words{"a", "b"}));
-  EXPECT_EQ(program.colours, (Words{"red", "green", "blue"}));
+  EXPECT_EQ(program.tints, (Words{"red", "green", "blue"}));
   EXPECT_EQ(program.name, "x");
   EXPECT_TRUE(program.loud);
 }
@@ -114,7 +114,7 @@ TEST(OptionSet, ASwitchTakesNoArgument) {
 }
 
 TEST(OptionSet, AValueThatIsMissingBehindItsNameIsNotTheNextWord) {
-  for (const char* empty : {"--name=", "--colour="}) {
+  for (const char* empty : {"--name=", "--tints="}) {
     ParsedOptions program;
     EXPECT_THROW(program.parse({"in", empty, "--loud"}), InvalidArgument) << empty;
   }
@@ -122,9 +122,9 @@ TEST(OptionSet, AValueThatIsMissingBehindItsNameIsNotTheNextWord) {
 
 TEST(OptionSet, WordsReproduceTheOptions) {
   ParsedOptions program;
-  program.parse({"a", "--colour", "red", "green", "--name", "x \"y\" \\", "--loud"});
+  program.parse({"a", "--tints", "red", "green", "--name", "x \"y\" \\", "--loud"});
   EXPECT_EQ(program.set.words(OptionSet::Words::kChanged),
-            (Words{"--colour", "red", "green", "--name", "x \"y\" \\", "--loud"}));
+            (Words{"--tints", "red", "green", "--name", "x \"y\" \\", "--loud"}));
   ParsedOptions other;
   EXPECT_TRUE(other.set.words(OptionSet::Words::kChanged).empty());
   EXPECT_EQ(other.set.words(OptionSet::Words::kAll), (Words{"--name", "none", "--loud=false"}));
@@ -137,21 +137,21 @@ TEST(OptionSet, RequiresArguments) {
 
 TEST(OptionSet, ReadsListsFromFilesAndTheEnvironmentAsWords) {
   const ScratchFolder folder;
-  const std::string config = folder.write("c.toml", "colour = \"red  green\"\n");
+  const std::string config = folder.write("c.toml", "tints = \"red  green\"\n");
   ParsedOptions program;
   program.parse({"a", "--config", config.c_str()});
-  EXPECT_EQ(program.colours, (Words{"red", "green"}));
+  EXPECT_EQ(program.tints, (Words{"red", "green"}));
 
-  setenv("HEADROOM_COLOUR", "blue", 1);
+  setenv("HEADROOM_TINTS", "blue", 1);
   ParsedOptions other;
   other.parse({"a", "--config", config.c_str()});
-  EXPECT_EQ(other.colours, Words{"blue"});  // replaces the file's value
+  EXPECT_EQ(other.tints, Words{"blue"});  // replaces the file's value
   ParsedOptions last;
   std::ostringstream out;
-  EXPECT_FALSE(last.parse({"a", "--colour", "white", "black", "--print-config"}, out));
-  unsetenv("HEADROOM_COLOUR");
-  EXPECT_EQ(last.colours, (Words{"white", "black"}));
-  EXPECT_NE(out.str().find("colour = \"white black\""), std::string::npos) << out.str();
+  EXPECT_FALSE(last.parse({"a", "--tints", "white", "black", "--print-config"}, out));
+  unsetenv("HEADROOM_TINTS");
+  EXPECT_EQ(last.tints, (Words{"white", "black"}));
+  EXPECT_NE(out.str().find("tints = \"white black\""), std::string::npos) << out.str();
 }
 
 TEST(OptionSet, TheShortHelpExplainsArgumentsOwnAndChosenOptionsAndNamesTheOthers) {
@@ -180,7 +180,7 @@ TEST(OptionSet, TheShortHelpExplainsArgumentsOwnAndChosenOptionsAndNamesTheOther
   EXPECT_LT(whole.str().find("\nOptions:\n  --own TEXT"), whole.str().find("\nMachine:\n  --other TEXT"));
 }
 
-TEST(OptionSet, OneFileServesAllProgramsAndAMisspeltKeyNone) {
+TEST(OptionSet, OneFileServesAllProgramsAndAMisspelledKeyNone) {
   const ScratchFolder folder;
   const std::string shared = folder.write("shared.toml", "name = \"x\"\nmax-peak = \"2GiB\"\n");
   ParsedOptions program;
@@ -195,13 +195,13 @@ TEST(OptionSet, OneFileServesAllProgramsAndAMisspeltKeyNone) {
   }
 }
 
-TEST(OptionSet, ColoursAreNoPartOfWhatAProgramDoes) {
+TEST(OptionSet, ColorsAreNoPartOfWhatAProgramDoes) {
   ParsedOptions program;
   program.parse({"a", "--color", "always"});
-  EXPECT_TRUE(program.set.terminal().colours());
+  EXPECT_TRUE(program.set.terminal().colors());
   EXPECT_TRUE(program.set.words(OptionSet::Words::kChanged).empty());
   program.parse({"a", "--color", "never"});
-  EXPECT_FALSE(program.set.terminal().colours());
+  EXPECT_FALSE(program.set.terminal().colors());
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_F(OptionsTest, TakeEveryOptionFromTheCommandLine) {
   const std::unique_ptr<Device> device = make_device(options_);
   EXPECT_EQ(device->memory().info().total, 3 * kGiB);
   EXPECT_EQ(device->memory().info().others, 5 * kMiB);
-  device->initialise();
+  device->initialize();
   EXPECT_EQ(device->memory().info().process, 6 * kMiB);
 }
 

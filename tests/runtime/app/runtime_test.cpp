@@ -42,7 +42,7 @@ TEST(RuntimeDevices, AreMadeAtFirstUse) {
   // GPUs 2 and 3 are full: no context fits there.
   Runtime runtime({.device = "sim:four-2080ti", .others_by_gpu = "2:11019MiB/3:11019MiB"});
   EXPECT_EQ(runtime.devices().logical.size(), 4u);
-  EXPECT_FALSE(runtime.initialised());
+  EXPECT_FALSE(runtime.initialized());
   EXPECT_NO_THROW(runtime.device("/GPU:1"));
   try {
     runtime.device("/GPU:2");
@@ -67,7 +67,7 @@ TEST(RuntimeDevices, OptionsCountGpusAsTheProgramDoes) {
             std::string::npos);
 }
 
-TEST(RuntimeDevices, NothingCanChangeAfterInitialisation) {
+TEST(RuntimeDevices, NothingCanChangeAfterInitialization) {
   Runtime runtime({.device = "sim:four-2080ti"});
   const int both[] = {1, 2};
   const int64_t limits[] = {kGiB, kGiB};
@@ -113,7 +113,7 @@ TEST(RuntimeDevices, GrowthMustBeTheSameOnAllVisibleGpus) {
 
 TEST(RuntimeDevices, TheCurrentDeviceHidesNoOther) {
   Runtime runtime({.device = "sim:four-2080ti"});
-  EXPECT_FALSE(runtime.initialised());
+  EXPECT_FALSE(runtime.initialized());
   runtime.set_current_device("/GPU:2");
   EXPECT_EQ(runtime.current_device(), (DeviceName{DeviceType::kGpu, 2}));
   EXPECT_EQ(runtime.devices().logical.size(), 4u);

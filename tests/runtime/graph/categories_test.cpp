@@ -10,7 +10,7 @@ namespace headroom {
 namespace {
 
 MemoryCategory category(const Graph& graph, const Value& value) {
-  return categorise(graph)[static_cast<size_t>(value.id)];
+  return categorize(graph)[static_cast<size_t>(value.id)];
 }
 
 // x w -> relu -> mean, trained with Adam.

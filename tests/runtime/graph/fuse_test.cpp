@@ -155,7 +155,7 @@ struct ResidualNet {
     loss = mean(cross_entropy(relu(add(first, norm(relu(norm(first))))), labels));
     add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
   }
-  // A product, normalised.
+  // A product, normalized.
   Value norm(Value from) {
     const NameScope scope(graph, "norm_" + std::to_string(parameters.size()));
     const Shape shape = {from.shape()[1], 5};
@@ -211,7 +211,7 @@ struct BottleneckNet {
     const Value second = relu(add(first, norm(relu(norm(first, 3)), 8)));
     loss = mean(mul(second, second));
   }
-  // A convolution of single pixels, normalised.
+  // A convolution of single pixels, normalized.
   Value norm(Value from, int64_t channels) {
     const NameScope scope(graph, "norm_" + std::to_string(parameters.size()));
     const Shape shape = {1, 1, from.shape().last(), channels};

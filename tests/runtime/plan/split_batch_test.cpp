@@ -22,7 +22,7 @@ struct BatchNet {
   Value x, table, rate, step, loss, rows;
   std::vector<Value> parameters;
 
-  explicit BatchNet(int64_t batch, bool normalises = false) {
+  explicit BatchNet(int64_t batch, bool normalizes = false) {
     x = graph.input("x", {DType::kF32, {batch, kColumns}});
     rate = graph.input("rate", {DType::kF32, {}});
     step = graph.variable("step", {DType::kI32, {}}, zeros());
@@ -36,7 +36,7 @@ struct BatchNet {
       return parameters.back();
     };
     Value y = matmul(add(add(x, taken), positions), weight("w1", kColumns));
-    if (normalises) {
+    if (normalizes) {
       const BatchNormState state = batch_norm_state(graph, kColumns);
       parameters.insert(parameters.end(), {state.gamma, state.beta});
       y = batch_norm_training(y, state);
@@ -126,7 +126,7 @@ TEST(SplitBatch, AddsTheGradientsOfAPartInOneNode) {
   EXPECT_EQ(std::count_if(nodes.begin(), nodes.end(), is_sum), 3);
 }
 
-TEST(SplitBatch, BatchNormalisationTakesItsStatisticsFromAPart) {
+TEST(SplitBatch, BatchNormalizationTakesItsStatisticsFromAPart) {
   const BatchNet whole(16, true), part(8, true);
   const std::unique_ptr<Graph> graph = whole.graph.copy();
   const Targets targets = whole.targets();

@@ -115,7 +115,7 @@ TEST_F(CudaHostMemoryTest, StatesOfTheOptimizerOnTheHostGiveTheSameBits) {
 TEST_F(CudaHostMemoryTest, TheLinkIsMeasuredWithinTheMemoryThatIsAllowed) {
   Runtime runtime({.device = "cuda"});
   Device& gpu = runtime.device();
-  gpu.initialise();
+  gpu.initialize();
   const int64_t before = gpu.memory().info().process;
   EXPECT_EQ(measure_link_bytes_per_us(gpu, before), std::nullopt);
   const std::optional<double> speed = measure_link_bytes_per_us(gpu, kHostOfTheGpu);

@@ -154,7 +154,7 @@ TEST(HostMemory, EachCallThatFailsOnceLeavesWholeStepsAndAUsableSession) {
   int64_t call = 1, in_run = 0;
   for (; fired; ++call) {
     SimulatedGpu gpu(find_profile("h200"));
-    gpu.initialise();
+    gpu.initialize();
     FaultyDevice device(gpu);
     device.faults().arm({.failing_call = call});
     const auto run = [&](Session& session, Variables& variables) {
@@ -188,7 +188,7 @@ TEST(HostMemory, EachCallThatFailsOnceLeavesWholeStepsAndAUsableSession) {
 
 TEST(HostMemory, AHostWithoutRoomIsADeviceErrorInOneLine) {
   SimulatedGpu gpu(find_profile("h200"));
-  gpu.initialise();
+  gpu.initialize();
   FaultyDevice device(gpu);
   const auto allocator = make_allocator({.name = "direct"}, device);
   const DeviceSet devices(device, *allocator);
@@ -330,7 +330,7 @@ TEST(HostState, AHostWithoutRoomLeavesNothingAllocated) {
   int64_t failures = 0;
   for (int64_t call = 1;; ++call) {
     SimulatedGpu gpu(find_profile("h200"));
-    gpu.initialise();
+    gpu.initialize();
     FaultyDevice device(gpu);
     const auto allocator = make_allocator({.name = "direct"}, device);
     const DeviceSet devices(device, *allocator);

@@ -221,7 +221,7 @@ TEST(Loader, RefusesWhatCannotBeFed) {
 
 TEST_F(CudaTest, ALoaderGivesTheBitsOfAsManyRunsByHand) {
   const std::unique_ptr<Device> gpu = make_cuda_device({});
-  gpu->initialise();
+  gpu->initialize();
   for (const PlanMode mode : kPlanModes) {
     Fed by_hand(*gpu, mode, false), fed(*gpu, mode, true);
     Loader loader(*fed.session, fed.fill(), 3);

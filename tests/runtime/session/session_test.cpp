@@ -129,7 +129,7 @@ TEST(Session, ValuesAddedAfterTheVariablesKeepTheirNamesAndCategories) {
     std::vector<std::string> seen;
     cpu.allocator->set_observer([&](const AllocatorEvent& event) {
       if (event.user.tensor != graph.value(y.id).name) return;
-      EXPECT_EQ(event.user.category, categorise(graph)[static_cast<size_t>(y.id)]);
+      EXPECT_EQ(event.user.category, categorize(graph)[static_cast<size_t>(y.id)]);
       seen.emplace_back(event.user.tensor);
     });
     Session session(graph, {{y}, false}, mode, variables);
@@ -401,7 +401,7 @@ TEST(Runtime, LibrariesFirstLeaveAllTheRestToThePoolAndStillStart) {
   EXPECT_THROW(guessed.device().libraries().start(Library::kBlas), LibraryError);
 }
 
-TEST(Runtime, ALateChangeSaysWhoInitialisedTheDevice) {
+TEST(Runtime, ALateChangeSaysWhoInitializedTheDevice) {
   Runtime runtime({.device = "sim"});
   runtime.set_memory_growth(true);
   runtime.set_strategy({.name = "allow-growth"});
@@ -410,7 +410,7 @@ TEST(Runtime, ALateChangeSaysWhoInitialisedTheDevice) {
            [&] { runtime.set_memory_growth(false); }, [&] { runtime.set_strategy({.name = "grab-all"}); }}) {
     try {
       change();
-      FAIL() << "changed after initialisation";
+      FAIL() << "changed after initialization";
     } catch (const InvalidArgument& error) {
       const std::string message = error.what();
       EXPECT_NE(message.find("/device:GPU:0"), std::string::npos) << message;

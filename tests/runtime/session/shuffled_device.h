@@ -64,7 +64,7 @@ class ShuffledDevice final : public Device {
   explicit ShuffledDevice(uint64_t seed) : captures_(seed) {}
 
   const DeviceInfo& info() const override { return cpu_.info(); }
-  void initialise() override {}
+  void initialize() override {}
   DeviceMemory& memory() override { return cpu_.memory(); }
   DeviceStreams& streams() override { return cpu_.streams(); }
   DeviceLibraries& libraries() override { return cpu_.libraries(); }

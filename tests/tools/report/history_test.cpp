@@ -62,9 +62,9 @@ TEST(Failure, ALimitIsNotBelowWhatWasEverReserved) {
   const std::optional<Failure> failure = find_failure(History(trace));
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->reserved_bytes, kGiB);
-  EXPECT_NE(failure->judgement.reason.find("the limit is at least 2.00 GiB and below 5.00 GiB"),
+  EXPECT_NE(failure->judgment.reason.find("the limit is at least 2.00 GiB and below 5.00 GiB"),
             std::string::npos)
-      << failure->judgement.reason;
+      << failure->judgment.reason;
 }
 
 TEST(History, KnowsThePeakItsCategoriesAndTheDriverCalls) {

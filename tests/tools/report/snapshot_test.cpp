@@ -46,7 +46,7 @@ TEST(RealSnapshots, AnInferredLimitIsNotBelowThePeakOfTheReservedMemory) {
   const Trace trace = load("growing-batch-gpt2-python");
   const Verdict verdict = judge_history(History(trace), Steps(trace));
   ASSERT_TRUE(verdict.failure.has_value());
-  const std::string& reason = verdict.failure->judgement.reason;
+  const std::string& reason = verdict.failure->judgment.reason;
   EXPECT_NE(reason.find("the limit is at least 3.95 GiB and below 4.90 GiB"), std::string::npos) << reason;
 }
 

@@ -364,7 +364,7 @@ TEST(Verdict, TooLittleMemoryIsNotFragmentation) {
   const Verdict verdict = verdict_of_holes(80 * kMiB);
   ASSERT_TRUE(verdict.failure);
   EXPECT_FALSE(finds(verdict, Cause::kFragmentation)) << all_of(verdict);
-  EXPECT_EQ(verdict.failure->judgement.cause, Cause::kLimit);
+  EXPECT_EQ(verdict.failure->judgment.cause, Cause::kLimit);
 }
 
 TEST(Verdict, AFailureThatTheProgramSurvivesIsNone) {

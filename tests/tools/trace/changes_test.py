@@ -126,7 +126,7 @@ class MadeByTheTracer(unittest.TestCase):
         self.assertEqual(seen, [False, False, "step", True])
 
     def test_a_change_that_is_none_is_refused(self):
-        for changes in ({"passes": 0}, {"autocast": "f8"}, {"colour": 1}):
+        for changes in ({"passes": 0}, {"autocast": "f8"}, {"color": 1}):
             with self.assertRaises(TraceError):
                 Changes.of(changes)
         with self.assertRaises(TraceError):

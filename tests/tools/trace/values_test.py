@@ -177,9 +177,9 @@ class AnUnknownNumber(unittest.TestCase):
     def test_leaves_errors_of_the_program_as_they_are(self):
         def body(net, x):
             number(x)
-            raise TypeError("unknown colour")
+            raise TypeError("unknown color")
 
-        with self.assertRaisesRegex(TypeError, "^unknown colour$"):
+        with self.assertRaisesRegex(TypeError, "^unknown color$"):
             trace(training(body), batch=8, steps=1)
 
     def test_keeps_no_tensors_of_a_function_that_bounds_it(self):

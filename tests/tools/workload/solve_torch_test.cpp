@@ -91,7 +91,7 @@ TEST(ProgramSolving, TheBatchIsSplitAsFarAsItMayBe) {
   EXPECT_FALSE(needed.split);
   const TraceProgram normalizing = [](std::optional<int64_t> batch, const ProgramChanges& changes) {
     TracedProgram program = traced_net(batch, changes);
-    program.normalises_batches = true;
+    program.normalizes_batches = true;
     return program;
   };
   const ProgramSolution exact = solve_torch(normalizing, device_with(memory), freedom);

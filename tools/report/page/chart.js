@@ -94,7 +94,7 @@ function grid(pen) {
 
 // A line where each step begins, with its number where there is room.
 function stepLines(pen) {
-  let labelled = -Infinity, drawn = -Infinity;
+  let labeled = -Infinity, drawn = -Infinity;
   pen.textAlign = 'left';
   pen.lineWidth = 1;
   for (let i = 0; i < data.steps.length; ++i) {
@@ -112,8 +112,8 @@ function stepLines(pen) {
     pen.lineTo(px, shape.height - MARGIN.bottom);
     pen.stroke();
     pen.setLineDash([]);
-    if (px - labelled < 46) continue;
-    labelled = px;
+    if (px - labeled < 46) continue;
+    labeled = px;
     pen.fillStyle = style('--quiet');
     pen.fillText('step ' + step, px + 3, MARGIN.top + 8);
   }

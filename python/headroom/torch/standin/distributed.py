@@ -107,7 +107,7 @@ _ENVIRONMENT = {
 def _refuse_shards(*_, **__):
     raise refusal(
         "FullyShardedDataParallel, fully_shard and device meshes cannot be traced: how they spread weights over "
-        "ranks is not modelled; trace the model without them (an upper bound of what a rank takes)"
+        "ranks is not modeled; trace the model without them (an upper bound of what a rank takes)"
     )
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs that share one GPU: does ours keep to its limit, and do both go on?
 
-usage: neighbours.py [--steps N] [--limit MIB] [--device NAME] [--json FILE] [--seconds N] [--beside KIND,...]
+usage: neighbors.py [--steps N] [--limit MIB] [--device NAME] [--json FILE] [--seconds N] [--beside KIND,...]
                      HEADROOM [STRATEGY...]
 
 HEADROOM is the command; a release build may be stripped. Each strategy (all that HEADROOM has) trains N steps
@@ -10,9 +10,9 @@ have the packed plan: hard-limit, and --memory at 100 MiB less, which the net ex
 runs three times:
 
   alone   nothing else uses the card
-  kind    a neighbour takes and frees blocks of random sizes, up to all that the limit leaves of the card;
+  kind    a neighbor takes and frees blocks of random sizes, up to all that the limit leaves of the card;
           none of its requests may fail, as none fails beside a plain process that holds the limit
-  greedy  a neighbour takes and frees at random up to the whole card; ours may run out of memory, and says so
+  greedy  a neighbor takes and frees at random up to the whole card; ours may run out of memory, and says so
 
 --beside names those of the three to run, separated by commas; all unless given. Throughout, the driver's own
 figures are sampled (NVML): what our process holds and, alone, what is in use of the card. The first must be at
@@ -43,7 +43,7 @@ OUT_OF_MEMORY = 3  # HEADROOM's exit code
 PLAIN = "plain process"
 COLUMNS = (
     ("run", 17),
-    ("neighbour", 9),
+    ("neighbor", 9),
     ("exit", 4),
     ("s", 6),
     ("ms/step", 8),
@@ -139,7 +139,7 @@ class Cuda:
         self.library.cuMemFree_v2(ctypes.c_ulonglong(pointer))
 
 
-def neighbour(leaves_bytes):
+def neighbor(leaves_bytes):
     """A process of its own: takes and frees until its input ends, leaving so much free; prints what it did."""
     cuda = Cuda()
     most_bytes = (cuda.free_bytes() - leaves_bytes) // PAGE * PAGE
@@ -179,18 +179,18 @@ def plain(limit_bytes):
     time.sleep(3)
 
 
-class Neighbour:
-    """Starts the neighbour, so that its context is there before ours begins."""
+class Neighbor:
+    """Starts the neighbor, so that its context is there before ours begins."""
 
     def __init__(self, leaves_bytes):
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--neighbour", str(leaves_bytes)],
+            [sys.executable, __file__, "--neighbor", str(leaves_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         if self.process.stdout.readline() != "ready\n":
-            raise RuntimeError("the neighbour did not start")
+            raise RuntimeError("the neighbor did not start")
 
     def go(self):
         self.process.stdin.write("go\n")
@@ -211,12 +211,12 @@ def last_json(text):
 
 
 def run_beside(command, card, kind, limit_bytes, seconds):
-    """Runs the command to its end, alone or beside a neighbour; returns what was seen."""
+    """Runs the command to its end, alone or beside a neighbor; returns what was seen."""
     seen = {"process": None, "card": None, "samples": 0, "did": None}
     known, before = card.pids(), card.used()
     other = None
     if kind != "alone":
-        other = Neighbour(limit_bytes + MARGIN if kind == "kind" else 0)
+        other = Neighbor(limit_bytes + MARGIN if kind == "kind" else 0)
         known |= card.pids()
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -282,7 +282,7 @@ def faults_of(seen, kind, limit_bytes, steps, own_of_driver):
         if (seen[name] or 0) > allowed:
             faults.append(f"{name} above the limit by {(seen[name] - limit_bytes) / MIB:.1f} MiB")
     if kind == "kind" and seen["did"]["failed"]:
-        faults.append(f"{seen['did']['failed']} requests of the neighbour failed")
+        faults.append(f"{seen['did']['failed']} requests of the neighbor failed")
     return faults
 
 
@@ -295,8 +295,8 @@ def print_row(values):
 
 
 def main():
-    if len(sys.argv) == 3 and sys.argv[1] in ("--neighbour", "--plain"):
-        return (neighbour if sys.argv[1] == "--neighbour" else plain)(int(sys.argv[2]))
+    if len(sys.argv) == 3 and sys.argv[1] in ("--neighbor", "--plain"):
+        return (neighbor if sys.argv[1] == "--neighbor" else plain)(int(sys.argv[2]))
     if not sys.argv[1:] or sys.argv[1] in ("-h", "--help"):
         print(__doc__.strip())
         return 0 if sys.argv[1:] else 2
@@ -383,7 +383,7 @@ def main():
         rows.append(
             {
                 "run": name,
-                "neighbour": kind,
+                "neighbor": kind,
                 "exit": seen["exit"],
                 "seconds": round(seen["seconds"], 2),
                 "seconds_per_step": result.get("seconds_per_step"),
