@@ -425,6 +425,36 @@ TEST(Explain, AdviceSuitsTheVersion) {
   EXPECT_NE(advice_of(explain_text(another)).find("TF_FORCE"), std::string::npos);
 }
 
+TEST(Explain, LinesForTheProgramSuitTheVersion) {
+  const auto code_of = [](const std::string& text) {
+    std::string code;
+    for (const std::string& line : explain_text(text).code.lines) code += line + "\n";
+    return code;
+  };
+  const std::string failure = read_fixture("e4_tf_cublas");
+  const std::string newest = code_of(failure), experimental = code_of("tensorflow==2.3.1\n" + failure);
+  EXPECT_NE(newest.find("\"GPU\"):\n    tf.config.experimental.set_memory_growth(gpu, True)\n"),
+            std::string::npos);
+  EXPECT_NE(newest.find("tf.config.list_physical_devices"), std::string::npos) << newest;
+  EXPECT_EQ(code_of("tensorflow==2.16.1\n" + failure), newest);
+  EXPECT_NE(experimental.find("tf.config.experimental.list_physical_devices"), std::string::npos);
+  for (const char* old : {"tensorflow-gpu==1.15.0\n",
+                          "  File \"/usr/lib/python3/tensorflow/python/client/session.py\", line 1365\n"})
+    EXPECT_NE(code_of(old + failure).find("gpu_options.allow_growth = True"), std::string::npos) << old;
+  EXPECT_EQ(code_of(read_fixture("tf_growth_is_on")), "") << "growth is on";
+  EXPECT_NE(code_of(read_fixture("wide_jax_cublas_create")).find("XLA_PYTHON_CLIENT_PREALLOCATE"),
+            std::string::npos);
+}
+
+TEST(Explain, EveryLineForAProgramIsInItsPage) {
+  for (const AdviceRow& row : Rules::built_in().code()) {
+    const std::string name(Rules::built_in()[row.framework].id);
+    const std::string page = read_file(HEADROOM_SOURCE_DIR "/docs/" + name + ".md", 1 << 20);
+    for (const std::string_view line : row.lines)
+      EXPECT_NE(page.find(line), std::string::npos) << name << ": " << line;
+  }
+}
+
 TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
   const Rules& rules = Rules::built_in();
   Failure loading;

@@ -59,6 +59,8 @@ TEST(Rules, WhatIsNoRuleIsRefusedWithItsLine) {
       {"advice exhausted phase no_phase: buy\n  why: so", "own.txt:1: no phase is named 'no_phase'"},
       {"advice exhausted: {set --batch 1", "own.txt:1: '{set --batch 1' lacks a '}'"},
       {"advice exhausted: buy", "own.txt:1: the advice has no line '  why: ...'"},
+      {"code exhausted: paste\n# no line", "own.txt:1: the code has no line '  line: ...'"},
+      {"code exhausted: paste\n  why: so", "own.txt:2: 'why' means nothing here"},
       {"framework pytorch: Mine", "own.txt:1: a second framework 'pytorch'"},
       {"vendor amd: one = other", "own.txt:1: expected 'words => words'"},
       {"fault x: bad", "own.txt:1: 'x' is no number"},

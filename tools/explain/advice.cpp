@@ -234,14 +234,20 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   if (strategy != std::string_view::npos &&
       row.command.substr(strategy + kStrategyOption.size()) == found.strategy)
     return false;
-  if (found.version() && *found.version() < row.from) return false;
-  return row.before == 0 || (found.named_version() && *found.named_version() < row.before);
+  return true;
+}
+
+// True unless `oldest` is older, and, for a row with an end, where `newest` is known to be.
+bool is_in_time(const AdviceRow& row, std::optional<int64_t> oldest, std::optional<int64_t> newest) {
+  if (oldest && *oldest < row.from) return false;
+  return row.before == 0 || (newest && *newest < row.before);
 }
 
 void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes) {
   for (const AdviceRow& row : found.rules().advice()) {
     if (advice.size() >= most) return;
     if (!fits(row, found, cause, holes)) continue;
+    if (!is_in_time(row, found.version(), found.named_version())) continue;
     std::string command = holes.fill(row.command);
     const auto same = [&](const Advice& other) { return other.command == command; };
     if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
@@ -292,6 +298,16 @@ std::optional<Advice> solve_it(const Case& found, Cause cause) {
 }
 
 }  // namespace
+
+Code code_for(const Case& found, const LogJudgment& judgment) {
+  const Holes holes(found);
+  const std::optional<int64_t> version = found.newest_version();
+  for (const AdviceRow& row : found.rules().code()) {
+    if (fits(row, found, judgment.cause, holes) && is_in_time(row, version, version))
+      return {std::string(row.command), {row.lines.begin(), row.lines.end()}};
+  }
+  return {};
+}
 
 std::vector<Advice> advise(const Case& found, const LogJudgment& judgment) {
   constexpr size_t kSteps = 2, kMostSteps = 4;

@@ -15,6 +15,15 @@ struct Advice {
   std::string why;
 };
 
+// Lines to paste into the program.
+struct Code {
+  std::string heading;  // where they belong, and for which version
+  std::vector<std::string> lines;
+};
+
+// The lines for the cause in the version that the log shows, else in the newest; none where none are known.
+Code code_for(const Case& found, const LogJudgment& judgment);
+
 // Two steps for the cause, and one for each other way out of it.
 std::vector<Advice> advise(const Case& found, const LogJudgment& judgment);
 

@@ -51,6 +51,10 @@ struct Case : MemoryNumbers {
   // messages.
   std::optional<int64_t> named_version() const { return find(log->versions); }
   std::optional<int64_t> version() const { return named_version() ? named_version() : find(log->at_least); }
+  // The newest that it may be; nothing where it may be any.
+  std::optional<int64_t> newest_version() const {
+    return named_version() ? named_version() : find(log->at_most);
+  }
 
  private:
   std::optional<int64_t> find(const std::map<Framework, int64_t>& versions) const {

@@ -172,6 +172,13 @@ void print_evidence(const Explanation& explanation, const Terminal& terminal) {
   }
 }
 
+// On lines as they are, so that they can be copied.
+void print_code(const Code& code, const Terminal& terminal) {
+  if (code.lines.empty()) return;
+  fmt::print("\n{}\n", terminal.wrapped(code.heading + ":"));
+  for (const std::string& line : code.lines) fmt::print("    {}\n", line);
+}
+
 void print_text(const Explanation& explanation, const Terminal& terminal) {
   print_answer(explanation, terminal);
   print_reasons(explanation, terminal);
@@ -190,6 +197,7 @@ void print_text(const Explanation& explanation, const Terminal& terminal) {
       terminal);
   print_possible(judgment.other_ways, "another way out", terminal);
   print_evidence(explanation, terminal);
+  print_code(explanation.code, terminal);
 }
 
 nlohmann::ordered_json to_json(const std::vector<Possibility>& possible) {
@@ -228,6 +236,7 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
     json["next"].push_back(advice.command);
     json["why"].push_back(advice.why);
   }
+  json["code"] = explanation.code.lines;
   json["phase"] = explanation.phases;
   json["figures"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : explanation.figures) json["figures"][std::string(name)] = value;

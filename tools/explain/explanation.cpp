@@ -144,6 +144,7 @@ Explanation explain(const Log& log) {
   for (const Framework tool : found.tools) result.tools.push_back((*log.rules)[tool].name);
   result.evidence = collect(found, result.judgment);
   result.next = advise(found, result.judgment);
+  result.code = code_for(found, result.judgment);
   result.judgment.reason = sentence(std::move(result.judgment.reason));
   if (found.failure != nullptr) {
     result.rank = found.failure->rank;

@@ -27,6 +27,7 @@ struct Explanation {
   std::vector<Evidence> evidence;        // messages first, then figures, then what is computed from them
   std::vector<std::string_view> tools;   // on top of the framework
   std::vector<Advice> next;              // two or more
+  Code code;                             // may be empty
   std::vector<std::string_view> phases;  // the program's work when it failed
   std::vector<std::pair<std::string_view, int64_t>> figures;  // of the failure, by name: bytes or counts
   std::vector<std::string> already_on;                        // settings that the log shows in use

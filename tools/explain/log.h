@@ -88,8 +88,8 @@ struct Log {
   Figures background;                           // said of the device before or outside a failure
   std::set<Framework> mentioned;                // by paths and names of modules
   std::set<std::string, std::less<>> settings;  // names of the settings that the log shows in use
-  // 1000 * major + minor: as the log names it, and the oldest version that prints its messages.
-  std::map<Framework, int64_t> versions, at_least;
+  // 1000 * major + minor: as the log names it, and the oldest and newest version that prints its messages.
+  std::map<Framework, int64_t> versions, at_least, at_most;
   std::string script;                              // "train.py", from a traceback
   std::string command;                             // as the user typed it, as far as it is fit for a shell
   std::string proven;                              // with the change that a program of ours tried: it fits

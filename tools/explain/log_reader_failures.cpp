@@ -70,9 +70,13 @@ Failure* LogReader::failure_of_line() {
 }
 
 void LogReader::keep_version_bound(const Message& message) {
+  if (message.at_most > 0) {
+    int64_t& newest = log_.at_most.try_emplace(message.framework, message.at_most).first->second;
+    newest = std::min(newest, message.at_most);
+  }
   if (message.at_least == 0) return;
-  int64_t& known = log_.at_least[message.framework];
-  known = std::max(known, message.at_least);
+  int64_t& oldest = log_.at_least[message.framework];
+  oldest = std::max(oldest, message.at_least);
 }
 
 // The message's own words; those that many print say more with what stands before them.

@@ -33,6 +33,7 @@ struct Message {
   Framework framework = Framework::kNone;  // kNone: several print it
   std::string_view pattern{};              // see match_template; begins with text
   int64_t at_least = 0;                    // the first version that printed it so, as 1000 * major + minor
+  int64_t at_most = 0;                     // the last one; 0: still does
   bool weak = false;                       // counts only on a line that no other failure is read from
   bool is_a_shells = false;   // counts only as what a shell prints of a job: alone on its line, or before it
   bool is_exit_code = false;  // counts after words such as "exit code" only
@@ -107,6 +108,8 @@ struct AdviceRow {
   bool apple = false;      // only on Apple's GPUs
   std::string_view parts;  // one of "a|b" is in the failure's own words
   std::string_view command, why;
+  // A program's own, of a code row; its command is their heading.
+  std::vector<std::string_view> lines = {};
 };
 
 // Phases that follow from figures and not from a line of the log, see case.cpp.
@@ -153,6 +156,8 @@ class Rules {
   std::span<const VendorWord> vendor_words() const { return vendor_words_; }
   // By cause, in order of preference.
   std::span<const AdviceRow> advice() const { return advice_; }
+  // Lines to paste into a program. The first row that fits counts.
+  std::span<const AdviceRow> code() const { return code_; }
 
   // The words that a log is searched for: the text before the first hole of each message, setting and phase,
   // sorted, each once; and their readings.
@@ -181,7 +186,7 @@ class Rules {
   std::vector<Status> statuses_;
   std::vector<Fault> faults_;
   std::vector<VendorWord> vendor_words_;
-  std::vector<AdviceRow> advice_;
+  std::vector<AdviceRow> advice_, code_;
   std::vector<std::string_view> words_;
   std::optional<WordScanner> scanner_;
   std::vector<Readings> readings_;

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -80,6 +81,7 @@ class RulesReader {
   // Targets of the indented lines after a row; null for those that the row does not take.
   struct Detail {
     std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr, *why = nullptr;
+    std::vector<std::string_view>* lines = nullptr;
     int64_t line = 0;  // line of the row
   };
 
@@ -144,7 +146,12 @@ class RulesReader {
     } else if (key == "framework") {
       read_framework(text);
     } else if (key == "advice") {
-      read_advice(text);
+      read_advice(text, rules_.advice_);
+      detail_.why = &rules_.advice_.back().why;
+      detail_.parts = &rules_.advice_.back().parts;
+    } else if (key == "code") {
+      read_advice(text, rules_.code_);
+      detail_.lines = &rules_.code_.back().lines;
     } else if (key == "setting") {
       rules_.settings_.push_back({name(), pattern(text)});
     } else if (key == "phase") {
@@ -184,7 +191,9 @@ class RulesReader {
   void end_row() {
     const bool lacks_why = detail_.why != nullptr && detail_.why->empty();
     const bool lacks_confirm = detail_.confirm != nullptr && detail_.confirm->empty();
-    line_ = lacks_why || lacks_confirm ? detail_.line : line_;
+    const bool lacks_lines = detail_.lines != nullptr && detail_.lines->empty();
+    line_ = lacks_why || lacks_confirm || lacks_lines ? detail_.line : line_;
+    if (lacks_lines) fail("the code has no line '  line: ...'");
     if (lacks_why) fail("the advice has no line '  why: ...'");
     if (lacks_confirm) fail("the cause has no line '  confirm: ...'");
     detail_ = {};
@@ -192,6 +201,7 @@ class RulesReader {
 
   void read_detail(std::string_view line) {
     const std::string_view text = split(line);
+    if (head_ == "line" && detail_.lines != nullptr) return detail_.lines->push_back(text);
     std::string_view* const target = head_ == "start"     ? detail_.start
                                      : head_ == "if"      ? detail_.parts
                                      : head_ == "confirm" ? detail_.confirm
@@ -234,6 +244,8 @@ class RulesReader {
         message.is_exit_code = true;
       } else if (take_flag("since")) {
         message.at_least = version();
+      } else if (take_flag("until")) {
+        message.at_most = version();
       } else {
         message.framework = named_framework(take_word(head_));
       }
@@ -250,7 +262,7 @@ class RulesReader {
     rules_.vendor_words_.push_back({setting, text.substr(0, arrow), text.substr(arrow + kArrow.size())});
   }
 
-  void read_advice(std::string_view text) {
+  void read_advice(std::string_view text, std::vector<AdviceRow>& rows) {
     AdviceRow row;
     row.cause = named_cause();
     row.command = text;
@@ -290,10 +302,8 @@ class RulesReader {
         row.framework = named_framework(take_word(head_));
       }
     }
-    rules_.advice_.push_back(std::move(row));
+    rows.push_back(std::move(row));
     detail_.line = line_;
-    detail_.why = &rules_.advice_.back().why;
-    detail_.parts = &rules_.advice_.back().parts;
   }
 
   std::string_view name() {
