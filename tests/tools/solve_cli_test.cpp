@@ -122,16 +122,20 @@ TEST(SolveCommand, NamesTheDeviceOfASnapshotThatIsSolvedForNoOther) {
       << outcome.out << outcome.errors;
 }
 
-TEST(SolveCommand, WritesAPage) {
+TEST(SolveCommand, WritesAPageWithTheCurveOrTheLinesToPaste) {
   const ScratchFolder folder;
   const std::string trace = folder.write("run.trace", kSolvedRecording), page = folder / "solved.html";
-  for (const std::string& input :
-       {std::string("--net attention --batch 8 --points 2 --memory 300MiB"), trace + " --memory 20GiB"}) {
-    const Outcome outcome = solve(folder, "exit 9", input + " --html " + page);
+  const auto page_of = [&](const std::string& arguments) {
+    const Outcome outcome = solve(folder, kAnswers, arguments + " --html " + page);
     EXPECT_EQ(outcome.code, 0) << outcome.errors;
-    EXPECT_GT(std::filesystem::file_size(page), 0u) << input;
-    std::filesystem::remove(page);
-  }
+    return read_file(page, 1 << 20);
+  };
+  EXPECT_NE(page_of("--net attention --batch 8 --points 2 --memory 300MiB").find("<svg"), std::string::npos);
+  const std::string html = page_of("train.py:make_step --memory 5GiB --device rtx-3090");
+  EXPECT_NE(html.find("partial(checkpoint, net.blocks[0].forward, use_reentrant=False)\n"), std::string::npos)
+      << html;
+  EXPECT_NE(html.find("<pre><code>"), std::string::npos);
+  EXPECT_EQ(html.find("<svg"), std::string::npos) << "no curve";
   EXPECT_EQ(solve(folder, "exit 9", "--net mlp --memory 1GiB --html /no/such/folder/t.html").code, 2);
 }
 

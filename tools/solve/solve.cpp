@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,9 +19,8 @@
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/progress.h"
-#include "base/table.h"
-#include "base/text.h"
-#include "tools/solve/solve_page.h"
+#include "sheet/sheet.h"
+#include "tools/solve/curve.h"
 #include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
 
@@ -101,20 +100,22 @@ double more_time(const MemorySolution& solution) {
   return solution.us_without > 0 ? 100 * (solution.us / solution.us_without - 1) : 0;
 }
 
-nlohmann::ordered_json to_json(const MemorySolution& solution) {
-  nlohmann::ordered_json json;
-  json["memory_bytes"] = solution.memory_bytes;
-  json["keeps"] = solution.fits;
-  json["process_bytes"] = solution.process_bytes;
-  json["ms_per_step"] = 1e-3 * solution.us;
-  json["repeated_nodes"] = solution.schedule.repeats();
-  json["host_bytes"] = solution.host_bytes;
-  json["host_states"] = amount_of(solution, kHostStateLever);
-  json["parts"] = std::max(1, amount_of(solution, kSplitBatchLever));
-  json["loss_parts"] = std::max(1, amount_of(solution, kSplitLossLever));
-  json["compresses_norms"] = amount_of(solution, kCompressNormsLever) > 0;
-  json["same_bits"] = keeps_bits(solution);
-  return json;
+std::string cost_text(const MemorySolution& solution) {
+  return fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * solution.us, more_time(solution));
+}
+
+Record figures_of(const MemorySolution& solution) {
+  return {{"memory_bytes", solution.memory_bytes},
+          {"keeps", solution.fits},
+          {"process_bytes", solution.process_bytes},
+          {"ms_per_step", 1e-3 * solution.us},
+          {"repeated_nodes", solution.schedule.repeats()},
+          {"host_bytes", solution.host_bytes},
+          {"host_states", amount_of(solution, kHostStateLever)},
+          {"parts", std::max(1, amount_of(solution, kSplitBatchLever))},
+          {"loss_parts", std::max(1, amount_of(solution, kSplitLossLever))},
+          {"compresses_norms", amount_of(solution, kCompressNormsLever) > 0},
+          {"same_bits", keeps_bits(solution)}};
 }
 
 // "4", or "loss 4", with norms in 8 bits "norms, 4" or "norms"
@@ -126,49 +127,51 @@ std::string parts_of(const MemorySolution& solution) {
   return text;
 }
 
-void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal) {
-  if (curve.empty()) return;
-  // Omits columns that no row has.
-  Table table({{.title = "memory MiB", .is_number = true},
-               {.title = "of the peak", .is_number = true, .drop = 2},
-               {.title = "ms, same bits", .is_number = true},
-               {.title = "more time", .is_number = true},
-               {.title = "repeats", .is_number = true, .drop = 1},
-               {.title = "ms, other bits", .is_number = true},
-               {.title = "more time", .is_number = true},
-               {.title = "parts", .is_number = true, .drop = 3}});
+void add_curve(const std::vector<CurvePoint>& curve, Allowed allowed, int64_t budget, Sheet& sheet) {
+  constexpr Unit kMsOfStep{Unit::Kind::kScaled, 1e-3, 3};
+  SheetTable table{.heading = "Budgets",
+                   .columns = {{"memory MiB", "", kMib},
+                               {"of the peak", "", kPercent, 2},
+                               {"ms, same bits", "", kMsOfStep},
+                               {"more time", "", kPercent},
+                               {"repeats", "", kNumber, 1},
+                               {"ms, other bits", "", kMsOfStep},
+                               {"more time", "", kPercent},
+                               {"parts", "", kVersion, 3}}};
+  const Cell none(Datum(), "");
+  std::vector<solve::CurveLine> lines = {{"same bits", {}}, {"other bits", {}}};
+  List list;
   for (const CurvePoint& point : curve) {
-    const MemorySolution& any = point.whole ? *point.whole : *point.split;
-    const double share =
-        100 * static_cast<double>(any.memory_bytes) / static_cast<double>(any.process_bytes_without);
-    const auto ms = [](const auto& solution) {
-      return solution ? fmt::format("{:.3f}", 1e-3 * solution->us) : "";
-    };
-    const auto more = [](const auto& solution) {
-      return solution ? fmt::format("{:.1f} %", more_time(*solution)) : "";
-    };
-    table.add({format_mib(any.memory_bytes), fmt::format("{:.1f} %", share), ms(point.whole),
-               more(point.whole), point.whole ? fmt::format("{}", point.whole->schedule.repeats()) : "",
-               ms(point.split), more(point.split), point.split ? parts_of(*point.split) : ""});
+    const auto& [whole, split] = point;
+    const MemorySolution& any = whole ? *whole : *split;
+    const auto ms = [&](const auto& solution) { return solution ? Cell(solution->us) : none; };
+    const auto more = [&](const auto& solution) { return solution ? Cell(more_time(*solution)) : none; };
+    table.add({any.memory_bytes,
+               100 * static_cast<double>(any.memory_bytes) / static_cast<double>(any.process_bytes_without),
+               ms(whole), more(whole), whole ? Cell(whole->schedule.repeats()) : none, ms(split), more(split),
+               split ? Cell(parts_of(*split)) : none});
+    if (whole) lines[0].points.push_back({any.memory_bytes, more_time(*whole)});
+    if (split) lines[1].points.push_back({any.memory_bytes, more_time(*split)});
+    Record row = figures_of(point.of_run(allowed));
+    if (whole && split) row.push_back({"ms_per_step_with_split_batch", 1e-3 * split->us});
+    list.emplace_back(std::move(row));
   }
-  fmt::print("\n{}", table.text(terminal));
+  std::erase_if(lines, [](const solve::CurveLine& line) { return line.points.empty(); });
+  if (!lines.empty()) sheet.parts.emplace_back(Picture{"Memory against time", solve::draw(lines, budget)});
+  sheet.table(std::move(table));
+  sheet.set("curve", list);
 }
 
-// "0.125"; what rounds to nothing has no sign.
-std::string ms_of(double us) {
-  const std::string text = fmt::format("{:.3f}", 1e-3 * us);
-  return text == "-0.000" ? "0.000" : text;
-}
-
-void print_levers(const MemorySolution& solution, const Terminal& terminal) {
-  Table table({{"lever"},
-               {.title = "saves MiB", .is_number = true},
-               {.title = "costs ms", .is_number = true},
-               {.title = "", .wraps = true}});
+void add_levers(const MemorySolution& solution, Sheet& sheet) {
+  SheetTable& table = sheet.table({.key = "levers",
+                                   .heading = "Levers",
+                                   .columns = {{"lever", "name"},
+                                               {"saves MiB", "saved_bytes", kMib},
+                                               {"costs ms", "added_ms", kMs},
+                                               {"", "", kWrappedText}}});
   for (const LeverUse& use : solution.levers) {
-    table.add({use.name, format_mib(use.saved_bytes), ms_of(use.added_us), use.what});
+    table.add({use.name, use.saved_bytes, 1e-3 * use.added_us, use.what});
   }
-  fmt::print("\n{}", table.text(terminal));
 }
 
 double added_us(const MemorySolution& solution, std::string_view lever) {
@@ -210,23 +213,9 @@ std::optional<MemorySolution> sharded_of(WorkloadOptions options, const RunSetup
 }
 
 std::string sharded_text(const MemorySolution& sharded) {
-  const std::string ms = fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * sharded.us, more_time(sharded));
-  if (sharded.fits) {
-    return fmt::format("with --shard-optimizer it takes {}, {}", format_bytes(sharded.process_bytes), ms);
-  }
-  return fmt::format("with --shard-optimizer the minimum: {}, {}", format_bytes(sharded.least_memory_bytes),
-                     ms);
-}
-
-std::string next_command(const std::string& command, const WorkloadOptions& options,
-                         const std::vector<std::string>& kept_words) {
-  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
-  for (const std::string& word : kept_words) {
-    const std::string name = word.substr(0, word.find('='));
-    if (std::find(words.begin(), words.end(), name) != words.end()) continue;
-    words.insert(words.end(), {name, word.substr(name.size() + 1)});
-  }
-  return command_line(command, words);
+  return fmt::format("with --shard-optimizer {} {}, {}", sharded.fits ? "it takes" : "the minimum:",
+                     format_bytes(sharded.fits ? sharded.process_bytes : sharded.least_memory_bytes),
+                     cost_text(sharded));
 }
 
 // "3 values and 2 states"
@@ -243,123 +232,86 @@ std::string repeats_text(const MemorySolution& solution) {
   return repeats == 1 ? "1 node runs twice" : fmt::format("{} nodes run twice", repeats);
 }
 
-void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
-           const std::optional<MemorySolution>& split, const std::optional<MemorySolution>& sharded,
-           int64_t larger_memory_bytes, const std::vector<CurvePoint>& curve,
-           const std::vector<std::string>& kept_words, const Terminal& terminal) {
-  const std::string what = title_of(workload, solution);
-  if (solution.fits) {
-    fmt::print("{}{}\n", terminal.painted("fits", Color::kGreen),
-               terminal.wrapped(
-                   fmt::format(": {}: takes {}, {:.3f} ms a step, {:+.1f} %", what,
-                               format_bytes(solution.process_bytes), 1e-3 * solution.us, more_time(solution)),
-                   0, 4));
-  } else {
-    fmt::print("{}{}\n", terminal.painted("does not fit", Color::kRed),
-               terminal.wrapped(": " + what, 0, 12));
-    if (solution.least_memory_bytes > 0) {
-      fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum: {}, {:.3f} ms a step, {:+.1f} %",
-                                                      format_bytes(solution.least_memory_bytes),
-                                                      1e-3 * solution.us, more_time(solution))));
-    } else if (larger_memory_bytes > 0) {
-      fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum exceeds the free memory of the device: {}",
-                                                      format_bytes(larger_memory_bytes))));
-    }
-  }
-  fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
-             1e-3 * solution.us_without);
-  if (solution.fits && with_more.us < solution.us) {
-    fmt::print("{}\n", next_memory_text(solution, with_more));
-  }
-  if (split) {
-    fmt::print("{}\n",
-               terminal.wrapped(fmt::format("with --split-batch cheaper, {}: {:.3f} ms a step, {:+.1f} %",
-                                            describe_parts(*split), 1e-3 * split->us, more_time(*split))));
-  }
-  if (sharded) fmt::print("{}\n", terminal.wrapped(sharded_text(*sharded)));
-  if (!solution.levers.empty()) {
-    print_levers(solution, terminal);
-    std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
-    if (solution.host_bytes > 0) {
-      const auto count = solution.schedule.stores() + amount_of(solution, kHostStateLever);
-      text += fmt::format("; {} {} in {} of host memory", what_lies_on_host(solution),
-                          count == 1 ? "lies" : "lie", format_bytes(solution.host_bytes));
-    }
-    fmt::print("{}\n", terminal.wrapped(text));
-  }
-  print_curve(curve, terminal);
-  WorkloadOptions next = workload;
-  next.runtime.memory_bytes = solution.fits ? solution.memory_bytes : solution.least_memory_bytes;
-  if (*next.runtime.memory_bytes == 0) {
+// What was found for a budget.
+struct Answer {
+  MemorySolution solution, with_more;
+  std::optional<MemorySolution> split, sharded;
+  std::vector<CurvePoint> curve;
+  int64_t larger_memory_bytes = 0;  // the minimum, where only a larger device has as much; 0: unknown
+};
+
+std::string next_command(WorkloadOptions next, const MemorySolution& solution,
+                         const std::vector<std::string>& kept_words) {
+  const int64_t memory = solution.fits ? solution.memory_bytes : solution.least_memory_bytes;
+  next.runtime.memory_bytes = memory;
+  if (memory == 0) {
     next.runtime.memory_bytes.reset();
     // Removes options that do nothing without a budget.
     next.runtime.host_memory_bytes.reset();
     next.runtime.compress_norms = false;
     next.runtime.split_batch = RuntimeOptions{}.split_batch;
     next.step.batch = StepOptions{}.batch;
-    fmt::print("\nnext: {}\n", next_command("headroom fit", next, kept_words));
-    return;
   }
-  fmt::print("\nnext: {}\n", next_command("headroom run", next, kept_words));
+  std::vector<std::string> words = to_words(next, OptionSet::Words::kChanged);
+  for (const std::string& word : kept_words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (std::find(words.begin(), words.end(), name) != words.end()) continue;
+    words.insert(words.end(), {name, word.substr(name.size() + 1)});
+  }
+  return command_line(memory == 0 ? "headroom fit" : "headroom run", words);
 }
 
-solve::SolvePage page_of(const WorkloadOptions& workload, const MemorySolution& solution,
-                         const MemorySolution& with_more, const std::optional<MemorySolution>& sharded,
-                         const std::vector<CurvePoint>& curve) {
-  solve::SolvePage page{.keeps = solution.fits, .memory_bytes = solution.memory_bytes};
-  page.title = title_of(workload, solution);
-  const std::string cost =
-      fmt::format("{:.3f} ms a step, {:+.1f} %", 1e-3 * solution.us, more_time(solution));
-  if (solution.fits) {
-    page.verdict = fmt::format("Fits: takes {}, {}.", format_bytes(solution.process_bytes), cost);
-  } else if (solution.least_memory_bytes > 0) {
-    page.verdict =
-        fmt::format("Does not fit; the minimum: {}, {}.", format_bytes(solution.least_memory_bytes), cost);
-  } else {
-    page.verdict = "Does not fit, nor in all free memory of the device.";
+void add_figures(const WorkloadOptions& workload, const Answer& answer, Allowed allowed, Sheet& sheet) {
+  const auto& [solution, with_more, split, sharded, curve, larger] = answer;
+  for (Field& field : figures_of(solution)) sheet.set(std::move(field.key), std::move(field.value));
+  sheet.set("program", program_name(workload));
+  sheet.set("batch", workload.step.batch);
+  sheet.set("device", workload.runtime.device);
+  if (workload.replicas.count() > 1) sheet.set("replicas", workload.replicas.count());
+  sheet.set("least_memory_bytes",
+            curve.empty() ? solution.least_memory_bytes : curve.front().of_run(allowed).memory_bytes);
+  sheet.set("process_bytes_without", solution.process_bytes_without);
+  sheet.set("ms_per_step_without", 1e-3 * solution.us_without);
+  sheet.set("ms_saved_by_next_gib", solution.fits ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0);
+  if (split) sheet.set("ms_per_step_with_split_batch", 1e-3 * split->us);
+  if (sharded) {
+    Record record = figures_of(*sharded);
+    record.push_back({"least_memory_bytes", sharded->least_memory_bytes});
+    sheet.set("with_shard_optimizer", record);
   }
-  page.facts.push_back(fmt::format("Without levers: {}, {:.3f} ms a step.",
-                                   format_bytes(solution.process_bytes_without), 1e-3 * solution.us_without));
-  if (solution.fits && with_more.us < solution.us)
-    page.facts.push_back(next_memory_text(solution, with_more) + ".");
-  if (sharded) page.facts.push_back(sharded_text(*sharded) + ".");
-  if (!solution.levers.empty())
-    page.facts.push_back(fmt::format("{}; {}.", describe_bits(solution), repeats_text(solution)));
-  page.lines = {{"same bits", {}}, {"other bits", {}}};
-  solve::PageTable budgets{"Budgets",
-                           {{"memory MiB", true},
-                            {"of the peak, %", true},
-                            {"ms, same bits", true},
-                            {"more time, %", true},
-                            {"repeats", true},
-                            {"ms, other bits", true},
-                            {"more time, %", true},
-                            {"parts"}},
-                           {}};
-  for (const CurvePoint& point : curve) {
-    const MemorySolution& any = point.whole ? *point.whole : *point.split;
-    std::vector<std::string> row = {
-        format_mib(any.memory_bytes),
-        fmt::format("{:.1f}", 100 * static_cast<double>(any.memory_bytes) /
-                                  static_cast<double>(any.process_bytes_without))};
-    const std::optional<MemorySolution>* const both[] = {&point.whole, &point.split};
-    for (size_t i = 0; i < page.lines.size(); ++i) {
-      const std::optional<MemorySolution>& one = *both[i];
-      row.push_back(one ? fmt::format("{:.3f}", 1e-3 * one->us) : "");
-      row.push_back(one ? fmt::format("{:.1f}", more_time(*one)) : "");
-      row.push_back(!one ? "" : i == 0 ? fmt::format("{}", one->schedule.repeats()) : parts_of(*one));
-      if (one) page.lines[i].points.push_back({any.memory_bytes, more_time(*one)});
+}
+
+Sheet to_sheet(const WorkloadOptions& workload, const Answer& answer, Allowed allowed) {
+  const auto& [solution, with_more, split, sharded, curve, larger] = answer;
+  Sheet sheet =
+      solve::sheet_of(title_of(workload, solution), solution.fits,
+                      fmt::format("takes {}, {}", format_bytes(solution.process_bytes), cost_text(solution)));
+  add_figures(workload, answer, allowed, sheet);
+  if (!solution.fits && solution.least_memory_bytes > 0) {
+    sheet.fact(
+        fmt::format("the minimum: {}, {}", format_bytes(solution.least_memory_bytes), cost_text(solution)));
+  } else if (larger > 0) {
+    sheet.fact(fmt::format("the minimum exceeds the free memory of the device: {}", format_bytes(larger)));
+  }
+  sheet.fact(fmt::format("without levers: {}, {:.3f} ms a step", format_bytes(solution.process_bytes_without),
+                         1e-3 * solution.us_without));
+  if (solution.fits && with_more.us < solution.us) sheet.fact(next_memory_text(solution, with_more));
+  if (split) {
+    sheet.fact(fmt::format("with --split-batch cheaper, {}: {}", describe_parts(*split), cost_text(*split)));
+  }
+  if (sharded) sheet.fact(sharded_text(*sharded));
+  add_levers(solution, sheet);
+  if (!solution.levers.empty()) {
+    std::string text = fmt::format("{}; {}", describe_bits(solution), repeats_text(solution));
+    if (solution.host_bytes > 0) {
+      const auto count = solution.schedule.stores() + amount_of(solution, kHostStateLever);
+      text += fmt::format("; {} {} in {} of host memory", what_lies_on_host(solution),
+                          count == 1 ? "lies" : "lie", format_bytes(solution.host_bytes));
     }
-    budgets.rows.push_back(std::move(row));
+    sheet.note(text);
   }
-  std::erase_if(page.lines, [](const solve::PageLine& line) { return line.points.empty(); });
-  solve::PageTable used{"Levers", {{"lever"}, {"saves MiB", true}, {"costs ms", true}, {"what it does"}}, {}};
-  for (const LeverUse& use : solution.levers) {
-    used.rows.push_back(
-        {std::string(use.name), format_mib(use.saved_bytes), ms_of(use.added_us), std::string(use.what)});
-  }
-  page.tables = {std::move(used), std::move(budgets)};
-  return page;
+  add_curve(curve, allowed, solution.memory_bytes, sheet);
+  return sheet;
 }
 
 }  // namespace
@@ -415,61 +367,30 @@ int run_solve(int argc, char** argv) {
   WorkloadOptions plain = workload;
   plain.runtime.memory_bytes.reset();
   const Solver solver(make_programs(plain), setup);
+  const Allowed allowed = allowed_by(workload.runtime);
+  Answer answer;
   Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
   progress.start("budgets");
-  const std::vector<CurvePoint> curve = curve_of(solver, options, setup.device.granularity_bytes, progress);
+  answer.curve = curve_of(solver, options, setup.device.granularity_bytes, progress);
   progress.start("the budget");
-  const Allowed allowed = allowed_by(workload.runtime);
-  const MemorySolution solution = solver.solve(memory);
+  answer.solution = solver.solve(memory);
+  const MemorySolution& solution = answer.solution;
   progress.advance(1);
-  const MemorySolution with_more = solver.solve(memory + kGiB);
-  std::optional<MemorySolution> split;
+  answer.with_more = solver.solve(memory + kGiB);
   if (solution.fits && keeps_bits(solution) && allowed.split_batch == SplitBatch::kNeeded &&
       !allowed.compress_norms) {
-    if (std::optional<CurvePoint> point = point_of(solver, memory, allowed)) split = std::move(point->split);
+    if (std::optional<CurvePoint> point = point_of(solver, memory, allowed))
+      answer.split = std::move(point->split);
   }
-  const std::optional<MemorySolution> sharded = sharded_of(plain, setup, solution);
+  answer.sharded = sharded_of(plain, setup, solution);
   progress.advance(1);
+  if (!solution.fits && solution.least_memory_bytes == 0)
+    answer.larger_memory_bytes = solver.least_on_larger_device();
   progress.finish();
 
-  if (!options.html.empty()) {
-    const std::string html = solve::to_html(page_of(given, solution, with_more, sharded, curve));
-    const std::string_view parts[] = {html};
-    write_file(options.html, parts);
-  }
-  if (options.json) {
-    nlohmann::ordered_json json = to_json(solution);
-    json["program"] = program_name(workload);
-    json["batch"] = workload.step.batch;
-    json["device"] = workload.runtime.device;
-    if (workload.replicas.count() > 1) json["replicas"] = workload.replicas.count();
-    json["least_memory_bytes"] =
-        curve.empty() ? solution.least_memory_bytes : curve.front().of_run(allowed).memory_bytes;
-    json["process_bytes_without"] = solution.process_bytes_without;
-    json["ms_per_step_without"] = 1e-3 * solution.us_without;
-    json["ms_saved_by_next_gib"] = solution.fits ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
-    if (split) json["ms_per_step_with_split_batch"] = 1e-3 * split->us;
-    if (sharded) {
-      json["with_shard_optimizer"] = to_json(*sharded);
-      json["with_shard_optimizer"]["least_memory_bytes"] = sharded->least_memory_bytes;
-    }
-    json["levers"] = nlohmann::ordered_json::array();
-    for (const LeverUse& use : solution.levers) {
-      json["levers"].push_back(
-          {{"name", use.name}, {"saved_bytes", use.saved_bytes}, {"added_ms", 1e-3 * use.added_us}});
-    }
-    json["curve"] = nlohmann::ordered_json::array();
-    for (const CurvePoint& point : curve) {
-      nlohmann::ordered_json row = to_json(point.of_run(allowed));
-      if (point.whole && point.split) row["ms_per_step_with_split_batch"] = 1e-3 * point.split->us;
-      json["curve"].push_back(std::move(row));
-    }
-    fmt::print("{}\n", json.dump(2));
-  } else {
-    const int64_t larger =
-        solution.fits || solution.least_memory_bytes > 0 ? 0 : solver.least_on_larger_device();
-    print(given, solution, with_more, split, sharded, larger, curve, kept_words, set.terminal());
-  }
+  Sheet sheet = to_sheet(given, answer, allowed);
+  sheet.propose({next_command(given, solution, kept_words)});
+  solve::write(sheet, options.html, options.json, set.terminal());
   return solution.fits ? kExitDone : kExitOutOfMemory;
 }
 

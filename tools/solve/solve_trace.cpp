@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,10 +20,9 @@
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/text.h"
+#include "sheet/writers.h"
 #include "tools/report/verdict.h"
-#include "tools/solve/solve_page.h"
 #include "tools/trace/tracing_options.h"
 #include "tools/workload/checkpoints.h"
 #include "tools/workload/input.h"
@@ -76,53 +73,47 @@ std::string time_text(const ProgramTrial& trial, const ProgramTrial& plain) {
   return plain.us > 0 ? fmt::format(", {:+.1f} % time", more_time(trial, plain)) : "";
 }
 
-nlohmann::ordered_json to_json(const ProgramTrial& trial) {
+Record figures_of(const ProgramTrial& trial) {
   const ProgramChanges& changes = trial.changes;
-  nlohmann::ordered_json json;
-  json["keeps"] = trial.fits();
-  json["least_memory_bytes"] = trial.least_memory_bytes;
-  json["process_bytes"] = trial.prediction.total_bytes;
-  json["reserved_bytes"] = trial.prediction.reserved_bytes;
-  json["allocated_bytes"] = trial.prediction.allocated_bytes;
-  json["requested_bytes"] = trial.prediction.requested_bytes;
-  json["ms_per_step"] = 1e-3 * trial.us;
-  json["checkpoints"] = changes.checkpoints;
-  json["save_on_cpu"] = changes.offload;
-  json["parts"] = changes.passes;
-  json["autocast"] = changes.autocast;
-  json["fused_optimizer"] = changes.fused;
-  json["use_cache"] = !changes.uncached;
-  json["expandable_segments"] = trial.has_expandable_segments;
-  json["error"] = trial.error;
-  return json;
+  return {{"keeps", trial.fits()},
+          {"least_memory_bytes", trial.least_memory_bytes},
+          {"process_bytes", trial.prediction.total_bytes},
+          {"reserved_bytes", trial.prediction.reserved_bytes},
+          {"allocated_bytes", trial.prediction.allocated_bytes},
+          {"requested_bytes", trial.prediction.requested_bytes},
+          {"ms_per_step", 1e-3 * trial.us},
+          {"checkpoints", changes.checkpoints},
+          {"save_on_cpu", changes.offload},
+          {"parts", changes.passes},
+          {"autocast", changes.autocast},
+          {"fused_optimizer", changes.fused},
+          {"use_cache", !changes.uncached},
+          {"expandable_segments", trial.has_expandable_segments},
+          {"error", trial.error}};
 }
 
-// Returns the question, with which every answer begins.
-nlohmann::ordered_json to_json(const std::string& input, const WorkloadOptions& options, int64_t memory,
-                               int64_t batch) {
-  nlohmann::ordered_json json;
-  json["input"] = input;
-  json["device"] = options.runtime.device;
-  json["strategy"] = options.runtime.strategy;
-  json["memory_bytes"] = memory;
-  json["batch"] = batch > 0 ? nlohmann::ordered_json(batch) : nlohmann::ordered_json();
-  return json;
-}
+// What is asked.
+struct Question {
+  std::string input;
+  WorkloadOptions options;  // with the device and the strategy of the input
+  int64_t memory_bytes = 0, batch = 0;
+  bool is_recording = false;
+};
 
-std::string to_json(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
-                    int64_t memory, int64_t batch, bool is_recording) {
-  nlohmann::ordered_json json = to_json(input, options, memory, batch);
-  json["is_estimate"] = is_recording;
-  json["model"] = solution.model;
-  json.update(to_json(solution.chosen));
-  json["process_bytes_without"] = solution.plain.prediction.total_bytes;
-  json["ms_per_step_without"] = 1e-3 * solution.plain.us;
-  json["lines"] = torch_lines(solution, solution.chosen, batch);
-  json["effects"] = effects_of(solution, solution.chosen);
-  json["with_split_batch"] = solution.split ? to_json(*solution.split) : nlohmann::ordered_json();
-  json["trials"] = nlohmann::ordered_json::array();
-  for (const ProgramTrial& trial : solution.trials) json["trials"].push_back(to_json(trial));
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+// Begins with the question in JSON, then the verdict.
+Sheet sheet_of(const Question& question, bool fits, const std::string& taken) {
+  const auto& [input, options, memory, batch, is_recording] = question;
+  const std::string device = options.runtime.device;
+  Sheet sheet = solve::sheet_of(
+      fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
+                  format_bytes(memory), device),
+      fits, taken);
+  sheet.set("input", input);
+  sheet.set("device", device);
+  sheet.set("strategy", options.runtime.strategy);
+  sheet.set("memory_bytes", memory);
+  sheet.set("batch", batch > 0 ? Datum(batch) : Datum());
+  return sheet;
 }
 
 // Removes those that could not be traced.
@@ -131,27 +122,29 @@ std::vector<ProgramTrial> traced(std::vector<ProgramTrial> trials) {
   return trials;
 }
 
-void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
-  const bool has_times = solution.plain.us > 0;
-  std::vector<TableColumn> columns = {{.title = "changes", .wraps = true},
-                                      {"verdict"},
-                                      {.title = "least MiB", .is_number = true},
-                                      {.title = "allocated", .is_number = true, .drop = 2}};
-  if (has_times) columns.push_back({.title = "time", .is_number = true, .drop = 1});
-  Table table(columns);
+void add_trials(const ProgramSolution& solution, Sheet& sheet) {
+  SheetTable table{.caption = "tried:",
+                   .heading = "Tried",
+                   .columns = {{"changes", "", kWrappedText},
+                               {"verdict"},
+                               {"least MiB", "", kMib},
+                               {"allocated", "", kMib, 2},
+                               {"time", "", kChange, 1}}};
+  List list;
+  for (const ProgramTrial& trial : solution.trials) list.emplace_back(figures_of(trial));
   const std::vector<ProgramTrial> trials = traced(solution.trials);
   const std::vector<std::string> labels = describe_apart(trials);
   for (size_t i = 0; i < trials.size(); ++i) {
     const ProgramTrial& trial = trials[i];
-    std::vector<TableCell> row = {
-        labels[i],
-        {trial.fits() ? "fits" : "does not fit", trial.fits() ? Color::kGreen : Color::kRed},
-        trial.least_memory_bytes > 0 ? format_mib(trial.least_memory_bytes) : "-",
-        format_mib(trial.prediction.allocated_bytes)};
-    if (has_times) row.emplace_back(fmt::format("{:+.1f} %", more_time(trial, solution.plain)));
-    table.add(row);
+    const int64_t least = trial.least_memory_bytes;
+    table.add({labels[i],
+               {trial.fits() ? "fits" : "does not fit", trial.fits() ? Color::kGreen : Color::kRed},
+               least > 0 ? Datum(least) : Datum(),
+               trial.prediction.allocated_bytes,
+               solution.plain.us > 0 ? Datum(more_time(trial, solution.plain)) : Datum()});
   }
-  fmt::print("\ntried:\n{}", table.text(terminal));
+  if (solution.trials.size() > 1) sheet.table(std::move(table));
+  sheet.set("trials", list);
 }
 
 // Finds memory that the program accumulates at each step, so that any memory fills up.
@@ -164,129 +157,90 @@ std::optional<report::Finding> find_growth(const Trace& trace) {
   return std::nullopt;
 }
 
-std::string title_of(const std::string& input, int64_t batch, int64_t memory, const std::string& device) {
-  return fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
-                     format_bytes(memory), device);
-}
-
-void write_page(const std::string& path, const solve::SolvePage& page) {
-  if (path.empty()) return;
-  const std::string html = solve::to_html(page);
-  const std::string_view parts[] = {html};
-  write_file(path, parts);
-}
-
-solve::SolvePage page_of(const ProgramSolution& solution, const std::string& title, int64_t memory,
-                         int64_t batch) {
-  const ProgramTrial& chosen = solution.chosen;
-  solve::SolvePage page{.keeps = solution.fits(), .title = title, .memory_bytes = memory};
-  if (page.keeps) {
-    page.verdict =
-        fmt::format("Fits: {}: takes {}{}.", describe(chosen), format_bytes(chosen.prediction.total_bytes),
-                    time_text(chosen, solution.plain));
-  } else if (chosen.least_memory_bytes > 0) {
-    page.verdict =
-        fmt::format("Does not fit; the minimum: {}, {}{}.", format_bytes(chosen.least_memory_bytes),
-                    with_text(chosen), time_text(chosen, solution.plain));
-  } else {
-    page.verdict = "Does not fit.";
-  }
-  for (const std::string& effect : effects_of(solution, chosen)) page.facts.push_back(effect);
-  for (const std::string& line : torch_lines(solution, chosen, batch)) page.code.push_back(printable(line));
-  solve::PageTable tried{
-      "Tried", {{"changes"}, {"verdict"}, {"least MiB", true}, {"allocated", true}, {"time, %", true}}, {}};
-  const std::vector<ProgramTrial> trials = traced(solution.trials);
-  const std::vector<std::string> labels = describe_apart(trials);
-  for (size_t i = 0; i < trials.size(); ++i) {
-    const ProgramTrial& trial = trials[i];
-    const bool is_known = trial.least_memory_bytes > 0;
-    tried.rows.push_back({labels[i], trial.fits() ? "fits" : "does not fit",
-                          is_known ? format_mib(trial.least_memory_bytes) : "",
-                          format_mib(trial.prediction.allocated_bytes),
-                          fmt::format("{:+.1f}", more_time(trial, solution.plain))});
-  }
-  page.tables = {std::move(tried)};
-  return page;
-}
-
 // No budget is enough.
-void print_growth(const report::Finding& growth, const std::string& input, const WorkloadOptions& options,
-                  int64_t memory, int64_t batch, bool json, const Terminal& terminal) {
+Sheet to_sheet(const report::Finding& growth, const Question& question) {
   const std::string reason =
       fmt::format("{}: {}; no amount of memory is enough in the long run", growth.title, growth.sentence);
-  if (json) {
-    nlohmann::ordered_json object = to_json(input, options, memory, batch);
-    object["keeps"] = false;
-    object["least_memory_bytes"] = 0;
-    object["error"] = reason;
-    object["advice"] = growth.advice;
-    fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-    return;
-  }
-  fmt::print("{}{}\n", terminal.painted("does not fit", Color::kRed),
-             terminal.wrapped(": " + title_of(input, batch, memory, options.runtime.device), 0, 12));
-  fmt::print("{}\n", terminal.wrapped(printable(reason)));
-  if (!growth.advice.empty()) fmt::print("{}\n", terminal.wrapped("try: " + printable(growth.advice)));
+  Sheet sheet = sheet_of(question, false, {});
+  sheet.set("keeps", false);
+  sheet.set("least_memory_bytes", 0);
+  sheet.set("error", reason);
+  sheet.set("advice", growth.advice);
+  sheet.fact(reason);
+  if (!growth.advice.empty()) sheet.fact("try: " + growth.advice);
   TracingOptions traced;
-  traced.device = options.runtime.device;
+  traced.device = question.options.runtime.device;
   if (traced.device.starts_with(kSimulated)) traced.device.erase(0, kSimulated.size());
-  if (batch > 0) traced.batch = batch;
-  if (options.step.steps > 0) traced.steps = options.step.steps;
-  fmt::print("\nnext: {}\n", command_line("headroom report " + shell_word(input), to_words(input, traced)));
+  if (question.batch > 0) traced.batch = question.batch;
+  if (question.options.step.steps > 0) traced.steps = question.options.step.steps;
+  sheet.propose(
+      {command_line("headroom report " + shell_word(question.input), to_words(question.input, traced))});
+  return sheet;
 }
 
-// `device`: what was planned for, where the options leave that to the input.
-void print(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
-           const std::string& device, int64_t memory, int64_t batch, bool is_recording,
-           const Terminal& terminal) {
-  const ProgramTrial& chosen = solution.chosen;
-  const std::string what = title_of(input, batch, memory, device);
-  if (solution.fits()) {
-    fmt::print("{}{}\n", terminal.painted("fits", Color::kGreen),
-               terminal.wrapped(fmt::format(": {}: {}: takes {}{}", what, describe(chosen),
-                                            format_bytes(chosen.prediction.total_bytes),
-                                            time_text(chosen, solution.plain)),
-                                0, 4));
-  } else {
-    fmt::print("{}{}\n", terminal.painted("does not fit", Color::kRed),
-               terminal.wrapped(": " + what, 0, 12));
-    if (chosen.least_memory_bytes > 0) {
-      fmt::print("{}\n", terminal.wrapped(fmt::format("the minimum: --memory {}, {}{}",
-                                                      exact_size(chosen.least_memory_bytes),
-                                                      with_text(chosen), time_text(chosen, solution.plain))));
-    }
+// `given`: the options as they were given, for the next command.
+Sheet to_sheet(const ProgramSolution& solution, const Question& question, const WorkloadOptions& given) {
+  const auto& [plain, chosen, split, model, name, normalizes_batches, trials] = solution;
+  const int64_t batch = question.batch;
+  Sheet sheet = sheet_of(question, solution.fits(),
+                         fmt::format("{}: takes {}{}", describe(chosen),
+                                     format_bytes(chosen.prediction.total_bytes), time_text(chosen, plain)));
+  sheet.set("is_estimate", question.is_recording);
+  sheet.set("model", model);
+  for (Field& field : figures_of(chosen)) sheet.set(std::move(field.key), std::move(field.value));
+  sheet.set("process_bytes_without", plain.prediction.total_bytes);
+  sheet.set("ms_per_step_without", 1e-3 * plain.us);
+  if (!solution.fits() && chosen.least_memory_bytes > 0) {
+    sheet.fact(fmt::format("the minimum: --memory {}, {}{}", exact_size(chosen.least_memory_bytes),
+                           with_text(chosen), time_text(chosen, plain)));
   }
-  if (!solution.plain.fits() && solution.plain.least_memory_bytes > 0) {
-    fmt::print("unchanged, it needs {}\n", format_bytes(solution.plain.least_memory_bytes));
+  if (!plain.fits() && plain.least_memory_bytes > 0)
+    sheet.fact("unchanged, it needs " + format_bytes(plain.least_memory_bytes));
+  if (question.is_recording) {
+    sheet.fact(
+        "estimated from the recording (checkpointing only); pass train.py:make_step to try every change");
   }
-  if (is_recording) {
-    fmt::print("{}\n", terminal.wrapped("estimated from the recording (checkpointing only); pass "
-                                        "train.py:make_step to try every change"));
+  sheet.code({.title = "change the program:", .key = "lines", .lines = torch_lines(solution, chosen, batch)});
+  const std::vector<std::string> effects = effects_of(solution, chosen);
+  for (const std::string& effect : effects) sheet.note("note: " + effect);
+  sheet.set("effects", effects);
+  if (split) {
+    sheet.note(fmt::format("with --split-batch cheaper: {}{}", describe(*split), time_text(*split, plain)));
   }
-  if (const std::vector<std::string> lines = torch_lines(solution, chosen, batch); !lines.empty()) {
-    fmt::print("\nchange the program:\n");
-    for (const std::string& line : lines) fmt::print("    {}\n", printable(line));
-  }
-  for (const std::string& effect : effects_of(solution, chosen)) {
-    fmt::print("{}\n", terminal.wrapped("note: " + effect));
-  }
-  if (solution.split) {
-    fmt::print("{}\n",
-               terminal.wrapped(fmt::format("with --split-batch cheaper: {}{}", describe(*solution.split),
-                                            time_text(*solution.split, solution.plain))));
-  }
-  if (solution.trials.size() > 1) print_trials(solution, terminal);
-  WorkloadOptions next = options;
+  sheet.set("with_split_batch", split ? Datum(figures_of(*split)) : Datum());
+  add_trials(solution, sheet);
+  WorkloadOptions next = given;
   if (solution.fits()) {
     const std::string changed = chosen.changes == ProgramChanges() ? "" : "  # once it is changed";
-    fmt::print("\nnext: {}{}\n", command_on_input("headroom predict", input, next, batch), changed);
+    sheet.propose({command_on_input("headroom predict", question.input, next, batch) + changed});
   } else if (chosen.least_memory_bytes > 0) {
     next.runtime.memory_bytes = chosen.least_memory_bytes;
-    fmt::print("\nnext: {}\n", command_on_input("headroom solve", input, next, batch));
+    sheet.propose({command_on_input("headroom solve", question.input, next, batch)});
   }
+  return sheet;
 }
 
 }  // namespace
+
+Sheet solve::sheet_of(std::string title, bool fits, const std::string& taken) {
+  Sheet sheet;
+  if (fits) {
+    sheet.verdict("fits", Color::kGreen, fmt::format(": {}: {}", title, taken));
+  } else {
+    sheet.verdict("does not fit", Color::kRed, ": " + title);
+  }
+  sheet.title = std::move(title);
+  return sheet;
+}
+
+void solve::write(const Sheet& sheet, const std::string& html, bool json, const Terminal& terminal) {
+  if (!html.empty()) {
+    const std::string page = to_html(sheet);
+    const std::string_view parts[] = {page};
+    write_file(html, parts);
+  }
+  print(sheet, json, terminal);
+}
 
 bool is_trace_input(const std::string& text) {
   if (is_program(text)) return true;
@@ -347,13 +301,10 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     plain = tracer->trace(whole, {}, &speed);
     progress.advance(1);
   }
+  const Question question{input, options, memory, freedom.batch, is_recording};
   if (const std::optional<report::Finding> growth = find_growth(plain.trace)) {
     progress.finish();
-    write_page(html, {.title = title_of(input, freedom.batch, memory, options.runtime.device),
-                      .verdict = fmt::format("Does not fit: {}: {}.", growth->title, growth->sentence),
-                      .facts = {growth->advice},
-                      .memory_bytes = memory});
-    print_growth(*growth, input, options, memory, freedom.batch, json, set.terminal());
+    solve::write(to_sheet(*growth, question), html, json, set.terminal());
     return kExitOutOfMemory;
   }
   const TraceProgram trace = [&](std::optional<int64_t> batch, const ProgramChanges& changes) {
@@ -366,14 +317,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   };
   const ProgramSolution solution = solve_torch(trace, setup, freedom);
   progress.finish();
-  write_page(html, page_of(solution, title_of(input, freedom.batch, memory, options.runtime.device), memory,
-                           freedom.batch));
-  if (json) {
-    fmt::print("{}\n", to_json(solution, input, options, memory, freedom.batch, is_recording));
-  } else {
-    print(solution, input, given, options.runtime.device, memory, freedom.batch, is_recording,
-          set.terminal());
-  }
+  solve::write(to_sheet(solution, question, given), html, json, set.terminal());
   return solution.fits() ? kExitDone : kExitOutOfMemory;
 }
 

@@ -4,9 +4,19 @@
 #include <string>
 
 #include "base/terminal.h"
+#include "sheet/sheet.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
+
+namespace solve {
+
+// A sheet that begins with its verdict: "fits: residual, batch 256, in 600.00 MiB on sim: takes 599.00 MiB".
+Sheet sheet_of(std::string title, bool fits, const std::string& taken);
+// Also writes a page to `html`, unless that is empty, before it prints.
+void write(const Sheet& sheet, const std::string& html, bool json, const Terminal& terminal);
+
+}  // namespace solve
 
 // Returns true if the text names a PyTorch program, or a file that is not an ONNX model.
 bool is_trace_input(const std::string& text);

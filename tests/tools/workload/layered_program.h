@@ -14,7 +14,7 @@
 namespace headroom {
 
 inline constexpr int kLayers = 8;
-inline constexpr int64_t kBatch = 8;
+inline constexpr int64_t kLayeredBatch = 8;
 inline constexpr double kLayerUs = 100;
 
 // A net of eight layers, each a product and a relu that keep 5 MiB a sample, and an optimizer that takes as
@@ -77,7 +77,7 @@ inline TracedProgram net(int64_t batch, const ProgramChanges& changes) {
 }
 
 inline TracedProgram traced_net(std::optional<int64_t> batch, const ProgramChanges& changes) {
-  return net(batch.value_or(kBatch), changes);
+  return net(batch.value_or(kLayeredBatch), changes);
 }
 
 }  // namespace headroom

@@ -109,7 +109,7 @@ class OfTorch : public Solving {
  public:
   explicit OfTorch(const Row& row) : is_layered_(row.workload == kLayered) {
     if (is_layered_) {
-      freedom_.batch = kBatch;
+      freedom_.batch = kLayeredBatch;
       freedom_.split_batch = row.setting == "never"     ? SplitBatch::kNever
                              : row.setting == "cheaper" ? SplitBatch::kCheaper
                                                         : SplitBatch::kNeeded;

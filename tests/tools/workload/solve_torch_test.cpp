@@ -26,7 +26,7 @@ RunSetup device_with(int64_t memory_bytes) {
   return with_budget(setup_of(options), memory_bytes);
 }
 
-const ProgramFreedom kFree = {.batch = kBatch};
+const ProgramFreedom kFree = {.batch = kLayeredBatch};
 
 int64_t bytes_as_it_is() {
   return solve_torch(traced_net, device_with(20 * kGiB), kFree).plain.least_memory_bytes;
@@ -37,11 +37,11 @@ TEST(ProgramSolving, AProgramThatFitsIsLeftAsItIs) {
   EXPECT_TRUE(solution.fits());
   EXPECT_EQ(solution.chosen.changes, ProgramChanges());
   EXPECT_EQ(solution.trials.size(), 1u);
-  EXPECT_TRUE(torch_lines(solution, solution.chosen, kBatch).empty());
+  EXPECT_TRUE(torch_lines(solution, solution.chosen, kLayeredBatch).empty());
 }
 
 TEST(ProgramSolving, NoFewerCheckpointsKeepTheBudget) {
-  const int64_t memory = bytes_as_it_is() - 3 * 5 * kMiB * kBatch;
+  const int64_t memory = bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch;
   ProgramFreedom freedom = kFree;
   freedom.split_batch = SplitBatch::kNever;
   const ProgramSolution solution = solve_torch(traced_net, device_with(memory), freedom);
@@ -52,8 +52,8 @@ TEST(ProgramSolving, NoFewerCheckpointsKeepTheBudget) {
   EXPECT_EQ(solution.chosen.changes.model, "Net");
   ProgramChanges fewer = solution.chosen.changes;
   fewer.checkpoints.pop_back();
-  EXPECT_FALSE(fits(headroom::traced(traced_net(kBatch, fewer).trace), device_with(memory)));
-  const Trace chosen = traced_net(kBatch, solution.chosen.changes).trace;
+  EXPECT_FALSE(fits(headroom::traced(traced_net(kLayeredBatch, fewer).trace), device_with(memory)));
+  const Trace chosen = traced_net(kLayeredBatch, solution.chosen.changes).trace;
   EXPECT_TRUE(fits(headroom::traced(chosen), device_with(memory)));
 }
 
@@ -65,7 +65,7 @@ TEST(ProgramSolving, NoChangesAreTracedTwice) {
     traced_changes.push_back(request);
     return traced_net(batch, changes);
   };
-  solve_torch(trace, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kBatch), kFree);
+  solve_torch(trace, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), kFree);
   EXPECT_GE(traced_changes.size(), 4u);
 }
 
@@ -84,7 +84,7 @@ TEST(ProgramSolving, EachBudgetFromTheLeastOnIsKeptAndNoneBelow) {
 }
 
 TEST(ProgramSolving, TheBatchIsSplitAsFarAsItMayBe) {
-  const int64_t memory = bytes_as_it_is() - 3 * 5 * kMiB * kBatch;
+  const int64_t memory = bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch;
   ProgramFreedom freedom = kFree;
   const ProgramSolution needed = solve_torch(traced_net, device_with(memory), freedom);
   EXPECT_EQ(needed.chosen.changes.passes, 2) << "two parts cost less, and only round in another order";
@@ -115,7 +115,7 @@ TEST(ProgramSolving, AChangeThatCannotBeTracedIsNotChosen) {
     return traced_net(batch, changes);
   };
   const ProgramSolution solution =
-      solve_torch(strict, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kBatch), kFree);
+      solve_torch(strict, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), kFree);
   ASSERT_TRUE(solution.fits());
   EXPECT_FALSE(solution.chosen.changes.fused);
   EXPECT_THROW(solve_torch([](auto, auto) -> TracedProgram { throw InvalidArgument("no program"); },
@@ -141,7 +141,7 @@ TEST(ProgramSolving, AsItIsAProgramNeedsWhatIsPredicted) {
     const RunSetup setup = device_with(memory);
     const ProgramSolution solution = solve_torch(traced_net, setup, kFree);
     EXPECT_FALSE(solution.plain.has_expandable_segments);
-    const Trace trace = traced_net(kBatch, {}).trace;
+    const Trace trace = traced_net(kLayeredBatch, {}).trace;
     const Prediction predicted = predict(traced_here(trace), setup);
     EXPECT_EQ(solution.plain.least_memory_bytes, setup.device.total_bytes - *predicted.margin_bytes);
     EXPECT_EQ(solution.plain.prediction.total_bytes, predicted.total_bytes);
@@ -151,7 +151,7 @@ TEST(ProgramSolving, AsItIsAProgramNeedsWhatIsPredicted) {
 TEST(ProgramSolving, ARecordingIsGivenCheckpointsAlone) {
   const ProgramFreedom freedom{.is_recording = true};
   const ProgramSolution solution =
-      solve_torch(traced_net, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kBatch), freedom);
+      solve_torch(traced_net, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), freedom);
   ASSERT_TRUE(solution.fits());
   for (const ProgramTrial& trial : solution.trials) {
     EXPECT_EQ(trial.changes.passes, 1);
@@ -160,13 +160,13 @@ TEST(ProgramSolving, ARecordingIsGivenCheckpointsAlone) {
 }
 
 TEST(CheckpointOrder, LeavesOutListsOfBlocksAndWhatKeepsMostOfAll) {
-  const TracedProgram program = net(kBatch, {});
+  const TracedProgram program = net(kLayeredBatch, {});
   const std::vector<CheckpointCandidate> order = checkpoint_order(program.trace, program.modules);
   ASSERT_EQ(order.size(), static_cast<size_t>(kLayers));
   for (int layer = 0; layer < kLayers; ++layer) {
     const CheckpointCandidate& candidate = order[static_cast<size_t>(layer)];
     EXPECT_EQ(candidate.path, "layers." + std::to_string(layer));
-    EXPECT_EQ(candidate.saved_bytes, 5 * kMiB * kBatch);
+    EXPECT_EQ(candidate.saved_bytes, 5 * kMiB * kLayeredBatch);
     EXPECT_DOUBLE_EQ(candidate.us, kLayerUs);
   }
 }
@@ -205,7 +205,7 @@ TEST(TorchLines, LabelsOfTriesTellThemApart) {
   freedom.split_batch = SplitBatch::kNever;
   for (const int64_t less : {1, 3, 5, 7}) {
     const ProgramSolution solution =
-        solve_torch(traced_net, device_with(bytes_as_it_is() - less * 5 * kMiB * kBatch), freedom);
+        solve_torch(traced_net, device_with(bytes_as_it_is() - less * 5 * kMiB * kLayeredBatch), freedom);
     std::vector<std::string> labels = describe_apart(solution.trials);
     std::sort(labels.begin(), labels.end());
     EXPECT_EQ(std::adjacent_find(labels.begin(), labels.end()), labels.end()) << *labels.begin();
