@@ -20,6 +20,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/toml.h"
+#include "device/gpu_variables.h"
 #include "runtime/app/option_help.h"
 #include "runtime/app/settings.h"
 
@@ -336,6 +337,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     for (const std::string& text : texts[i]) options_[i].set(text, options_[i].origin);
   }
   apply_overrides();
+  for (const MisspelledVariable& variable : misspelled_variables()) notes_.push_back(variable.text());
   if (print_config) {
     out << describe();
     return false;

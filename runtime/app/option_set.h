@@ -89,7 +89,7 @@ class OptionSet {
   // Returns the terminal of standard output, with colors as --color says.
   Terminal terminal() const { return Terminal(stdout, colors_); }
 
-  // Lines for the user about overridden or ignored values.
+  // Lines for the user about overridden or ignored values, and about misspelled variables of GPU libraries.
   const std::vector<std::string>& notes() const { return notes_; }
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
 

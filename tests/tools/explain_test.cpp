@@ -446,6 +446,21 @@ TEST(Explain, LinesForTheProgramSuitTheVersion) {
             std::string::npos);
 }
 
+TEST(Explain, AVariableThatNothingReadsIsNamed) {
+  const std::string failure = read_fixture("torch_h200");
+  for (const char* line :
+       {"$ CUDA_VISIBLE_DIVICES=1 python train.py\n", "os.environ['CUDA_VISIBLE_DIVICES'] = '1'\n",
+        "export CUDA_VISIBLE_DIVICES=1 CUDA_VISIBLE_DIVICES=2\n"}) {
+    const Explanation explanation = explain_text(line + failure);
+    ASSERT_EQ(explanation.misspelled.size(), 1u) << line;
+    EXPECT_EQ(explanation.misspelled[0].name, "CUDA_VISIBLE_DIVICES");
+    EXPECT_EQ(explanation.misspelled[0].intended, "CUDA_VISIBLE_DEVICES");
+  }
+  for (const char* line : {"CUDA_VISIBLE_DEVICES=1 python train.py\n", "is CUDA_VISIBLE_DIVICES right?\n",
+                           "MY_CUDA_VISIBLE_DIVICES=1\n", "CUDA_VISIBLE_DIVICES"})
+    EXPECT_TRUE(explain_text(line + failure).misspelled.empty()) << line;
+}
+
 TEST(Explain, EveryLineForAProgramIsInItsPage) {
   for (const AdviceRow& row : Rules::built_in().code()) {
     const std::string name(Rules::built_in()[row.framework].id);

@@ -127,8 +127,20 @@ Finding kernel_cache(const Facts& facts) {
   return {"kernel cache", Level::kOk, "yours, or not created yet", ""};
 }
 
+Finding variables(const Facts& facts) {
+  if (facts.misspelled.empty()) return {"variables", Level::kOk, "no name is nearly that of a known one", ""};
+  const MisspelledVariable& first = facts.misspelled.front();
+  std::vector<std::string> names;
+  for (const MisspelledVariable& each : facts.misspelled) {
+    names.push_back(fmt::format("{} (meant: {}?)", each.name, each.intended));
+  }
+  return {"variables", Level::kProblem, fmt::format("nothing reads {}", fmt::join(names, ", ")),
+          fmt::format("export {}=\"${}\"; unset {}", first.intended, first.name, first.name)};
+}
+
 // All checks, in the order of the output.
-constexpr Finding (*kChecks[])(const Facts&) = {gpu, driver, toolkit, copies, pairs, visible, kernel_cache};
+constexpr Finding (*kChecks[])(const Facts&) = {gpu,   driver,  toolkit,   copies,
+                                                pairs, visible, variables, kernel_cache};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/gpu_variables.h"
 #include "device/gpus.h"
 #include "tools/doctor/libraries.h"
 
@@ -24,6 +25,7 @@ struct Facts {
   std::string kernel_driver;                     // version of the loaded kernel module; empty: none
   GpuList gpus;
   std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES
+  std::vector<MisspelledVariable> misspelled;
   std::vector<CacheFolder> caches;
 };
 

@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/files.h"
+#include "device/gpu_variables.h"
 #include "runtime/app/option_set.h"
 #include "sheet/writers.h"
 #include "tools/doctor/checks.h"
@@ -59,6 +61,17 @@ std::vector<CacheFolder> cache_folders() {
   return folders;
 }
 
+// Those of another process, as it was started.
+std::vector<MisspelledVariable> misspelled_variables_of(int64_t pid) {
+  const std::string text = read_file(fmt::format("/proc/{}/environ", pid), kMaxBytes) + '\0';
+  std::vector<const char*> entries;
+  for (size_t begin = 0; begin < text.size(); begin = text.find('\0', begin) + 1) {
+    entries.push_back(text.c_str() + begin);
+  }
+  entries.push_back(nullptr);
+  return misspelled_variables(entries.data());
+}
+
 Facts gather(int64_t pid) {
   Facts facts;
   facts.driver_cuda = driver_cuda_version();
@@ -69,6 +82,7 @@ Facts gather(int64_t pid) {
   facts.kernel_driver = kernel_driver();
   facts.gpus = list_gpus();
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
+  facts.misspelled = pid == 0 ? misspelled_variables() : misspelled_variables_of(pid);
   facts.caches = cache_folders();
   return facts;
 }

@@ -120,6 +120,8 @@ void print_answer(const Explanation& explanation, const Terminal& terminal) {
              terminal.wrapped(text, 0, characters(name)));
   for (size_t i = 0; i < kFirstSteps; ++i)
     fmt::print("next: {}\n", terminal.painted(explanation.next[i].command, Color::kBold));
+  for (const MisspelledVariable& variable : explanation.misspelled)
+    fmt::print("note: {}\n", terminal.wrapped(variable.text(), 0, 6));
   fmt::print("\n");
 }
 
@@ -241,6 +243,9 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
   json["figures"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : explanation.figures) json["figures"][std::string(name)] = value;
   json["already_on"] = explanation.already_on;
+  json["misspelled"] = nlohmann::ordered_json::object();
+  for (const MisspelledVariable& variable : explanation.misspelled)
+    json["misspelled"][variable.name] = variable.intended;
   json["rank"] = explanation.rank;
   json["failures"] = explanation.failure_count;
   json["lines"] = explanation.line_count;

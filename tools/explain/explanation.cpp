@@ -156,6 +156,7 @@ Explanation explain(const Log& log) {
       result.figures.emplace_back(to_string(field), figure->bytes);
   }
   result.already_on.assign(log.settings.begin(), log.settings.end());
+  result.misspelled = log.misspelled;
   result.failure_count = log.failure_count;
   result.line_count = log.line_count;
   return result;

@@ -22,7 +22,7 @@ struct Evidence {
 };
 
 struct Explanation {
-  LogJudgment judgment;                // its reason is a sentence here
+  LogJudgment judgment;                  // its reason is a sentence here
   std::string_view framework;            // its name, empty where the log does not say
   std::vector<Evidence> evidence;        // messages first, then figures, then what is computed from them
   std::vector<std::string_view> tools;   // on top of the framework
@@ -31,6 +31,7 @@ struct Explanation {
   std::vector<std::string_view> phases;  // the program's work when it failed
   std::vector<std::pair<std::string_view, int64_t>> figures;  // of the failure, by name: bytes or counts
   std::vector<std::string> already_on;                        // settings that the log shows in use
+  std::vector<MisspelledVariable> misspelled;                 // environment variables that the log sets
   std::string rank;  // process whose failure is explained, as the log names it; or empty
   int64_t failure_count = 0;
   int64_t line_count = 0;

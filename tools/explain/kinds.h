@@ -84,6 +84,7 @@ enum class Kind : uint8_t {
   kSample,       // memory in use at some step
   kHint,         // words of memory or limits: their line is shown where no cause is known
   kPython,       // the log is of a program of Python
+  kVariable,     // the name of an environment variable may begin here
   kStatedCause,  // Headroom's own judgment: "limit: 16.00 MiB are needed, ..."; no rule has it
 };
 
@@ -157,7 +158,7 @@ namespace headroom {
 
 template <>
 struct EnumNames<explain::Kind> {
-  static constexpr std::array<std::string_view, 51> kNames = {
+  static constexpr std::array<std::string_view, 52> kNames = {
       "index",           "hardware",      "xid",           "version",
       "permission",      "not-a-failure", "busy",          "shared-memory",
       "misuse",          "open-files",    "locked-memory", "disk",
@@ -170,7 +171,7 @@ struct EnumNames<explain::Kind> {
       "broken-version",  "some-memory",   "aftermath",     "other-error",
       "detail",          "piece",         "recovered",     "background",
       "command",         "root-cause",    "mention",       "model-name",
-      "sample",          "hint",          "python"};
+      "sample",          "hint",          "python",        "variable"};
 };
 
 template <>

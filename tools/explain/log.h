@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/judge.h"
+#include "device/gpu_variables.h"
 #include "tools/explain/rules.h"
 
 namespace headroom::explain {
@@ -99,6 +100,7 @@ struct Log {
   std::vector<CloseLine> close_lines;  // the best few, best first
   Samples samples;                     // samples of the process that printed most of them
   bool is_python = false;
+  std::vector<MisspelledVariable> misspelled;  // that the log sets
 };
 
 }  // namespace headroom::explain

@@ -219,6 +219,8 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
     case Kind::kPython:
       log_.is_python = true;
       return;
+    case Kind::kVariable:
+      return keep_variable(begin);
     case Kind::kStatedCause:
       count_lines_to(begin);
       return add_stated_cause(message, begin);

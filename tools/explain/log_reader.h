@@ -51,6 +51,7 @@ class LogReader {
   void add_sample(const Message& message, const Match& match);
   void keep_fact(const Message& message, size_t begin, const Capture& capture);
   void keep_command(size_t begin);
+  void keep_variable(size_t begin);
   void keep_model(std::string_view line);
   void keep_longest_samples();
   bool is_shells_word(size_t begin, const Match& match) const;

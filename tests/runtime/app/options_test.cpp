@@ -188,6 +188,13 @@ TEST_F(OptionsTest, ABadValueOfTensorFlowsVariableIsIgnoredWithANote) {
   EXPECT_NE(set_->notes()[0].find("ignored"), std::string::npos);
 }
 
+TEST_F(OptionsTest, AMisspelledVariableOfAGpuLibraryIsNoted) {
+  set_variable("CUDA_VISIBLE_DIVICES", "1");
+  ASSERT_TRUE(parse({}));
+  ASSERT_EQ(set_->notes().size(), 1u);
+  EXPECT_EQ(set_->notes()[0], "nothing reads CUDA_VISIBLE_DIVICES; did you mean CUDA_VISIBLE_DEVICES?");
+}
+
 TEST_F(OptionsTest, HelpNamesEveryOptionAndTheKnownStrategies) {
   EXPECT_FALSE(parse({"--help"}));
   for (const char* word :

@@ -58,6 +58,9 @@ TEST(DoctorChecks, EachFaultIsItsOwnProblem) {
   facts.visible_devices = "7";
   EXPECT_EQ(problems(facts), Names{"visible devices"});
   facts = clean_machine();
+  facts.misspelled = {{"CUDA_VISIBLE_DIVICES", "CUDA_VISIBLE_DEVICES"}};
+  EXPECT_EQ(problems(facts), Names{"variables"});
+  facts = clean_machine();
   facts.libraries[2].version = "12.8.4";
   EXPECT_EQ(problems(facts), Names{"matching parts"});
 }
