@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <unordered_set>
 #include <vector>
 
@@ -15,52 +17,6 @@
 
 namespace headroom::report {
 namespace {
-
-struct Range {
-  uint64_t begin, end;
-};
-
-// Finds the ranges that were reserved and not in use at the failure.
-void find_idle(const History& history, Failure& failure) {
-  const Trace& trace = history.trace;
-  std::vector<Range> used, held;
-  for (size_t block = 0; block < history.lifetimes.size(); ++block) {
-    if (!history.is_live(block, failure.event) || trace.block_facts[block].is_part) continue;
-    const uint64_t address = trace.block_facts[block].address;
-    used.push_back({address, address + static_cast<uint64_t>(history.block_bytes(block))});
-  }
-  for (const Segment& segment : history.segments) {
-    // A segment is held from the event after it was reserved on.
-    if (segment.held.begin > failure.event + 1 || segment.held.end <= failure.event) continue;
-    held.push_back({segment.address, segment.address + static_cast<uint64_t>(segment.bytes)});
-  }
-  if (held.empty() || !trace.has_addresses) return;
-  const auto by_begin = [](const Range& a, const Range& b) { return a.begin < b.begin; };
-  std::sort(used.begin(), used.end(), by_begin);
-  std::sort(held.begin(), held.end(), by_begin);
-  uint64_t reserved = 0, idle = 0, largest = 0;
-  auto block = used.begin();
-  for (const Range& range : held) {
-    reserved += range.end - range.begin;
-    uint64_t at = range.begin;
-    const auto gap_until = [&](uint64_t end) {
-      if (end <= at) return;
-      idle += end - at;
-      largest = std::max(largest, end - at);
-      ++failure.idle_pieces;
-    };
-    while (block != used.end() && block->begin < range.begin) ++block;
-    for (; block != used.end() && block->begin < range.end; ++block) {
-      gap_until(block->begin);
-      at = std::max(at, std::min(block->end, range.end));
-    }
-    gap_until(range.end);
-  }
-  if (reserved > uint64_t{1} << 62) return;  // no device has that much: the file is wrong
-  failure.reserved_bytes = static_cast<int64_t>(reserved);
-  failure.idle_bytes = static_cast<int64_t>(idle);
-  failure.largest_idle_bytes = static_cast<int64_t>(largest);
-}
 
 // Returns the driver's last report about the device before the failure.
 const DeviceEvent* device_before(const Trace& trace, const DeviceEvent& failed) {
@@ -160,7 +116,16 @@ std::optional<Failure> find_failure(const History& history) {
     failure.live_bytes += history.bytes(block);
     if (!trace.block_facts[block].is_part) failure.allocated_bytes += history.block_bytes(block);
   }
-  find_idle(history, failure);
+  const auto at = static_cast<size_t>(failed - trace.device_events.data());
+  std::vector<Segment> held;
+  std::copy_if(history.segments.begin(), history.segments.end(), std::back_inserter(held),
+               [at](const Segment& segment) { return segment.reserved < at && at < segment.returned; });
+  if (const auto idle = history.find_idle(held, failure.event)) {
+    failure.reserved_bytes = idle->reserved_bytes;
+    failure.idle_bytes = idle->bytes;
+    failure.largest_idle_bytes = idle->largest_bytes;
+    failure.idle_pieces = idle->pieces;
+  }
   failure.source = history.short_source(name(failed->source));
   failure.stack = name(failed->stack);
   failure.stack_name = failed->stack;

@@ -26,7 +26,7 @@ struct Failure {
   std::string last_line;  // without a stack: the loop's line before, whose backward it probably is
   std::string op, tensor, module, stack;
   int32_t stack_name = 0;  // position of the stack in Trace::names
-  Judgment judgment;     // reason that the request did not fit
+  Judgment judgment;       // reason that the request did not fit
 };
 
 // Returns the failure that ended the program; nullopt if there is none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <unordered_map>
@@ -99,7 +100,7 @@ class History::Walk {
         case Kind::kReserve:
           if (event.address != 0) {
             open_[event.address] = h_.segments.size();
-            h_.segments.push_back({event.address, event.bytes, {at + 1, end_}});
+            h_.segments.push_back({event.address, event.bytes, {at + 1, end_}, next_});
           }
           reserve(event.bytes, at);
           break;
@@ -139,7 +140,9 @@ class History::Walk {
   void close_segment(const DeviceEvent& event, int64_t at) {
     const auto found = open_.find(event.address);
     if (found == open_.end()) return;
-    h_.segments[found->second].held.end = at + 1;
+    Segment& segment = h_.segments[found->second];
+    segment.held.end = at + 1;
+    segment.returned = next_;
     open_.erase(found);
   }
 
@@ -165,11 +168,17 @@ class History::Walk {
 
 History::History(const Trace& of) : trace(of), shared_folder_(shared_folder(of)) {
   Walk(*this).run();
-  idle_at_peak = find_idle_at_peak();
-  if (idle_at_peak) {
-    const auto idle = static_cast<double>(idle_at_peak->bytes);
-    fragmentation = idle > 0 ? (idle - static_cast<double>(idle_at_peak->largest_bytes)) / idle : 0;
-  }
+  if (!peak_reserved_bytes) return;
+  std::vector<Segment> held;
+  std::copy_if(segments.begin(), segments.end(), std::back_inserter(held),
+               [&](const Segment& segment) { return segment.held.has(peak_event()); });
+  idle_at_peak = find_idle(held, peak_event());
+  // Some of what is reserved has no address.
+  if (idle_at_peak && idle_at_peak->reserved_bytes != samples[peak_sample].reserved_bytes)
+    idle_at_peak.reset();
+  if (!idle_at_peak) return;
+  const auto idle = static_cast<double>(idle_at_peak->bytes);
+  fragmentation = idle > 0 ? (idle - static_cast<double>(idle_at_peak->largest_bytes)) / idle : 0;
 }
 
 std::vector<size_t> History::live_blocks(int64_t event) const {
@@ -198,29 +207,26 @@ std::string History::short_source(const std::string& text) const {
                                           : std::string(path_in_package(text));
 }
 
-std::optional<History::Idle> History::find_idle_at_peak() const {
-  if (!peak_reserved_bytes || !trace.has_addresses) return std::nullopt;
+std::optional<History::Idle> History::find_idle(std::span<const Segment> held, int64_t event) const {
   struct Range {
     uint64_t begin, end;
   };
-  const int64_t event = peak_event();
+  if (held.empty() || !trace.has_addresses) return std::nullopt;
   std::vector<Range> blocks, places;
   for (size_t block = 0; block < lifetimes.size(); ++block) {
     if (!is_live(block, event)) continue;
     const uint64_t address = trace.block_facts[block].address;
     blocks.push_back({address, end_of(address, block_bytes(block))});
   }
+  uint64_t reserved = 0, idle = 0, largest = 0;
+  for (const Segment& segment : held) {
+    places.push_back({segment.address, end_of(segment.address, segment.bytes)});
+    reserved += places.back().end - places.back().begin;
+  }
   const auto by_begin = [](const Range& a, const Range& b) { return a.begin < b.begin; };
   std::sort(blocks.begin(), blocks.end(), by_begin);
-  uint64_t placed = 0;
-  for (const Segment& segment : segments) {
-    if (!segment.held.has(event)) continue;
-    places.push_back({segment.address, end_of(segment.address, segment.bytes)});
-    placed += static_cast<uint64_t>(segment.bytes);
-  }
-  if (placed != static_cast<uint64_t>(samples[peak_sample].reserved_bytes)) return std::nullopt;
   std::sort(places.begin(), places.end(), by_begin);
-  uint64_t idle = 0, largest = 0;
+  Idle found;
   auto block = blocks.begin();
   for (const Range& place : places) {
     uint64_t at = place.begin;
@@ -228,15 +234,20 @@ std::optional<History::Idle> History::find_idle_at_peak() const {
       if (end <= at) return;
       idle += end - at;
       largest = std::max(largest, end - at);
+      ++found.pieces;
     };
     while (block != blocks.end() && block->begin < place.begin) ++block;
     for (; block != blocks.end() && block->begin < place.end; ++block) {
       gap_until(block->begin);
-      at = std::max(at, block->end);
+      at = std::max(at, std::min(block->end, place.end));
     }
     gap_until(place.end);
   }
-  return Idle{static_cast<int64_t>(idle), static_cast<int64_t>(largest)};
+  if (reserved > uint64_t{1} << 62) return std::nullopt;  // the file is wrong
+  found.reserved_bytes = static_cast<int64_t>(reserved);
+  found.bytes = static_cast<int64_t>(idle);
+  found.largest_bytes = static_cast<int64_t>(largest);
+  return found;
 }
 
 std::vector<size_t> choose_blocks(const History& history) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct Segment {
   uint64_t address = 0;
   int64_t bytes = 0;
   Lifetime held;
+  // Positions in Trace::device_events; they tell apart what happened between the same two events.
+  size_t reserved = 0, returned = SIZE_MAX;
 };
 
 struct History {
@@ -56,11 +59,12 @@ struct History {
   int64_t out_of_memory = 0, retries = 0, driver_calls = 0;
   bool knows_driver = false;                   // the trace records driver calls
   std::optional<int64_t> peak_reserved_bytes;  // absent if the trace does not record all of it
-  // Reserved at the peak and not in use, and its largest piece. Absent if the trace has no addresses.
+  // Pieces of reserved memory that are not in use.
   struct Idle {
-    int64_t bytes = 0, largest_bytes = 0;
+    int64_t reserved_bytes = 0;  // with what is in use
+    int64_t bytes = 0, largest_bytes = 0, pieces = 0;
   };
-  std::optional<Idle> idle_at_peak;
+  std::optional<Idle> idle_at_peak;     // absent if the trace has no addresses
   std::optional<double> fragmentation;  // share of it outside the largest piece, as in Statistics
 
   int64_t peak_event() const { return samples[peak_sample].event; }
@@ -73,6 +77,9 @@ struct History {
   const TraceEvent& allocation(size_t block) const { return trace.events[allocation_[block]]; }
   // The blocks that are live after `event` events, the largest first, without unfolded arenas.
   std::vector<size_t> live_blocks(int64_t event) const;
+  // The idle pieces of these segments after `event` events. Empty if there are none, without addresses, and
+  // for sizes that no device has.
+  std::optional<Idle> find_idle(std::span<const Segment> held, int64_t event) const;
   const std::string& op(size_t block) const;
   const std::string& tensor(size_t block) const;
   // "net.cpp:31", without the folder that all source files share.
@@ -82,7 +89,6 @@ struct History {
 
  private:
   class Walk;
-  std::optional<Idle> find_idle_at_peak() const;
 
   std::vector<size_t> allocation_;  // by block: index of its event
   std::string shared_folder_;       // with its '/'
