@@ -49,7 +49,7 @@ def main(words=None):
         return _fail(_BAD_INPUT, "--output: the name of the file is empty")
     if importlib.util.find_spec("torch") is None:
         is_pipx = f"{os.sep}pipx{os.sep}" in sys.prefix
-        install = "pipx inject headroom" if is_pipx else f"{sys.executable} -m pip install"
+        install = "pipx inject headroom-gpu" if is_pipx else f"{sys.executable} -m pip install"
         return _fail(
             _OTHER,
             f"{sys.executable} has no PyTorch: run `{install} torch` and install what your program "

@@ -8,7 +8,7 @@ from .recorder import PHASES
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f,%]")
 _ALIGNMENT = 512
 _BASE = 0x7F0000000000
-_EVENT_NS = 1000  # a trace has an order and no times
+_UNKNOWN_NS = 0  # a trace has an order and no times
 
 
 def _escape(text):
@@ -45,14 +45,14 @@ def trace_lines(recorder, settings):
     for event in recorder.events:
         kind = event[0]
         if kind == "m":
-            yield f"m,{event[1]},{PHASES.index(event[2])},{_EVENT_NS}"
+            yield f"m,{event[1]},{PHASES.index(event[2])},{_UNKNOWN_NS}"
             continue
         if kind == "c":
-            yield f"c,{_EVENT_NS}"
+            yield f"c,{_UNKNOWN_NS}"
             continue
         block = event[1]
         if kind == "f":
-            yield f"f,{addresses.pop(block.number):x},0,{_EVENT_NS}"
+            yield f"f,{addresses.pop(block.number):x},0,{_UNKNOWN_NS}"
             continue
         columns = [
             number(_shorten(text, name_bytes))
@@ -64,7 +64,7 @@ def trace_lines(recorder, settings):
         op, tensor, source, module, stack = columns
         addresses[block.number] = next_address
         yield (
-            f"a,{next_address:x},{block.size},0,0,{_EVENT_NS},{op},{tensor},{source},{block.category},"
+            f"a,{next_address:x},{block.size},0,0,{_UNKNOWN_NS},{op},{tensor},{source},{block.category},"
             f"{module},{stack}"
         )
         next_address += -(-block.size // _ALIGNMENT) * _ALIGNMENT

@@ -44,10 +44,18 @@ function head() {
     box.append(element('dt', name), element('dd', value));
     $('figures').append(box);
   }
+  const groups = new Map();  // of marks that differ in their event alone
   for (const mark of data.marks) {
-    $('marks').append(element('li', `${mark.kind}: ${size(mark.bytes)} after event ${number(mark.event)}` +
-      (mark.op ? `, op ${data.names[mark.op]}` : '') + (mark.tensor ? `, tensor ${data.names[mark.tensor]}` : '') +
-      (mark.source ? `, ${data.names[mark.source]}` : '')));
+    const what = `${mark.kind}: ${size(mark.bytes)}`;
+    const where = (mark.op ? `, op ${data.names[mark.op]}` : '') + (mark.tensor ? `, tensor ${data.names[mark.tensor]}` : '') +
+      (mark.source ? `, ${data.names[mark.source]}` : '');
+    const group = groups.get(what + where) || { what, where, events: [] };
+    group.events.push(number(mark.event));
+    groups.set(what + where, group);
+  }
+  for (const { what, where, events } of groups.values()) {
+    const when = events.length === 1 ? `after event ${events[0]}` : `${events.length} times, after events ${events[0]} to ${events.at(-1)}`;
+    $('marks').append(element('li', `${what} ${when}${where}`));
   }
   $('marks-section').hidden = data.marks.length === 0;
 }
