@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -67,6 +68,59 @@ TEST(HeadroomRepro, TheDocsHaveTheSectionOfEachScenario) {
   EXPECT_NE(page.find(sections), std::string::npos) << sections;
 }
 
+TEST(HeadroomRepro, TheDocsHaveEveryStatementWithItsFigure) {
+  std::ifstream file(HEADROOM_SOURCE_DIR "/docs/documents.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const Outcome tables = repro("--statements --markdown");
+  ASSERT_EQ(tables.code, 0) << tables.errors;
+  EXPECT_TRUE(page.ends_with(tables.out.substr(0, tables.out.find_last_not_of('\n') + 1) + "\n"))
+      << "paste the output of headroom repro --statements --markdown into docs/documents.md";
+  const Json rows = Json::parse(repro("--statements --json").out)["statements"];
+  EXPECT_GE(rows.size(), 60u);
+  std::map<std::string, int> truths;
+  std::set<std::string> commands;
+  for (const Json& row : rows) {
+    ++truths[row["truth"]];
+    EXPECT_NE(row["figure"], "") << row;
+    commands.insert(row["command"]);
+  }
+  EXPECT_EQ(truths.size(), 3u) << "all true, or none, would need no table";
+  const ScratchFolder folder;
+  for (const std::string& command : commands) {
+    if (command.empty() || command.find("doctor") != std::string::npos)
+      continue;  // exits with 5 on a problem
+    const Outcome shown = run_shell(folder, "PATH=$(dirname " HEADROOM_COMMAND "):$PATH; " + command);
+    EXPECT_EQ(shown.code, 0) << command << "\n" << shown.errors;
+  }
+}
+
+TEST(HeadroomRepro, EveryScenarioHasAProgramThatPythonCanRead) {
+  const ScratchFolder folder;
+  const bool has_python = run_shell(folder, "python3 --version").code == 0;
+  std::string files;
+  const Json list = Json::parse(repro("--list --json").out);
+  for (const Json& row : list["scenarios"]) {
+    const std::string id = row["id"];
+    const size_t before = files.size();
+    for (const std::string framework : {"tensorflow", "pytorch", "jax"}) {
+      const Outcome program = repro(id + " --code " + framework);
+      if (program.code != 0) {
+        EXPECT_EQ(program.code, 2) << id;
+        EXPECT_NE(program.errors.find("has no program in " + framework), std::string::npos) << program.errors;
+        continue;
+      }
+      EXPECT_EQ(program.out.find("# " + id + ": "), 0u) << program.out;
+      EXPECT_NE(program.out.find("\nimport "), std::string::npos) << id << " " << framework;
+      files += " " + folder.write(id + "_" + framework + ".py", program.out);
+    }
+    EXPECT_GT(files.size(), before) << id << " has no program";
+  }
+  if (!has_python) return;
+  const Outcome read = run_shell(
+      folder, "python3 -c 'import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]'" + files);
+  EXPECT_EQ(read.code, 0) << read.errors;
+}
+
 TEST(HeadroomRepro, TheReportedFiguresComeOutOnSimulatedGpus) {
   std::map<std::string, Json> measured = measured_by("--all");
   EXPECT_EQ(measured["A1"]["cublas_line"], "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED");
@@ -76,7 +130,8 @@ TEST(HeadroomRepro, TheReportedFiguresComeOutOnSimulatedGpus) {
   EXPECT_EQ(
       measured["A1"]["message"],
       "InternalError:  Blas xGEMM launch failed : a.shape=[1,64,576], b.shape=[1,576,64], m=64, n=64, k=576");
-  EXPECT_EQ(measured["A2"]["overhead_bytes"], 431 * kMiB);
+  EXPECT_EQ(measured["A2"]["process_bytes"], 697 * kMiB);
+  EXPECT_EQ(measured["A2"]["device_bytes"], 1026 * kMiB);
   EXPECT_EQ(measured["A3"]["process_bytes"], 1455 * kMiB);
   EXPECT_EQ(measured["A3"]["device_bytes"], 1784 * kMiB);
   EXPECT_EQ(measured["B2"]["message"],
@@ -127,7 +182,15 @@ TEST(HeadroomRepro, ListsAllInTextAndJson) {
 }
 
 TEST(HeadroomRepro, BadInputIsOneLineAndExitCodeTwo) {
-  const char* const commands[] = {"",    "Z9", "A1 --all", "C1 --fix", "A1 --device cpu", "C9 --device cuda",
+  const char* const commands[] = {"",
+                                  "Z9",
+                                  "A1 --all",
+                                  "C1 --fix",
+                                  "A1 --device cpu",
+                                  "C9 --device cuda",
+                                  "A7 --code jax",
+                                  "A1 A2 --code tensorflow",
+                                  "A1 --code caffe",
                                   "--al"};
   for (const char* arguments : commands) {
     const Outcome outcome = repro(arguments);

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
 
 #include "allocators/strategies/caching_rules.h"
+#include "answers/lower.h"
+#include "answers/play.h"
 #include "base/bytes.h"
+#include "base/edge.h"
 #include "base/errors.h"
 #include "examples/models/mnist/training_graph.h"
 #include "runtime/session/session.h"
@@ -53,10 +57,43 @@ Measured reassign(const Stage& stage) {
   return measured;
 }
 
-// One step of the conv net under a pool of at most so much: training it, or (no_grad) evaluating.
+// One step of the conv net as its plan asks for memory: its peak in the pool without a limit.
+class NetInPool {
+ public:
+  NetInPool(const Stage& stage, bool no_grad) : options_(stage.card(kSixGb)), no_grad_(no_grad) {}
+
+  Played play(int64_t batch, const char* strategy) const {
+    TrainSettings settings;
+    settings.batch = batch;
+    settings.data_on = DataOn::kHost;
+    settings.fused = false;
+    const auto net = std::make_shared<TrainingGraph>(settings, TrainingSizes{batch, batch, 1});
+    const Program program{{net, &net->graph}, {no_grad_ ? net->test_targets() : net->training_targets()}};
+    const auto planned = plan_program(program, PlanMode::kDynamic, workspaces_of_cpu_kernels(net->graph));
+    RuntimeOptions options = options_;
+    options.strategy = strategy;
+    return headroom::play(lower({&planned, 1}, options), setup_of(options));
+  }
+  int64_t allocated_bytes(int64_t batch) const {
+    return play(batch, "caching").front().statistics.allocated.peak;
+  }
+  int64_t largest_batch() const {
+    constexpr int64_t kMost = 1 << 14;
+    SearchWork work;
+    EdgeSearch search(work, [&](int64_t batch) { return EdgeTrial{.fits = play(batch, kPool).fits}; });
+    return search.between(1, kMost).fitting;
+  }
+
+  static constexpr const char* kPool = "caching=64MiB";
+
+ private:
+  const RuntimeOptions options_;
+  const bool no_grad_;
+};
+
+// Runs that step: training the net, or (no_grad) evaluating it.
 std::string try_net(const Stage& stage, int64_t batch, bool no_grad) {
-  const std::string strategy = "caching=64MiB";
-  Card card(stage, kSixGb, strategy);
+  Card card(stage, kSixGb, NetInPool::kPool);
   TrainSettings settings;
   settings.batch = batch;
   settings.data_on = DataOn::kHost;
@@ -146,9 +183,16 @@ Measured run_c7(const Stage& stage) {
   Card card(stage, kSixGb);
   { const Card::Tensor x = large(card), y = card.randn({300, 300, 300, 20}); }
   Measured measured;
-  measured.add("process_after_dropping_bytes", card.process_bytes());
+  measured.add("after_dropping_two_bytes", card.process_bytes());
   card.allocator().trim();
   note_memory(measured, card);
+  Card::Tensor x;
+  for (int i = 0; i < 6; ++i) x = large(card);
+  measured.add("after_six_in_turn_bytes", card.process_bytes());
+  x = card.randn({200, 300});
+  card.allocator().trim();
+  measured.add("a_small_tensor_left_bytes", card.process_bytes());
+  measured.add("above_context_with_it_bytes", card.above_context_bytes());
   return measured;
 }
 
@@ -173,19 +217,58 @@ Measured run_c8(const Stage& stage) {
 
 Measured run_c9(const Stage& stage) {
   constexpr int64_t kBatch = 256;
+  const NetInPool training(stage, false);
   Measured measured;
   Card card(stage, kSixGb);
   { const Card::Tensor x = large(card); }
   if (!stage.fixed) {
     measured.add("training", try_net(stage, kBatch, false));
     measured.add("beside_the_cache", try_beside(card));
+    measured.add("training_allocates_bytes", training.allocated_bytes(kBatch));
+    measured.add("largest_batch_of_training", training.largest_batch());
+    measured.add("beside_the_cache_are_free_bytes", card.device().memory().info().free);
     return measured;
   }
+  const NetInPool evaluation(stage, true);
   measured.add("half_the_batch", try_net(stage, kBatch / 2, false));
   measured.add("evaluation_without_gradients", try_net(stage, kBatch, true));
   measured.add("references_dropped", *reassign(stage).find("outcome"));
   card.allocator().trim();
   measured.add("beside_the_cache_emptied", try_beside(card));
+  measured.add("half_the_batch_allocates_bytes", training.allocated_bytes(kBatch / 2));
+  measured.add("evaluation_allocates_bytes", evaluation.allocated_bytes(kBatch));
+  measured.add("largest_batch_of_training", training.largest_batch());
+  measured.add("largest_batch_of_evaluation", evaluation.largest_batch());
+  measured.add("emptied_are_free_bytes", card.device().memory().info().free);
+  return measured;
+}
+
+Measured run_c10(const Stage& stage) {
+  Card card(stage, kSixGb);
+  Measured measured;
+  const auto idle = [&] {
+    return card.above_context_bytes() - card.allocator().statistics().allocated.current;
+  };
+  { const Card::Tensor x = large(card); }
+  measured.add("idle_bytes", idle());
+  measured.add("first_call_gives_back_bytes", card.allocator().trim());
+  measured.add("second_call_gives_back_bytes", card.allocator().trim());
+  Card::Tensor x = card.randn({3, 512, 512});
+  const Card::Tensor y = card.randn({8, 512, 512});  // in the same segment of 20 MiB
+  x = {};
+  measured.add("idle_beside_a_live_tensor_bytes", idle());
+  measured.add("any_call_gives_back_bytes", card.allocator().trim());
+  return measured;
+}
+
+Measured run_c11(const Stage& stage) {
+  Card card(stage, kSixGb, stage.fixed ? "caching:gc=0.6+limit=3000MiB" : "caching=3000MiB");
+  { const Card::Tensor x = large(card), z = large(card); }
+  const Card::Tensor y = card.randn({1100, 512, 512});
+  const Statistics statistics = card.allocator().statistics();
+  Measured measured;
+  measured.add("idle_bytes", statistics.reserved.current - statistics.allocated.current);
+  measured.add("above_context_bytes", card.above_context_bytes());
   return measured;
 }
 

@@ -14,8 +14,10 @@
 #include "sheet/writers.h"
 #include "tools/gpu_program.h"
 #include "tools/repro/card.h"
+#include "tools/repro/programs.h"
 #include "tools/repro/result.h"
 #include "tools/repro/solution.h"
+#include "tools/repro/statements.h"
 #include "tools/subcommands.h"
 
 namespace headroom::repro {
@@ -24,7 +26,8 @@ namespace {
 struct ReproOptions {
   std::vector<std::string> ids;
   bool list = false, markdown = false, all = false, json = false, force = false, verbose = false,
-       solve = false;
+       solve = false, statements = false;
+  std::string code;  // framework
   Stage stage;
 };
 
@@ -93,6 +96,21 @@ std::string repeated_options(const OptionSet& set, ReproOptions& options) {
   return text;
 }
 
+// Runs what the statements name.
+MeasuredById measure_statements() {
+  MeasuredById measured = needed_scenarios();
+  Progress progress(static_cast<double>(measured.size()), "scenarios");
+  for (auto& [id, figures] : measured) {
+    progress.start(id);
+    const bool fixed = id.back() == '!';
+    figures = run_here(find_scenario(std::string_view(id).substr(0, id.size() - (fixed ? 1 : 0))),
+                       {.fixed = fixed});
+    progress.advance(1);
+  }
+  progress.finish();
+  return measured;
+}
+
 int solve_all(const ReproOptions& options, const std::vector<const Scenario*>& chosen,
               const Terminal& terminal) {
   if (!options.stage.is_sim() || options.stage.fixed) {
@@ -115,7 +133,13 @@ int run_repro(int argc, char** argv) {
                 "Needs no GPU.");
   set.add_arguments("ID...", "Scenarios to run: A1, C5, ...", &options.ids, false);
   set.add_switch("list", "List the scenarios without running them", &options.list);
-  set.add_switch("markdown", "With --list: print the sections of docs/scenarios.md", &options.markdown);
+  set.add_switch(
+      "statements",
+      "Run the experiments for what four well-known documents say, and show each statement with its figure: "
+      "true, true then, or false",
+      &options.statements);
+  set.add_switch("markdown", "With --list or --statements: print the sections of their pages",
+                 &options.markdown);
   set.add_switch("all", "Run all scenarios", &options.all);
   set.add_switch("fix", "Run the scenarios with their fixes", &stage.fixed);
   set.add_switch(
@@ -123,6 +147,10 @@ int run_repro(int argc, char** argv) {
       "Search for settings with which the scenario trains on the same card; exit with 3 if a scenario "
       "has none",
       &options.solve);
+  set.add_choice("code",
+                 "Print a program in this framework that shows the scenario on a real card, and run nothing",
+                 &options.code,
+                 {kProgramFrameworks[0].data(), kProgramFrameworks[1].data(), kProgramFrameworks[2].data()});
   set.add_choice("device", "Simulated GPU like the one in the report, or a real one with a ballast",
                  &stage.device, {"sim", "cuda"},
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
@@ -135,7 +163,9 @@ int run_repro(int argc, char** argv) {
       "  headroom repro A1                    TensorFlow's default on a laptop of 2 GB\n"
       "  headroom repro A1 --fix              with its fix\n"
       "  headroom repro --all --json          every scenario; exit code 5 if a figure differs\n"
-      "  headroom repro C5 --device cuda      on a real GPU with a ballast that leaves 6 GB\n");
+      "  headroom repro C5 --device cuda      on a real GPU with a ballast that leaves 6 GB\n"
+      "  headroom repro C5 --code pytorch > c5.py\n"
+      "  headroom repro --statements          what four documents say, and what is true of it\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.list) {
@@ -146,7 +176,21 @@ int run_repro(int argc, char** argv) {
     }
     return kExitDone;
   }
+  if (options.statements) {
+    const MeasuredById measured = measure_statements();
+    if (options.markdown && !options.json) {
+      fmt::print("{}", statements_markdown(measured));
+    } else {
+      print(statements_sheet(measured), options.json, set.terminal());
+    }
+    return kExitDone;
+  }
   const std::vector<const Scenario*> chosen = choose_scenarios(options);
+  if (!options.code.empty()) {
+    if (chosen.size() > 1) throw InvalidArgument("--code prints one program: name one scenario");
+    fmt::print("{}", program_of(*chosen.front(), options.code));
+    return kExitDone;
+  }
   if (options.solve) return solve_all(options, chosen, set.terminal());
   if (!stage.is_sim()) continue_in_gpu_program(argv);
   if (!stage.is_sim() && !options.force) require_unused_card(*cuda_ordinal(stage.device));

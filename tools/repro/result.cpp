@@ -121,6 +121,11 @@ Datum to_list(std::span<const ScenarioResult> results) {
 
 }  // namespace
 
+std::string figure_text(std::string_view name, const Measured::Figure& figure) {
+  const auto* number = std::get_if<int64_t>(&figure);
+  return number != nullptr ? number_text(name, *number) : std::get<std::string>(figure);
+}
+
 ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measured& measured) {
   ScenarioResult result{&scenario, stage.device, stage.fixed, {}, measured.lines, true};
   const std::span<const Expected> expected = stage.fixed ? scenario.fixed : scenario.expected;
@@ -247,11 +252,12 @@ std::string scenarios_markdown() {
     text += fmt::format("### {}: {}\n\n{}\n\n", scenario.id, scenario.title, page.wrapped(scenario.story));
     std::vector<std::string> figures;
     for (const Expected& figure : scenario.expected) {
+      if (!figure.differs_because.empty()) continue;
       const Measured::Figure value = figure_of(figure);
-      const auto* number = std::get_if<int64_t>(&value);
+      const std::string shown = figure_text(figure.name, value);
+      const bool is_number = std::holds_alternative<int64_t>(value);
       figures.push_back(fmt::format("{} {}", name_in_table(std::string(figure.name)),
-                                    number != nullptr ? number_text(figure.name, *number)
-                                                      : fmt::format("`{}`", std::get<std::string>(value))));
+                                    is_number ? shown : fmt::format("`{}`", shown)));
     }
     text += page.wrapped(fmt::format("- **Expected**: {}", fmt::join(figures, "; ")), 2) + "\n";
     if (!scenario.fix.empty()) text += page.wrapped(fmt::format("- **Fix**: {}", scenario.fix), 2) + "\n";

@@ -39,6 +39,8 @@ ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measu
 Sheet to_sheet(const ScenarioResult& result, std::string_view options);
 // A line for each of many; the figures of those that differ, and with `verbose` of all.
 Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::string_view options);
+// A figure as people read it: a size in MiB, a time in us, a text as it is.
+std::string figure_text(std::string_view name, const Measured::Figure& figure);
 // All scenarios.
 Sheet scenario_list();
 // The sections of docs/scenarios.md.

@@ -120,10 +120,6 @@ Measured run_a1(const Stage& stage) {
   return measured;
 }
 
-Measured run_a2(const Stage& stage) {
-  return figures_of(train_net(stage.card(kLaptop), "allow-growth"));
-}
-
 Measured run_a3(const Stage& stage) {
   return figures_of(train_net(stage.card(kLaptop), "hard-limit", 1 * kGiB));
 }
