@@ -282,8 +282,8 @@ Sheet statements_sheet(const MeasuredById& measured) {
   int64_t count = 0, differ = 0;
   for (const Document& document : kDocuments) {
     count += std::ssize(document.statements);
-    differ += std::ranges::count_if(document.statements,
-                                    [](const Statement& each) { return each.truth != Truth::kTrue; });
+    differ += std::count_if(document.statements.begin(), document.statements.end(),
+                            [](const Statement& each) { return each.truth != Truth::kTrue; });
   }
   sheet.verdict(fmt::format("{} statements of {} documents; {} are not true, or no longer", count,
                             std::size(kDocuments), differ));

@@ -1,5 +1,5 @@
-// What the documents say that the scenarios come from, statement by statement: the experiment for each, its
-// figure, and whether it is true. Runs nothing.
+// Holds what the documents say that the scenarios come from, statement by statement: the experiment for each,
+// its figure, and whether it is true. Runs nothing.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Document {
 };
 std::span<const Document> documents();
 
-// The figures of scenarios, by id, with a '!' behind it where they are run with their fixes.
+// The figures of scenarios by id; "A12!" has those of A12 with its fix.
 using MeasuredById = std::map<std::string, Measured, std::less<>>;
 // The ids of all figures that statements name; without figures.
 MeasuredById needed_scenarios();
