@@ -1,13 +1,10 @@
-// Logs as people paste them, and logs in their manner, each with the right cause: the examples of the rules,
-// and logs whose form is difficult in explain/.
+// Each example gets its cause and a fitting step; figures, versions and settings count as the log has them.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,103 +13,12 @@
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/judge.h"
+#include "tests/tools/explain_examples.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 
 namespace headroom::explain {
 namespace {
-
-const std::string kFolder = HEADROOM_SOURCE_DIR "/tests/tools/explain/";
-const std::string kRules = HEADROOM_SOURCE_DIR "/tools/explain/rules/";
-constexpr int64_t kMostBytes = 1 << 20;
-
-// A log with what has to be said of it. Several are in one file, after its rules:
-//   === name
-//   from: the thread that the lines are from; it has more lines, and long ones may be cut here
-//   adapted: (with from) what is not the thread's own, or not in its place
-//   figures: a thread whose figures these are, in lines of our own
-//   cause: its cause
-//   framework: (optional) whose words they are
-//   next: (optional) a part of the first step
-//   says: (any number) a part of the reason, of another cause or of a step
-//   never: (any number) what must be in none of them
-//   file: (optional) the log, where it is not plain text
-//   ---
-//   the log's lines
-struct Fixture {
-  std::string name, from, adapted, figures, cause, framework, next, log;
-  std::vector<std::string> says, never;
-};
-
-void read_header(Fixture& fixture, const std::string& line) {
-  const size_t colon = line.find(": ");
-  const std::string key = line.substr(0, colon),
-                    value = colon == std::string::npos ? "" : line.substr(colon + 2);
-  if (key == "from")
-    fixture.from = value;
-  else if (key == "adapted")
-    fixture.adapted = value;
-  else if (key == "figures")
-    fixture.figures = value;
-  else if (key == "cause")
-    fixture.cause = value;
-  else if (key == "framework")
-    fixture.framework = value;
-  else if (key == "next")
-    fixture.next = value;
-  else if (key == "says")
-    fixture.says.push_back(value);
-  else if (key == "never")
-    fixture.never.push_back(value);
-  else if (key == "file")
-    fixture.log = read_file(kFolder + value, kMostBytes);
-  else
-    ADD_FAILURE() << fixture.name << ": no such key: " << line;
-}
-
-std::vector<Fixture> read_fixtures() {
-  std::vector<std::string> paths = {kFolder + "messy.txt"};
-  for (const auto& entry : std::filesystem::directory_iterator(kRules))
-    paths.push_back(entry.path().string());
-  std::vector<Fixture> all;
-  for (const std::string& path : paths) {
-    std::istringstream lines(read_file(path, kMostBytes));
-    bool in_header = true, in_rules = true;
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with("=== ")) {
-        all.emplace_back().name = line.substr(4);
-        in_header = true;
-        in_rules = false;
-      } else if (in_rules) {
-        continue;
-      } else if (in_header && line == "---") {
-        in_header = false;
-      } else if (in_header) {
-        read_header(all.back(), line);
-      } else {
-        all.back().log += line + "\n";
-      }
-    }
-  }
-  return all;
-}
-
-const std::vector<Fixture>& fixtures() {
-  static const std::vector<Fixture> all = read_fixtures();
-  return all;
-}
-
-std::string read_fixture(std::string_view name) {
-  for (const Fixture& fixture : fixtures()) {
-    if (fixture.name == name) return fixture.log;
-  }
-  ADD_FAILURE() << "no fixture " << name;
-  return {};
-}
-
-Explanation explain_text(std::string_view text) {
-  return explain(read_log(text));
-}
 
 // Returns -1 if the evidence has no such row.
 int64_t bytes_of(const Explanation& explanation, std::string_view name) {
@@ -122,37 +28,20 @@ int64_t bytes_of(const Explanation& explanation, std::string_view name) {
   return -1;
 }
 
-std::string advice_of(const Explanation& explanation) {
-  std::string text;
-  for (const Advice& advice : explanation.next) text += advice.command + "\n" + advice.why + "\n";
-  return text;
-}
-
-// All words of a verdict that are not the log's own.
-std::string words_of(const Explanation& explanation) {
-  std::string text = explanation.judgment.reason + "\n";
-  for (const auto* list : {&explanation.judgment.possible, &explanation.judgment.other_ways}) {
-    for (const Possibility& other : *list) {
-      text += std::string(name_of(other.cause)) + ": " + other.reason + "\n" + other.confirm + "\n";
-    }
-  }
-  return text + advice_of(explanation);
-}
-
 TEST(Explain, EveryLogGetsItsCauseAndAFittingFirstStep) {
-  for (const Fixture& fixture : fixtures()) {
-    SCOPED_TRACE(fixture.name);
-    const Explanation explanation = explain_text(fixture.log);
-    EXPECT_EQ(name_of(explanation.judgment.cause), fixture.cause) << explanation.judgment.reason;
-    if (!fixture.framework.empty()) {
-      EXPECT_EQ(explanation.framework, fixture.framework);
+  for (const Example& example : examples()) {
+    SCOPED_TRACE(example.name);
+    const Explanation explanation = explain_text(example.log);
+    EXPECT_EQ(name_of(explanation.judgment.cause), example.cause) << explanation.judgment.reason;
+    if (!example.framework.empty()) {
+      EXPECT_EQ(explanation.framework, example.framework);
     }
-    EXPECT_NE(explanation.next[0].command.find(fixture.next), std::string::npos)
+    EXPECT_NE(explanation.next[0].command.find(example.next), std::string::npos)
         << explanation.next[0].command;
     const std::string words = words_of(explanation);
-    for (const std::string& part : fixture.says)
+    for (const std::string& part : example.says)
       EXPECT_NE(words.find(part), std::string::npos) << part << "\n" << words;
-    for (const std::string& part : fixture.never)
+    for (const std::string& part : example.never)
       EXPECT_EQ(words.find(part), std::string::npos) << part << "\n" << words;
   }
 }
@@ -160,12 +49,12 @@ TEST(Explain, EveryLogGetsItsCauseAndAFittingFirstStep) {
 TEST(Explain, AThirdOfTheLogsIsFromThreads) {
   std::set<std::string_view> names;
   size_t from_threads = 0;
-  for (const Fixture& fixture : fixtures()) {
-    EXPECT_TRUE(names.insert(fixture.name).second) << fixture.name;
-    for (const std::string& thread : {fixture.from, fixture.figures})
-      EXPECT_TRUE(thread.empty() || thread.starts_with("https://")) << fixture.name << ": " << thread;
-    EXPECT_TRUE(fixture.adapted.empty() || !fixture.from.empty()) << fixture.name;
-    from_threads += !fixture.from.empty();
+  for (const Example& example : examples()) {
+    EXPECT_TRUE(names.insert(example.name).second) << example.name;
+    for (const std::string& thread : {example.from, example.figures})
+      EXPECT_TRUE(thread.empty() || thread.starts_with("https://")) << example.name << ": " << thread;
+    EXPECT_TRUE(example.adapted.empty() || !example.from.empty()) << example.name;
+    from_threads += !example.from.empty();
   }
   EXPECT_GE(names.size(), 200u);
   EXPECT_GE(3 * from_threads, names.size());
@@ -174,41 +63,40 @@ TEST(Explain, AThirdOfTheLogsIsFromThreads) {
 // Pieces of every size, down to a byte: a message may lie across any of their ends.
 TEST(Explain, HowALogArrivesDoesNotMatter) {
   const std::string filler(33000, 'x');
-  for (const Fixture& fixture : fixtures()) {
-    const std::string text = filler + "\n" + fixture.log + "\n" + filler;
+  for (const Example& example : examples()) {
+    const std::string text = filler + "\n" + example.log + "\n" + filler;
     const Explanation whole = explain_text(text);
     for (const size_t piece : {size_t{1}, size_t{4099}}) {
-      if (piece == 1 && fixture.log.size() > 2000) continue;  // one of each kind is enough
+      if (piece == 1 && example.log.size() > 2000) continue;  // one of each kind is enough
       LogReader reader;
       for (size_t at = 0; at < text.size(); at += piece)
         reader.feed(std::string_view(text).substr(at, piece));
       const Explanation pieces = explain(reader.finish());
-      EXPECT_EQ(pieces.judgment.reason, whole.judgment.reason) << fixture.name;
-      EXPECT_EQ(pieces.evidence.size(), whole.evidence.size()) << fixture.name;
-      EXPECT_EQ(pieces.line_count, whole.line_count) << fixture.name;
+      EXPECT_EQ(pieces.judgment.reason, whole.judgment.reason) << example.name;
+      EXPECT_EQ(pieces.evidence.size(), whole.evidence.size()) << example.name;
+      EXPECT_EQ(pieces.line_count, whole.line_count) << example.name;
     }
   }
 }
 
 TEST(Explain, BytesAreExactWhereTheLogIs) {
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("onnx_overflow")), "requested"), 4585490524328388608);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("jax_request")), "requested"), 6727663616);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("tf_exhausted")), "requested"), 1073741824);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("tf_exhausted")), "allocated"), 9984000000);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("tf_shape_only")), "requested"),
-            int64_t{64} * 1024 * 1024 * 4 * 4);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("tf_27088_pool")), "pool at the start"), 9950 * kMiB);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("torch_6gb_laptop")), "requested"), 916 * kMiB);
-  EXPECT_EQ(bytes_of(explain_text(read_fixture("torch_2_named_processes")), "process 6324"), 41510858916);
+  EXPECT_EQ(bytes_of(explain_text(log_of("onnx_overflow")), "requested"), 4585490524328388608);
+  EXPECT_EQ(bytes_of(explain_text(log_of("jax_request")), "requested"), 6727663616);
+  EXPECT_EQ(bytes_of(explain_text(log_of("tf_exhausted")), "requested"), 1073741824);
+  EXPECT_EQ(bytes_of(explain_text(log_of("tf_exhausted")), "allocated"), 9984000000);
+  EXPECT_EQ(bytes_of(explain_text(log_of("tf_shape_only")), "requested"), int64_t{64} * 1024 * 1024 * 4 * 4);
+  EXPECT_EQ(bytes_of(explain_text(log_of("tf_27088_pool")), "pool at the start"), 9950 * kMiB);
+  EXPECT_EQ(bytes_of(explain_text(log_of("torch_6gb_laptop")), "requested"), 916 * kMiB);
+  EXPECT_EQ(bytes_of(explain_text(log_of("torch_2_named_processes")), "process 6324"), 41510858916);
 }
 
 TEST(Explain, TheArithmeticIsThatOfTheMessage) {
-  const Explanation aoda = explain_text(read_fixture("torch_aoda"));
+  const Explanation aoda = explain_text(log_of("torch_aoda"));
   EXPECT_EQ(format_bytes(bytes_of(aoda, "outside the pool")), "31.13 GiB");
-  const Explanation cads = explain_text(read_fixture("torch_cads"));
+  const Explanation cads = explain_text(log_of("torch_cads"));
   EXPECT_EQ(format_bytes(bytes_of(cads, "maximum available")), "22.08 GiB");
   EXPECT_EQ(format_bytes(bytes_of(cads, "short by")), "716.80 MiB");  // 0.70 GiB
-  const Explanation meshgen = explain_text(read_fixture("torch_meshgen_spill"));
+  const Explanation meshgen = explain_text(log_of("torch_meshgen_spill"));
   for (const Evidence& evidence : meshgen.evidence) {
     if (evidence.name != "outside the pool") continue;
     EXPECT_EQ(format_bytes(evidence.bytes.value_or(0)), "-6.11 GiB");
@@ -371,19 +259,19 @@ TEST(Explain, EveryCauseIsNamedOnceAndDocumented) {
 
 TEST(Explain, NeverAdvisesWhatIsOn) {
   // The user's own command may have it; no step adds it.
-  const std::string expandable = read_fixture("torch_expandable_is_on");
-  EXPECT_EQ(advice_of(explain_text(expandable)).find("grow in place"), std::string::npos);
-  EXPECT_EQ(advice_of(explain_text(read_fixture("tf_growth_is_on"))).find("GROWTH"), std::string::npos);
-  const std::string blocking = "CUDA_LAUNCH_BLOCKING=1 python train.py\n" + read_fixture("e13_torch_index");
-  EXPECT_EQ(advice_of(explain_text(blocking)).find("names the call"), std::string::npos);
-  std::string growing = read_fixture("headroom_grab_all");
+  const std::string expandable = log_of("torch_expandable_is_on");
+  EXPECT_EQ(steps_of(explain_text(expandable)).find("grow in place"), std::string::npos);
+  EXPECT_EQ(steps_of(explain_text(log_of("tf_growth_is_on"))).find("GROWTH"), std::string::npos);
+  const std::string blocking = "CUDA_LAUNCH_BLOCKING=1 python train.py\n" + log_of("e13_torch_index");
+  EXPECT_EQ(steps_of(explain_text(blocking)).find("names the call"), std::string::npos);
+  std::string growing = log_of("headroom_grab_all");
   for (size_t at; (at = growing.find("strategy grab-all")) != std::string::npos;)
     growing.replace(at, 17, "strategy allow-growth");
-  EXPECT_EQ(advice_of(explain_text(growing)).find("grow with demand"), std::string::npos);
+  EXPECT_EQ(steps_of(explain_text(growing)).find("grow with demand"), std::string::npos);
 }
 
 TEST(Explain, StepsAreTheUsersOwnCommand) {
-  const std::string log = read_fixture("torch_6gb_laptop");
+  const std::string log = log_of("torch_6gb_laptop");
   const auto first = [&](const std::string& command) {
     return explain_text(command + "\n" + log).next[0].command;
   };
@@ -402,27 +290,25 @@ TEST(Explain, StepsAreTheUsersOwnCommand) {
 
 // The message itself advises settings; that does not mean that they are on.
 TEST(Explain, AdviceInAMessageIsNoSetting) {
-  EXPECT_TRUE(read_log(read_fixture("torch_2_fraction")).settings.empty());
-  EXPECT_TRUE(read_log(read_fixture("tf_exhausted")).settings.empty());
-  EXPECT_TRUE(read_log(read_fixture("torch_no_numbers")).settings.empty());
-  EXPECT_TRUE(read_log(read_fixture("headroom_grab_all")).settings.empty());
+  EXPECT_TRUE(read_log(log_of("torch_2_fraction")).settings.empty());
+  EXPECT_TRUE(read_log(log_of("tf_exhausted")).settings.empty());
+  EXPECT_TRUE(read_log(log_of("torch_no_numbers")).settings.empty());
+  EXPECT_TRUE(read_log(log_of("headroom_grab_all")).settings.empty());
 }
 
 TEST(Explain, AdviceSuitsTheVersion) {
-  EXPECT_NE(advice_of(explain_text(read_fixture("torch_h200"))).find("expandable_segments"),
-            std::string::npos);
-  const std::string older = advice_of(explain_text(read_fixture("torch_1_11_fragmentation")));
+  EXPECT_NE(steps_of(explain_text(log_of("torch_h200"))).find("expandable_segments"), std::string::npos);
+  const std::string older = steps_of(explain_text(log_of("torch_1_11_fragmentation")));
   EXPECT_EQ(older.find("expandable_segments"), std::string::npos);
   EXPECT_NE(older.find("max_split_size_mb"), std::string::npos);
-  EXPECT_EQ(advice_of(explain_text(read_fixture("torch_fragmentation_32101"))).find("CONF"),
-            std::string::npos);
+  EXPECT_EQ(steps_of(explain_text(log_of("torch_fragmentation_32101"))).find("CONF"), std::string::npos);
   const std::string windows =
-      "  File \"C:\\Users\\ann\\train.py\", line 3, in <module>\n" + read_fixture("torch_h200");
-  EXPECT_EQ(advice_of(explain_text(windows)).find("expandable_segments"), std::string::npos);
-  const std::string old_tensorflow = "tensorflow==1.9.0\n" + read_fixture("e4_tf_cublas");
-  EXPECT_EQ(advice_of(explain_text(old_tensorflow)).find("TF_FORCE"), std::string::npos);
-  const std::string another = "torch==1.9.0\n" + read_fixture("e4_tf_cublas");
-  EXPECT_NE(advice_of(explain_text(another)).find("TF_FORCE"), std::string::npos);
+      "  File \"C:\\Users\\ann\\train.py\", line 3, in <module>\n" + log_of("torch_h200");
+  EXPECT_EQ(steps_of(explain_text(windows)).find("expandable_segments"), std::string::npos);
+  const std::string old_tensorflow = "tensorflow==1.9.0\n" + log_of("e4_tf_cublas");
+  EXPECT_EQ(steps_of(explain_text(old_tensorflow)).find("TF_FORCE"), std::string::npos);
+  const std::string another = "torch==1.9.0\n" + log_of("e4_tf_cublas");
+  EXPECT_NE(steps_of(explain_text(another)).find("TF_FORCE"), std::string::npos);
 }
 
 TEST(Explain, LinesForTheProgramSuitTheVersion) {
@@ -431,7 +317,7 @@ TEST(Explain, LinesForTheProgramSuitTheVersion) {
     for (const std::string& line : explain_text(text).code.lines) code += line + "\n";
     return code;
   };
-  const std::string failure = read_fixture("e4_tf_cublas");
+  const std::string failure = log_of("e4_tf_cublas");
   const std::string newest = code_of(failure), experimental = code_of("tensorflow==2.3.1\n" + failure);
   EXPECT_NE(newest.find("\"GPU\"):\n    tf.config.experimental.set_memory_growth(gpu, True)\n"),
             std::string::npos);
@@ -441,13 +327,13 @@ TEST(Explain, LinesForTheProgramSuitTheVersion) {
   for (const char* old : {"tensorflow-gpu==1.15.0\n",
                           "  File \"/usr/lib/python3/tensorflow/python/client/session.py\", line 1365\n"})
     EXPECT_NE(code_of(old + failure).find("gpu_options.allow_growth = True"), std::string::npos) << old;
-  EXPECT_EQ(code_of(read_fixture("tf_growth_is_on")), "") << "growth is on";
-  EXPECT_NE(code_of(read_fixture("wide_jax_cublas_create")).find("XLA_PYTHON_CLIENT_PREALLOCATE"),
+  EXPECT_EQ(code_of(log_of("tf_growth_is_on")), "") << "growth is on";
+  EXPECT_NE(code_of(log_of("wide_jax_cublas_create")).find("XLA_PYTHON_CLIENT_PREALLOCATE"),
             std::string::npos);
 }
 
 TEST(Explain, AVariableThatNothingReadsIsNamed) {
-  const std::string failure = read_fixture("torch_h200");
+  const std::string failure = log_of("torch_h200");
   for (const char* line :
        {"$ CUDA_VISIBLE_DIVICES=1 python train.py\n", "os.environ['CUDA_VISIBLE_DIVICES'] = '1'\n",
         "export CUDA_VISIBLE_DIVICES=1 CUDA_VISIBLE_DIVICES=2\n"}) {
@@ -495,17 +381,17 @@ TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
 }
 
 TEST(Explain, TheFirstFailureCounts) {
-  const std::string index = read_fixture("e13_torch_index"), memory = read_fixture("torch_never_fits");
+  const std::string index = log_of("e13_torch_index"), memory = log_of("torch_never_fits");
   EXPECT_EQ(explain_text(index + memory).judgment.cause, Cause::kIndexOutOfRange);
   EXPECT_EQ(explain_text(memory + index).judgment.cause, Cause::kTooLargeForDevice);
   EXPECT_EQ(explain_text(memory + memory + index).failure_count, 4);
-  const Explanation harmless = explain_text(read_fixture("tf_not_a_failure") + read_fixture("tf_exhausted"));
+  const Explanation harmless = explain_text(log_of("tf_not_a_failure") + log_of("tf_exhausted"));
   EXPECT_EQ(harmless.judgment.cause, Cause::kExhausted);
 }
 
 // A launcher says which process failed first; the log's order may be another.
 TEST(Explain, TheRankThatFailedFirstCounts) {
-  const std::string log = read_fixture("rank_that_failed_first");
+  const std::string log = log_of("rank_that_failed_first");
   EXPECT_EQ(explain_text(log).judgment.cause, Cause::kOtherProcess);
   EXPECT_EQ(explain_text(log.substr(0, log.find("Root Cause"))).judgment.cause, Cause::kTooLargeForDevice);
 }
@@ -522,9 +408,9 @@ TEST(Explain, WhatRoundingAloneExplainsIsNotShown) {
 
 // A file's name in a traceback becomes part of a command that someone may paste.
 TEST(Explain, AScriptsNameIsNoCommand) {
-  const Explanation explanation = explain_text("  File \"x;rm -rf $HOME;.py\", line 3, in <module>\n" +
-                                               read_fixture("torch_device_assert"));
-  EXPECT_EQ(advice_of(explanation).find("rm -rf"), std::string::npos);
+  const Explanation explanation =
+      explain_text("  File \"x;rm -rf $HOME;.py\", line 3, in <module>\n" + log_of("torch_device_assert"));
+  EXPECT_EQ(steps_of(explanation).find("rm -rf"), std::string::npos);
 }
 
 TEST(Explain, ATensorsBytesAreItsShapeTimesItsType) {

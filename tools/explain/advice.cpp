@@ -28,6 +28,7 @@ class Holes {
     set("len", tokens_that_fit(found));
     values_.emplace_back("share", share_that_fits(found));
     values_.emplace_back("less_share", less_share());
+    values_.emplace_back("lower_share", lower_share());
     set("asked", found.bytes(Field::kAsked));
     set("most", found.bytes(Field::kMost));
     const auto& batch = found.log->background[Field::kBatch];
@@ -38,8 +39,37 @@ class Holes {
     values_.emplace_back("more", more_share());
   }
 
-  // Empty where a hole has no value, so that the row says nothing.
+  // Empty where a hole has no value, or where the user's command would stay as it is, so that the row says
+  // nothing.
   std::string fill(std::string_view row) const {
+    constexpr std::string_view kComment = "  #";
+    constexpr size_t kLongestCommand = 100;  // a longer one is not repeated
+    const std::string text = filled_in(row);
+    const size_t end = std::min(text.find(kComment), text.size());
+    if (text.substr(0, end) == run_.text()) return {};
+    const bool has_command = row.find("{run}") != row.npos || row.find("{set ") != row.npos ||
+                             row.find("{half}") != row.npos || row.find("{workers}") != row.npos;
+    if (end <= kLongestCommand || !has_command) return text;
+    return abridged(run_.text(), text.substr(0, end)) + text.substr(end);
+  }
+
+  bool has_workers() const { return !run_.with_fewer_workers().empty(); }
+  bool is_python() const {
+    const auto is_python = [&](F any) { return found_.rules()[any].is_python; };
+    return found_.log->is_python || is_python(found_.framework) ||
+           std::any_of(found_.tools.begin(), found_.tools.end(), is_python);
+  }
+  bool has_batch() const { return run_.batch().has_value(); }
+  // Tells whether a command starts the server, which takes options; one inside a program takes arguments.
+  bool is_command() const {
+    if (found_.log->command.empty()) return found_.log->script.empty() && !trains();
+    return std::any_of(found_.rules().frameworks().begin(), found_.rules().frameworks().end(), [&](F any) {
+      return found_.rules()[any].serves && found_.uses(any) && run_.starts(found_.rules()[any].start);
+    });
+  }
+
+ private:
+  std::string filled_in(std::string_view row) const {
     std::string text(row);
     if (!fill_values(text) || !fill_sets(text) || !fill_halves(text)) return {};
     for (const VendorWord& word : found_.rules().vendor_words()) {
@@ -51,27 +81,21 @@ class Holes {
     return text;
   }
 
-  bool has_workers() const { return !run_.with_fewer_workers().empty(); }
-  bool is_python() const {
-    const auto is_python = [&](F any) { return found_.rules()[any].is_python; };
-    return found_.log->is_python || is_python(found_.framework) ||
-           std::any_of(found_.tools.begin(), found_.tools.end(), is_python);
-  }
-  bool has_batch() const { return run_.batch().has_value(); }
-  bool is_command() const {
-    return found_.log->script.empty() || run_.text().find(" serve ") != std::string::npos ||
-           run_.text().find(".entrypoints.") != std::string::npos;
+  bool trains() const {
+    const auto trains = [&](F tool) { return found_.rules()[tool].trains; };
+    return std::any_of(found_.tools.begin(), found_.tools.end(), trains);
   }
 
- private:
   std::string start() const {
     if (!found_.log->command.empty()) return found_.log->command;
     if (!found_.log->proven.empty()) return found_.log->proven;
     if (!found_.log->script.empty() && found_.framework != F::kHeadroom)
       return "python " + found_.log->script;
     for (const F framework : found_.rules().frameworks()) {
-      const std::string_view usual = found_.rules()[framework].start;
-      if (!usual.empty() && found_.uses(framework)) return std::string(usual);
+      const FrameworkInfo& info = found_.rules()[framework];
+      // A training that runs a server's engine inside is no server.
+      if (!info.start.empty() && found_.uses(framework) && !(info.serves && trains()))
+        return std::string(info.start);
     }
     return is_python() ? "python PROGRAM.py" : "PROGRAM";
   }
@@ -95,7 +119,8 @@ class Holes {
     return true;
   }
 
-  // "{set -c|--ctx-size 2048}": the user's command with that option.
+  // "{set -c|--ctx-size 2048}": the user's command with that option; "{set --max-num-seqs <64}" with a lower
+  // value.
   bool fill_sets(std::string& text) const {
     constexpr std::string_view kOpen = "{set ";
     const size_t open = text.find(kOpen);
@@ -104,7 +129,11 @@ class Holes {
     const std::string option = text.substr(open + kOpen.size(), close - open - kOpen.size());
     const size_t blank = option.find(' ');
     const std::string flags = option.substr(0, blank);
-    const std::string value = blank == std::string::npos ? "" : option.substr(blank + 1);
+    std::string value = blank == std::string::npos ? "" : option.substr(blank + 1);
+    if (value.starts_with('<')) {
+      value = lower_value(flags, value.substr(1));
+      if (value.empty()) return false;
+    }
     const std::string_view argument =
         found_.uses(F::kLlamaCpp) && !is_command() ? binding_argument(flags) : std::string_view();
     if (!argument.empty()) {
@@ -119,6 +148,13 @@ class Holes {
     if (made == run_.text()) return false;  // it is on already
     text.replace(open, close + 1 - open, made);
     return true;
+  }
+
+  // "64", or half of what the command has where that is not more than 64; empty where it is 1.
+  std::string lower_value(const std::string& flags, const std::string& usual) const {
+    const std::optional<int64_t> known = run_.number(flags);
+    if (!known || *known > std::strtol(usual.c_str(), nullptr, 10)) return usual;
+    return *known > 1 ? fmt::format("{}", *known / 2) : "";
   }
 
   // Names llama.cpp's options as Python has them; empty if it has none.
@@ -139,9 +175,9 @@ class Holes {
     const std::optional<int64_t> batch = run_.batch();
     if (batch && *batch < 2) return false;
     replace(text, "{half}",
-            batch ? run_.with_half_batch()
-                  : run_.text() + (is_python() ? "  # with a batch half as large"
-                                               : "  # with half as much data at once"));
+            batch         ? run_.with_half_batch()
+            : is_python() ? "a batch half as large"
+                          : "half as much data at once");
     return true;
   }
 
@@ -162,8 +198,7 @@ class Holes {
 
   std::string fewer_workers() const {
     const std::string made = run_.with_fewer_workers();
-    return made.empty() ? run_.text() + "  # with fewer loader workers (num_workers) and smaller queues"
-                        : made;
+    return made.empty() ? "fewer loader workers (num_workers) and smaller queues" : made;
   }
 
   // Gives the fraction of the device that is needed, in hundredths.
@@ -198,10 +233,16 @@ class Holes {
     return known < 0.95 && known > 0 ? fmt::format("{:.2f}", std::min(known + 0.05, 0.97)) : "";
   }
 
-  // Three fifths of the share that the log shows.
+  // Three fifths of the share that the log shows, for an engine beside a trainer.
   std::string less_share() const {
     const double known = std::strtod(found_.log->share.c_str(), nullptr);
-    return known > 0.1 && known <= 1 ? fmt::format("{:.2f}", known * 0.6) : "";
+    return fmt::format("{:.2f}", known > 0.1 && known <= 1 ? known * 0.6 : 0.3);
+  }
+
+  // A little less than the share that the log shows, or than the usual one.
+  std::string lower_share() const {
+    const double known = std::strtod(found_.log->share.c_str(), nullptr);
+    return fmt::format("{:.2f}", known > 0.2 && known <= 1 ? known - 0.08 : 0.82);
   }
 
   const Case& found_;
@@ -216,6 +257,7 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   if (row.framework != F::kNone && !found.uses(row.framework)) return false;
   if (row.without != F::kNone && found.uses(row.without)) return false;
   if (std::any_of(row.unless.begin(), row.unless.end(), is_on)) return false;
+  if (!std::all_of(row.on.begin(), row.on.end(), is_on)) return false;
   if (row.kind && !found.is(*row.kind)) return false;
   const auto is_elsewhere = [&](std::string_view phase) { return !found.in(phase); };
   if (std::any_of(row.phases.begin(), row.phases.end(), is_elsewhere)) return false;
@@ -280,7 +322,7 @@ bool is_serving(const Case& found) {
 // Proposes to solve a training, whose file the log names, or may be any, for several changes together.
 std::optional<Advice> solve_it(const Case& found, Cause cause) {
   if (found.framework != F::kTorch || !found.ranks.empty() || found.in("generation") ||
-      found.in("evaluation"))
+      found.in("evaluation") || found.in("colocated") || found.in("merging"))
     return {};
   const int64_t memory = memory_to_keep(found, cause);
   if (found.in("step") && found.log->script.ends_with(".py")) {

@@ -195,6 +195,14 @@ void drop_impossible(Case& result) {
     result.derived.insert(kCarveOut);
 }
 
+// Free before less free after the weights were loaded.
+void find_loaded_weights(Figures& figures) {
+  const std::optional<Figure>&before = figures[Field::kFreeBefore], &after = figures[Field::kFreeAfter];
+  if (figures[Field::kWeights] || !before || !after || before->bytes <= after->bytes) return;
+  figures[Field::kWeights] =
+      Figure{before->bytes - after->bytes, after->line, before->precision + after->precision};
+}
+
 // A library's failure may say what it requested only where it is ours.
 MemoryNumbers::Request request_of(const Case& found) {
   using Request = MemoryNumbers::Request;
@@ -415,9 +423,11 @@ Case make_case(const Log& log) {
     }
   }
   for (const Field field : {Field::kTotal, Field::kFree, Field::kStartFree, Field::kPool,
-                            Field::kProcessLimit, Field::kWeights, Field::kActivations, Field::kCacheShort}) {
+                            Field::kProcessLimit, Field::kWeights, Field::kActivations, Field::kCacheShort,
+                            Field::kCache, Field::kGraphs, Field::kFreeBefore, Field::kFreeAfter}) {
     if (!result.figures[field]) result.figures[field] = log.background[field];
   }
+  find_loaded_weights(result.figures);
   drop_impossible(result);
   drop_unset(result.figures);
   if (result.figures[Field::kTotal] && result.figures[Field::kTotal]->bytes == 0)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <vector>
 
 namespace headroom::explain {
 namespace {
@@ -34,7 +35,93 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+// Words, and options with their values: "--lr 0.1".
+std::vector<std::string_view> parts_of(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (const std::string_view word : words_of(text)) {
+    const bool is_value = !parts.empty() && parts.back()[0] == '-' && word[0] != '-' &&
+                          parts.back().find_first_of(" =") == std::string_view::npos;
+    if (is_value) {
+      const char* const begin = parts.back().data();
+      parts.back() = {begin, static_cast<size_t>(word.data() + word.size() - begin)};
+    } else {
+      parts.push_back(word);
+    }
+  }
+  return parts;
+}
+
+// Which parts of `made` are not in the longest sequence that both have.
+std::vector<bool> changed_parts(const std::vector<std::string_view>& original,
+                                const std::vector<std::string_view>& made) {
+  const size_t columns = made.size() + 1;
+  std::vector<size_t> common((original.size() + 1) * columns, 0);  // in the parts from here on
+  for (size_t i = original.size(); i-- > 0;) {
+    for (size_t j = made.size(); j-- > 0;)
+      common[i * columns + j] = original[i] == made[j]
+                                    ? common[(i + 1) * columns + j + 1] + 1
+                                    : std::max(common[(i + 1) * columns + j], common[i * columns + j + 1]);
+  }
+  std::vector<bool> changed(made.size(), true);
+  for (size_t i = 0, j = 0; i < original.size() && j < made.size();) {
+    if (original[i] == made[j]) {
+      changed[j] = false;
+      ++i;
+      ++j;
+    } else if (common[(i + 1) * columns + j] >= common[i * columns + j + 1]) {
+      ++i;
+    } else {
+      ++j;
+    }
+  }
+  return changed;
+}
+
 }  // namespace
+
+std::string abridged(std::string_view original, std::string_view made) {
+  constexpr size_t kLongestStart = 48;
+  const std::vector<std::string_view> parts = parts_of(made);
+  std::vector<bool> shown = changed_parts(parts_of(original), parts);
+  size_t length = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool is_option =
+        !parts[i].starts_with("-m ") && (parts[i][0] == '-' || parts[i].find('=') != std::string_view::npos);
+    if (is_option && length == 0) continue;  // a variable before the program
+    length += parts[i].size() + 1;
+    if (is_option || length > kLongestStart) break;
+    shown[i] = true;
+  }
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!shown[i] && i > 0 && !shown[i - 1]) continue;
+    text += (text.empty() ? "" : " ") + std::string(shown[i] ? parts[i] : "...");
+  }
+  return text;
+}
+
+bool CommandLine::starts(std::string_view usual) const {
+  std::string_view program;  // "llama" of "llama-server", "sglang" of "python -m sglang.launch_server"
+  for (const std::string_view word : words_of(usual)) {
+    if (word != "python" && word != "-m" && program.empty())
+      program = word.substr(0, word.find_first_of("-."));
+  }
+  const std::vector<std::string_view> words = words_of(text_);
+  return !program.empty() && std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    const std::string_view name = word.substr(word.rfind('/') + 1);
+    return name.starts_with(program) && !name.ends_with(".py") && name.find('=') == std::string_view::npos;
+  });
+}
 
 std::optional<CommandLine::Place> CommandLine::find(std::string_view name) const {
   for (size_t at = 0; (at = text_.find(name, at)) != std::string::npos; at += name.size()) {

@@ -16,6 +16,10 @@ class CommandLine {
   explicit CommandLine(std::string text) : text_(std::move(text)) {}
   const std::string& text() const { return text_; }
 
+  // Tells whether it starts the program of `usual`: "vllm serve MODEL", also as "docker run
+  // vllm/vllm-openai".
+  bool starts(std::string_view usual) const;
+
   // With the option set: the first of its names "a|b" that is there gets the value, else the first name is
   // appended. An empty value is a switch.
   std::string with(std::string_view names, std::string_view value) const;
@@ -38,5 +42,8 @@ class CommandLine {
 
   std::string text_;
 };
+
+// `made`, which is `original` with a change, in short: the program and what changed, and "..." for the rest.
+std::string abridged(std::string_view original, std::string_view made);
 
 }  // namespace headroom::explain

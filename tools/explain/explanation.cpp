@@ -37,6 +37,10 @@ constexpr std::pair<Field, std::string_view> kNames[] = {
     {Field::kCacheNeeded, "cache for the longest request"},
     {Field::kCacheFree, "left for the cache"},
     {Field::kCacheShort, "missing before the cache"},
+    {Field::kCache, "cache"},
+    {Field::kGraphs, "recorded graphs"},
+    {Field::kHostUsed, "machine's memory in use"},
+    {Field::kHostTotal, "machine's memory"},
     {Field::kBuffer, "largest buffer"},
 };
 

@@ -95,6 +95,13 @@ Result permission(const Case& found) {
                       "this user may not use a file or device that the GPU's libraries need");
 }
 
+Result went_on(const Case& found) {
+  if (!found.is(Kind::kNotAFailure) || found.failure->progress == 0) return std::nullopt;
+  return verdict(
+      kNotMemory, kHigh,
+      "the training went on after this message, so nothing failed: a smaller batch would avoid it");
+}
+
 // Looks for a message that says itself what it is.
 Result by_kind(const Case& found) {
   constexpr int64_t kNobodysBytes = int64_t{16} << 40;
@@ -148,6 +155,8 @@ Result numbers(const Case& found) {
   if (!judgment) return std::nullopt;
   LogJudgment result;
   static_cast<Judgment&>(result) = *judgment;
+  const bool says_nothing = result.cause == kExhausted && !found.requested && !found.free && !found.allocated;
+  if (says_nothing && found.figures.any()) result.reason = "the device had no room";
   const bool is_usual_cause = result.cause == kPreallocation && !found.free && !found.pool_at_start;
   if (is_usual_cause && first_of(*found.log, Kind::kBrokenVersion) != nullptr) {
     result.confidence = kLow;
@@ -193,7 +202,8 @@ Result ambiguous(const Case& found) {
     return std::nullopt;
   LogJudgment result =
       verdict(kAmbiguous, kLow,
-              "this status alone does not say why, and the log has no numbers that tell its causes apart");
+              found.figures.any() ? "this status alone does not say why, and neither do the figures"
+                                  : "this status alone does not say why, and the log has no numbers");
   const std::string& status = found.failure->status;
   add_possible(found, found.rules().list_of(status.empty() ? found.failure->text : status), result);
   return result;
@@ -219,11 +229,16 @@ Result some_memory(const Case& found) {
   const bool of_host =
       !names_device && (has_part(failure.text, kHostWords) || has_part(failure.around, kLinesOfHosts));
   const bool of_device = !of_host && (names_device || has_part(failure.around, kLinesOfDevices));
-  const std::string asked =
+  std::string asked =
       found.requested ? fmt::format("; {} were requested", format_bytes(*found.requested)) : "";
+  if (found.free && found.total)
+    asked += fmt::format("; {} of {} were free", format_bytes(*found.free), format_bytes(*found.total));
   if (of_device)
     return verdict(kExhausted, kLow,
-                   "memory of the device ran out; the log does not say for what, nor who holds it" + asked);
+                   (found.figures.any() ? "memory of the device ran out"
+                                        : "memory of the device ran out; the log does not say for what, nor "
+                                          "who holds it") +
+                       asked);
   if (of_host)
     return verdict(kHostMemory, kMedium,
                    "the machine, or the job's share of it, ran out of its own memory (RAM), by the words of "
@@ -243,7 +258,9 @@ Result unknown(const Case& found) {
         "log");
   if (found.is(Kind::kOtherError))
     return verdict(kUnknown, kLow, "the log names no known cause; these lines look closest to one");
-  return verdict(kUnknown, kLow, "the message does not say why, and the log has no numbers that decide");
+  return verdict(kUnknown, kLow,
+                 found.figures.any() ? "neither the message nor the figures say why"
+                                     : "the message does not say why, and the log has no numbers");
 }
 
 struct Rule {
@@ -260,6 +277,7 @@ constexpr Rule kRules[] = {
     {"Did Headroom print the cause?", stated},
     {"Did memory grow from step to step?", growing},
     {"Does a line above a consequence tell more?", line_above},
+    {"Did the training go on?", went_on},
     {"Does the message say what it is?", by_kind},
     {"Is too little left for a server's cache?", server_cache},
     {"Does a server want a larger share than was free?", server_share},

@@ -76,6 +76,7 @@ enum class Kind : uint8_t {
   kDetail,  // detail of the failure right before it
   kPiece,   // the same, in words that nothing else prints: it also stands for a failure whose head is cut off
   kRecovered,    // the failures right before it did no harm: the program found another way
+  kProgress,     // a training went on
   kBackground,   // a fact: its figures, or that the framework is in use
   kCommand,      // the message is a command that someone typed
   kRootCause,    // a launcher is about to name the process that failed first
@@ -113,7 +114,13 @@ enum class Field : uint8_t {
   kCacheNeeded,
   kCacheFree,
   kCacheShort,  // bytes missing before the cache can have any
-  kBuffer,      // the largest buffer of a program
+  kCache,       // a server's cache
+  kGraphs,      // recorded graphs
+  kHostUsed,    // of the machine's own memory
+  kHostTotal,
+  kFreeBefore,  // free on the device before the weights were loaded, and after
+  kFreeAfter,
+  kBuffer,  // the largest buffer of a program
   kSample,
   kPid,
   kCount,   // number of parameters
@@ -158,7 +165,7 @@ namespace headroom {
 
 template <>
 struct EnumNames<explain::Kind> {
-  static constexpr std::array<std::string_view, 52> kNames = {
+  static constexpr std::array<std::string_view, 53> kNames = {
       "index",           "hardware",      "xid",           "version",
       "permission",      "not-a-failure", "busy",          "shared-memory",
       "misuse",          "open-files",    "locked-memory", "disk",
@@ -169,22 +176,24 @@ struct EnumNames<explain::Kind> {
       "ambiguous",       "launch",        "assert",        "crash",
       "device-missing",  "late-setting",  "host-likely",   "pool-shrunk",
       "broken-version",  "some-memory",   "aftermath",     "other-error",
-      "detail",          "piece",         "recovered",     "background",
-      "command",         "root-cause",    "mention",       "model-name",
-      "sample",          "hint",          "python",        "variable"};
+      "detail",          "piece",         "recovered",     "progress",
+      "background",      "command",       "root-cause",    "mention",
+      "model-name",      "sample",        "hint",          "python",
+      "variable"};
 };
 
 template <>
 struct EnumNames<explain::Field> {
-  static constexpr std::array<std::string_view, 50> kNames = {
-      "requested",     "total",       "free",         "allocated",  "reserved",    "idle",
-      "private",       "process",     "holder",       "others",     "limit",       "process_limit",
-      "reserve_limit", "limit_left",  "capacity",     "largest",    "start_free",  "pool",
-      "weights",       "activations", "cache_needed", "cache_free", "cache_short", "buffer",
-      "sample",        "pid",         "count",        "tokens",     "tokens_fit",  "layers",
-      "channels",      "xid",         "plain_sample", "asked",      "most",        "batch",
-      "root_rank",     "version",     "dims",         "type",       "status",      "strategy",
-      "script",        "command",     "share",        "fraction",   "dtype",       "op",
+  static constexpr std::array<std::string_view, 56> kNames = {
+      "requested",     "total",       "free",         "allocated",   "reserved",    "idle",
+      "private",       "process",     "holder",       "others",      "limit",       "process_limit",
+      "reserve_limit", "limit_left",  "capacity",     "largest",     "start_free",  "pool",
+      "weights",       "activations", "cache_needed", "cache_free",  "cache_short", "cache",
+      "graphs",        "host_used",   "host_total",   "free_before", "free_after",  "buffer",
+      "sample",        "pid",         "count",        "tokens",      "tokens_fit",  "layers",
+      "channels",      "xid",         "plain_sample", "asked",       "most",        "batch",
+      "root_rank",     "version",     "dims",         "type",        "status",      "strategy",
+      "script",        "command",     "share",        "fraction",    "dtype",       "op",
       "source",        "shape"};
 };
 

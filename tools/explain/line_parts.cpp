@@ -30,8 +30,8 @@ bool is_prompt(std::string_view lead) {
   lead = trimmed(lead);
   if (lead.empty() || lead == kProvenLead) return true;
   for (const std::string_view end :
-       {"$", "#", ">", "%", "+", "cmd =", "command:", "Command:", "srun", "exec",
-        "command line:", "run:", "nohup", "sudo", "Running:", "Killed", "killed"}) {
+       {"$", "#", ">", "%", "+", "cmd =", "command:", "Command:", "exec", "command line:", "run:", "nohup",
+        "sudo", "Running:", "Killed", "killed"}) {
     if (lead.ends_with(end)) return true;
   }
   return false;
@@ -53,8 +53,9 @@ std::string_view rank_of(std::string_view line) {
   }
   if (const size_t pid = lead.find("pid="); pid != std::string_view::npos) {
     const size_t open = lead.rfind('(', pid), close = line.find(')', pid);
-    if (open != std::string_view::npos && close != std::string_view::npos && pid - open < 40)
-      return line.substr(open, close - open + 1);
+    const bool is_name = open != std::string_view::npos && pid - open < 40 &&
+                         line.substr(open, pid - open).find(',') == std::string_view::npos;
+    if (is_name && close != std::string_view::npos) return line.substr(open, close - open + 1);
   }
   size_t digits = 0;
   while (digits < 5 && digits < line.size() && is_digit(line[digits])) ++digits;

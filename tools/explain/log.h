@@ -56,6 +56,8 @@ struct Failure {
   std::string op, source, shape;      // the largest buffer of a compiled program
   std::set<std::string_view> phases;  // activity of the program, see Rules::phases
   bool weak = false;                  // read from a message that any other on its line replaces
+  bool is_exception = false;          // it ends a traceback, or its line begins with an exception's name
+  int64_t progress = 0;               // lines after it on which the training went on
   Figures figures;
   std::vector<Holder> holders;
 };

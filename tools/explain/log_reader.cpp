@@ -81,6 +81,7 @@ void LogReader::feed(std::string_view piece) {
   // The start of the line is kept: it says the rank, and whether a setting is advice.
   const size_t kept = std::max(text_.rfind('\n', end - 1) + 1, end - std::min(end, kLongestMessage));
   text_.erase(0, kept);
+  erased_ += kept;
   counted_ = end - kept;
   line_begin_ -= std::min(line_begin_, kept);
 }
@@ -115,26 +116,31 @@ void LogReader::count_lines_to(size_t at) {
 }
 
 void LogReader::read_at(size_t word, size_t begin) {
+  const Rules::Readings& readings = log_.rules->readings(word);
+  if (readings.is_hint && is_decided_) return;
   const std::string_view head = log_.rules->words()[word];
   if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) &&
       !ends_name_of_line(head, begin) && !(head == "OUT_OF_MEMORY" && text_[begin - 1] == '_'))
     return;
   const std::string_view rest = std::string_view(text_).substr(begin, kLongestMessage);
-  const Rules::Readings& readings = log_.rules->readings(word);
+  const auto matches = [&](const auto& row) {
+    tried_.captures.clear();
+    const std::optional<int64_t> length = match_template(row.parts, rest, tried_.captures);
+    tried_.length = length.value_or(0);
+    return length.has_value();
+  };
   const Message* best = nullptr;
-  Match best_match;
   for (const Message* message : readings.messages) {
-    std::optional<TemplateMatch> match = match_template(message->pattern, rest);
-    if (!match || (best != nullptr && match->length <= best_match.length)) continue;
+    if (!matches(*message) || (best != nullptr && tried_.length <= best_.length)) continue;
     best = message;
-    best_match = {std::move(match->captures), match->length};
+    std::swap(best_, tried_);
   }
-  if (best != nullptr) add(*best, begin, best_match);
+  if (best != nullptr) add(*best, begin, best_);
   for (const Setting* setting : readings.settings) {
-    if (match_template(setting->pattern, rest)) read_setting(*setting, begin);
+    if (matches(*setting)) read_setting(*setting, begin);
   }
   for (const Setting* phase : readings.phases) {
-    if (!match_template(phase->pattern, rest)) continue;
+    if (!matches(*phase)) continue;
     read_hints(begin);
     count_lines_to(begin);
     phase_lines_[phase->name] = line_;
@@ -169,10 +175,13 @@ std::string_view LogReader::line_at(size_t at) const {
 }
 
 // Reads the rank of the line up to which lines are counted.
-std::string LogReader::rank_here() const {
+const std::string& LogReader::rank_here() {
   constexpr size_t kLongestRank = 400;
-  return printable(
-      rank_of(std::string_view(text_).substr(line_begin_, kLongestRank)).substr(0, kLongestText));
+  if (rank_line_ == line_) return rank_;
+  rank_line_ = line_;
+  rank_ =
+      printable(rank_of(std::string_view(text_).substr(line_begin_, kLongestRank)).substr(0, kLongestText));
+  return rank_;
 }
 
 // At most so much before `at` on its line.
@@ -246,6 +255,10 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       count_lines_to(begin);
       add_background(message, begin, match);
       return add_recovery(message.weak);
+    case Kind::kProgress:
+      if (log_.failures.empty()) return;
+      count_lines_to(begin);
+      return add_progress();
     case Kind::kDetail:
     case Kind::kPiece:
       count_lines_to(begin);

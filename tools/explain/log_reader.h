@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ class LogReader {
   void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, size_t begin, const Match& match);
   void add_recovery(bool is_vague);
+  void add_progress();
   void read_hints(size_t end);
   void add_close_line(int64_t worth, size_t begin);
   void add_sample(const Message& message, const Match& match);
@@ -62,20 +64,30 @@ class LogReader {
   std::string_view line_at(size_t at) const;
   std::string text_of(const Message& message, size_t begin) const;
   std::string lines_around(size_t at) const;
-  std::string rank_here() const;
+  const std::string& rank_here();
   std::string_view before(size_t at, size_t most) const;
   std::string_view behind(size_t at, size_t most) const;
+  bool is_exception_at(size_t begin) const;
 
   std::string text_;       // cleaned and not yet read to its end
   size_t counted_ = 0;     // lines of text_ are counted up to here
   size_t line_begin_ = 0;  // beginning of the line that counted_ is on, as far as it is kept
   int64_t line_ = 1;
+  std::string rank_;  // of the line rank_line_
+  int64_t rank_line_ = 0;
+  bool is_decided_ = false;  // a failure was read whose cause does not need the lines of hints
+  Match best_, tried_;       // kept, so that their memory is taken once
   enum class Escape { kNone, kBegun, kSequence, kString };
   Escape escape_ = Escape::kNone;
   bool lead_byte_ = false;  // lead byte of a no-break space
   std::vector<size_t>
       hints_;  // where hints begin that are not read yet: a message may begin before one and end after it
   int64_t last_detail_line_ = 0;
+  int64_t last_traceback_line_ = INT64_MIN / 2;
+  int64_t last_progress_line_ = 0;
+  size_t erased_ = 0;         // bytes of the log before text_
+  size_t failure_begin_ = 0;  // where in the log the last failure's message begins
+  int64_t failure_length_ = 0;
   int64_t root_cause_line_ = 0;
   std::map<std::string_view, int64_t> phase_lines_;  // where each phase was seen last
   std::map<std::pair<const Message*, std::string>, std::vector<Figure>> samples_;

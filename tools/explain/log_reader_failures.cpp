@@ -25,6 +25,10 @@ constexpr int64_t kRecoveryLines = 40;
 constexpr int64_t kVagueRecoveryLines = 3;  // "retrying" may be said of anything
 constexpr std::string_view kTraceback = "Traceback ";
 
+bool is_of_memory(Kind kind) {
+  return (kind >= Kind::kLimit && kind <= Kind::kBareRefusal) || kind == Kind::kSomeMemory;
+}
+
 void keep_word(Failure& failure, const Capture& capture) {
   const std::string word = printable(capture.text.substr(0, LogReader::kLongestText));
   if (capture.field == Field::kStatus && failure.status.empty()) failure.status = word;
@@ -95,13 +99,18 @@ std::string LogReader::lines_around(size_t at) const {
 
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
-  if (message.kind == Kind::kOtherError) add_close_line(1, begin);
+  if (message.kind == Kind::kOtherError) {
+    add_close_line(1, begin);
+    if (message.pattern.starts_with(kTraceback)) last_traceback_line_ = line_;
+  }
   const size_t end = begin + static_cast<size_t>(match.length);
   if (message.is_exit_code && !is_exit_code(before(begin, 24), behind(end, 8))) return;
   const bool goes_on =
       end < text_.size() && is_word_character(text_[end]) && is_word_character(text_[end - 1]);
   if (message.weak && goes_on) return;  // a part of a longer word
   Failure* failure = failure_of_line();
+  const bool is_longer = failure != nullptr && failure_begin_ == erased_ + begin &&
+                         failure_length_ < match.length && !message.weak;
   if (failure == nullptr) {
     // A kind that counts only if there is nothing else is kept once.
     if (message.kind == Kind::kOtherError || message.kind == Kind::kSomeMemory) {
@@ -137,13 +146,17 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     if (message.kind == failure->kind && !failure->figures.any())
       keep_figures(*failure, match.captures, line_);
     return;
-  } else if (message.kind < failure->kind || failure->weak) {
+  } else if (message.kind < failure->kind || failure->weak || is_longer) {
     if (failure->kind == Kind::kOtherError) ++log_.failure_count;
     failure->kind = message.kind;
     failure->framework = message.framework;
     if (failure->weak) failure->text = text_of(message, begin);
     failure->weak = message.weak;
   }
+  failure->is_exception = failure->is_exception || is_exception_at(begin);
+  is_decided_ = is_decided_ || (failure->kind < Kind::kHostLikely && failure->kind != Kind::kNotAFailure);
+  failure_begin_ = erased_ + begin;
+  failure_length_ = match.length;
   if (failure->kind == Kind::kSomeMemory && failure->around.empty()) failure->around = lines_around(begin);
   keep_version_bound(message);
   keep_figures(*failure, match.captures, line_);
@@ -182,7 +195,7 @@ void LogReader::add_detail(const Message& message, const Match& match) {
   if (owner == nullptr && (near || of_any_pool) &&
       log_.failure_count <= static_cast<int64_t>(kMostFailures)) {
     // The latest failure of the same process; a log without ranks has one.
-    const std::string rank = rank_here();
+    const std::string& rank = rank_here();
     for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend() && owner == nullptr;
          ++failure) {
       if (failure->rank == rank) owner = &*failure;
@@ -265,12 +278,39 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
 
 // The program found another way: what it could not allocate before did no harm.
 void LogReader::add_recovery(bool is_vague) {
-  const std::string rank = rank_here();
+  const std::string& rank = rank_here();
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     if (line_ - failure->line > (is_vague ? kVagueRecoveryLines : kRecoveryLines)) break;
-    const bool of_memory = (failure->kind >= Kind::kLimit && failure->kind <= Kind::kBareRefusal) ||
-                           failure->kind == Kind::kSomeMemory;
-    if (of_memory && failure->rank == rank) failure->kind = Kind::kNotAFailure;
+    if (!is_of_memory(failure->kind) || failure->rank != rank) continue;
+    failure->kind = Kind::kNotAFailure;
+    is_decided_ = false;
+  }
+}
+
+// "RuntimeError: CUDA out of memory", or the end of a traceback: what ended a process, unless it caught it.
+bool LogReader::is_exception_at(size_t begin) const {
+  if (line_ - last_traceback_line_ <= kTracebackLines) return true;
+  constexpr size_t kLongestName = 120;
+  const std::string_view name = trimmed(before(begin, kLongestName));
+  return behind(begin, kLongestName).starts_with("torch.") || name.ends_with("Error:") ||
+         name.ends_with("Exception:");
+}
+
+// A training that goes on after a warning has coped with it. What an exception ended does not go on: later
+// steps are those of another process or run.
+void LogReader::add_progress() {
+  constexpr int64_t kSteps = 2, kMostWarnings = 16;
+  if (line_ == last_progress_line_) return;
+  last_progress_line_ = line_;
+  const std::string& rank = rank_here();
+  int64_t warnings = 0;
+  for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
+    if (++warnings > kMostWarnings) return;
+    if (failure->rank != rank || !is_of_memory(failure->kind)) continue;
+    if (failure->is_exception || failure->line == line_) return;
+    if (++failure->progress < kSteps) continue;
+    failure->kind = Kind::kNotAFailure;
+    is_decided_ = false;
   }
 }
 

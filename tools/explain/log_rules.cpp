@@ -135,7 +135,8 @@ std::string share_that_fits(const Case& found) {
   const std::optional<double> share = number_in(found.log->share);
   if (found.is(Kind::kShareNotFree) && found.free && found.total && *found.total > 0) {
     const double fits = std::floor(ratio(*found.free, *found.total) * 100 - 0.5) / 100;
-    return fits >= 0.05 ? fmt::format("{:.2f}", fits) : "";
+    // A server that asked for much more has weights that need it.
+    return fits >= 0.05 && fits >= share.value_or(0) / 2 ? fmt::format("{:.2f}", fits) : "";
   }
   // Adds a little for the cache itself to what is missing.
   const auto missing = [&]() -> std::optional<int64_t> {

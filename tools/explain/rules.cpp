@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "base/errors.h"
-#include "tools/explain/template_match.h"
 
 namespace headroom::explain {
 namespace {
@@ -43,6 +42,7 @@ void Rules::make_index() {
     made_.push_back(std::string(row.name) + ": ");
     messages_.push_back({Kind::kStatedCause, Framework::kHeadroom, made_.back()});
   }
+  read_templates();
   for (const Message& message : messages_) words_.push_back(head_of(message.pattern));
   for (const auto* list : {&settings_, &phases_}) {
     for (const Setting& setting : *list) words_.push_back(head_of(setting.pattern));
@@ -61,6 +61,30 @@ void Rules::make_index() {
   for (const Message& message : messages_) readings_of(message.pattern).messages.push_back(&message);
   for (const Setting& setting : settings_) readings_of(setting.pattern).settings.push_back(&setting);
   for (const Setting& phase : phases_) readings_of(phase.pattern).phases.push_back(&phase);
+  for (Readings& readings : readings_) {
+    readings.is_hint = readings.settings.empty() && readings.phases.empty() &&
+                       std::all_of(readings.messages.begin(), readings.messages.end(),
+                                   [](const Message* message) { return message->kind == Kind::kHint; });
+  }
+}
+
+void Rules::read_templates() {
+  const auto each_pattern = [this](auto&& visit) {
+    for (Message& message : messages_) visit(message);
+    for (Setting& setting : settings_) visit(setting);
+    for (Setting& phase : phases_) visit(phase);
+  };
+  std::vector<size_t> begins;
+  each_pattern([&](const auto& row) {
+    begins.push_back(parts_.size());
+    read_template(row.pattern, parts_);
+  });
+  begins.push_back(parts_.size());
+  size_t i = 0;
+  each_pattern([&](auto& row) {
+    row.parts = std::span<const TemplatePart>(parts_).subspan(begins[i], begins[i + 1] - begins[i]);
+    ++i;
+  });
 }
 
 }  // namespace headroom::explain

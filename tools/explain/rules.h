@@ -14,6 +14,7 @@
 #include "base/cause.h"
 #include "base/judge.h"
 #include "tools/explain/kinds.h"
+#include "tools/explain/template_match.h"
 #include "tools/explain/word_scanner.h"
 
 namespace headroom::explain {
@@ -25,24 +26,27 @@ struct FrameworkInfo {
   std::string_view start;     // usual command of a program if the log does not show it
   bool is_tool = false;       // stands on a framework, whose failure it is; advice comes in the tool's words
   bool serves = false;        // runs models and has no training step
+  bool trains = false;        // a program of its own, which may run a server's engine inside
   bool is_python = false;
 };
 
 struct Message {
   Kind kind = Kind::kBackground;
   Framework framework = Framework::kNone;  // kNone: several print it
-  std::string_view pattern{};              // see match_template; begins with text
+  std::string_view pattern{};              // see read_template; begins with text
   int64_t at_least = 0;                    // the first version that printed it so, as 1000 * major + minor
   int64_t at_most = 0;                     // the last one; 0: still does
   bool weak = false;                       // counts only on a line that no other failure is read from
   bool is_a_shells = false;   // counts only as what a shell prints of a job: alone on its line, or before it
   bool is_exit_code = false;  // counts after words such as "exit code" only
+  std::span<const TemplatePart> parts{};  // of the pattern
 };
 
 // A setting as a log shows it when it is on; or the program's activity (a phase), by a line of its log. The
 // text does not count in a piece of advice ("try setting ...").
 struct Setting {
   std::string_view name, pattern;
+  std::span<const TemplatePart> parts{};  // of the pattern
 };
 
 // The verdict of messages of a kind that need no figures. The first row for a kind decides whose parts
@@ -94,6 +98,7 @@ struct AdviceRow {
   Framework framework = Framework::kNone;  // or tool; kNone: any
   Framework without = Framework::kNone;    // that the log must not name
   std::vector<std::string_view> unless;    // settings, each of which makes the step useless
+  std::vector<std::string_view> on;        // settings that the step is for
   int64_t from = 0;                        // not for a version that is known to be older, as in Message
   int64_t before = 0;                      // only for a version that is known to be older
   std::optional<Kind> kind;                // kind of failure; nullopt: any
@@ -164,6 +169,7 @@ class Rules {
   struct Readings {
     std::vector<const Message*> messages;
     std::vector<const Setting*> settings, phases;
+    bool is_hint = false;  // and nothing else
   };
   std::span<const std::string_view> words() const { return words_; }
   const WordScanner& scanner() const { return *scanner_; }
@@ -172,6 +178,7 @@ class Rules {
  private:
   friend class RulesReader;
   void make_index();
+  void read_templates();
 
   std::string own_text_;
   std::deque<std::string> made_;  // patterns that are in no file
@@ -187,6 +194,7 @@ class Rules {
   std::vector<Fault> faults_;
   std::vector<VendorWord> vendor_words_;
   std::vector<AdviceRow> advice_, code_;
+  std::vector<TemplatePart> parts_;
   std::vector<std::string_view> words_;
   std::optional<WordScanner> scanner_;
   std::vector<Readings> readings_;

@@ -227,6 +227,7 @@ class RulesReader {
     info.name = text;
     info.is_tool = take_flag("tool");
     info.serves = take_flag("serves");
+    info.trains = take_flag("trains");
     info.is_python = take_flag("python");
     rules_.order_.push_back(static_cast<Framework>(index));
   }
@@ -284,6 +285,8 @@ class RulesReader {
         row.place = 1;
       } else if (take_flag("unless")) {
         row.unless.push_back(reference(false));
+      } else if (take_flag("on")) {
+        row.on.push_back(reference(false));
       } else if (take_flag("phase")) {
         row.phases.push_back(reference(true));
       } else if (take_flag("kind")) {

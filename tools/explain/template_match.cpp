@@ -16,6 +16,7 @@ namespace {
 
 // No message has a longer stretch between two things that it is known by.
 constexpr size_t kLongestSkip = 400;
+constexpr size_t kMostDecimals = 30;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -31,6 +32,14 @@ class Matcher {
       if (text_[at_] == '\n' && ++line_ends > 1) break;
     }
     return at_ > begin;
+  }
+
+  bool take(std::string_view text) {
+    if (text_.substr(at_).starts_with(text)) {
+      at_ += text.size();
+      return true;
+    }
+    return std::all_of(text.begin(), text.end(), [this](char c) { return take(c); });
   }
 
   bool take(char c) {
@@ -81,8 +90,11 @@ class Matcher {
     size.bytes =
         bytes < std::ldexp(1.0, 63) ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
     // Sizes without decimals are whole on purpose ("512 MiB"), those with are rounded.
-    if (decimals > 0 && *unit > 1)
-      size.precision = static_cast<int64_t>(*unit / std::pow(10.0, static_cast<double>(decimals)) / 2);
+    if (decimals > 0 && *unit > 1) {
+      double half = *unit / 2;
+      for (size_t i = 0; i < std::min(decimals, kMostDecimals); ++i) half /= 10;
+      size.precision = static_cast<int64_t>(half);
+    }
     return size;
   }
 
@@ -173,30 +185,43 @@ std::optional<Field> field_of(std::string_view hole) {
   return found == names.end() ? std::nullopt : std::optional(static_cast<Field>(found - names.begin()));
 }
 
-bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
-               std::vector<Capture>& captures) {
-  if (hole == "*") {
-    // Skips to the text up to the next hole, blank by blank.
-    const std::string_view literal = rest.substr(0, rest.find('{'));
-    return matcher.skip_to(literal);
+TemplatePart hole_part(std::string_view hole, std::string_view rest) {
+  using Kind = TemplatePart::Kind;
+  if (hole == "*") return {.kind = Kind::kSkip, .text = rest.substr(0, rest.find('{'))};
+  const Kind kind = hole.ends_with('~') ? Kind::kWord : hole.ends_with('#') ? Kind::kCount : Kind::kSize;
+  return {.kind = kind,
+          .field = field_of(hole).value_or(Field::kRequested),
+          .unit = unit_in(hole),
+          .text = kind == Kind::kWord ? rest.substr(0, 1) : std::string_view()};
+}
+
+bool take_part(Matcher& matcher, const TemplatePart& part, std::vector<Capture>& captures) {
+  switch (part.kind) {
+    case TemplatePart::Kind::kText:
+      return matcher.take(part.text);
+    case TemplatePart::Kind::kBlank:
+      return matcher.take_blanks();
+    case TemplatePart::Kind::kSkip:
+      return matcher.skip_to(part.text);
+    case TemplatePart::Kind::kWord: {
+      const std::string_view word = matcher.take_word(part.text.empty() ? '\0' : part.text[0]);
+      captures.push_back({.field = part.field, .text = word});
+      return !word.empty();
+    }
+    case TemplatePart::Kind::kCount: {
+      const std::optional<int64_t> count = matcher.take_count();
+      if (count) captures.push_back({.field = part.field, .bytes = *count});
+      return count.has_value();
+    }
+    case TemplatePart::Kind::kSize: {
+      std::optional<Capture> size = matcher.take_size(part.unit);
+      if (!size) return false;
+      size->field = part.field;
+      captures.push_back(*size);
+      return true;
+    }
   }
-  const std::optional<Field> field = field_of(hole);
-  if (!field) return false;
-  if (hole.ends_with('~')) {
-    const std::string_view word = matcher.take_word(rest.empty() ? '\0' : rest[0]);
-    captures.push_back({.field = *field, .text = word});
-    return !word.empty();
-  }
-  if (hole.ends_with('#')) {
-    const std::optional<int64_t> count = matcher.take_count();
-    if (count) captures.push_back({.field = *field, .bytes = *count});
-    return count.has_value();
-  }
-  std::optional<Capture> size = matcher.take_size(unit_in(hole));
-  if (!size) return false;
-  size->field = *field;
-  captures.push_back(*size);
-  return true;
+  return false;
 }
 
 }  // namespace
@@ -230,25 +255,31 @@ std::string template_fault(std::string_view pattern) {
   return holes > kMostHoles ? fmt::format("has more than {} holes", kMostHoles) : "";
 }
 
-std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text) {
-  Matcher matcher(text);
-  TemplateMatch match;
-  for (size_t i = 0; i < pattern.size();) {
-    if (pattern[i] == '{') {
-      const size_t close = pattern.find('}', i);
+void read_template(std::string_view pattern, std::vector<TemplatePart>& parts) {
+  while (!pattern.empty()) {
+    if (pattern[0] == '{') {
+      const size_t close = std::min(pattern.find('}'), pattern.size() - 1);
       const std::string_view rest = pattern.substr(close + 1);
-      if (!take_hole(matcher, pattern.substr(i + 1, close - i - 1), rest, match.captures))
-        return std::nullopt;
-      i = close + 1;
-    } else if (pattern[i] == ' ') {
-      if (!matcher.take_blanks()) return std::nullopt;
-      while (i < pattern.size() && pattern[i] == ' ') ++i;
-    } else if (!matcher.take(pattern[i++])) {
-      return std::nullopt;
+      parts.push_back(hole_part(pattern.substr(1, close - 1), rest));
+      pattern = rest;
+    } else if (pattern[0] == ' ') {
+      parts.push_back({.kind = TemplatePart::Kind::kBlank});
+      pattern.remove_prefix(std::min(pattern.find_first_not_of(' '), pattern.size()));
+    } else {
+      const std::string_view text = pattern.substr(0, pattern.find_first_of(" {"));
+      parts.push_back({.text = text});
+      pattern.remove_prefix(text.size());
     }
   }
-  match.length = static_cast<int64_t>(matcher.at());
-  return match;
+}
+
+std::optional<int64_t> match_template(std::span<const TemplatePart> parts, std::string_view text,
+                                      std::vector<Capture>& captures) {
+  Matcher matcher(text);
+  for (const TemplatePart& part : parts) {
+    if (!take_part(matcher, part, captures)) return std::nullopt;
+  }
+  return static_cast<int64_t>(matcher.at());
 }
 
 }  // namespace headroom::explain

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +19,17 @@ struct Capture {
   std::string_view text{};  // text of a word
 };
 
-struct TemplateMatch {
-  int64_t length = 0;  // length of the text that matched the template
-  std::vector<Capture> captures;
+// A piece of a template, read once.
+struct TemplatePart {
+  enum class Kind : uint8_t { kText, kBlank, kSkip, kWord, kCount, kSize };
+  Kind kind = Kind::kText;
+  Field field = Field::kRequested;
+  double unit = 0;          // of a size whose unit stands elsewhere; 0: it follows
+  std::string_view text{};  // the text; what a skip goes to; the character that ends a word, if there is one
 };
 
-// Matches `text` from its begin on. A blank of the template is one or more blanks of the text, one line's end
-// among them (a terminal wraps). Holes:
+// Appends the pieces of a template. A blank of it is one or more blanks of the text, one line's end among
+// them (a terminal wraps). Holes:
 //   {requested}   a size with its unit, as "1.39 GiB", "2.25GiB", "10.91G", "0 bytes"; K, M, G and T are
 //                 powers of 1024, which all frameworks print, also where they write MB
 //   {total@GiB}   a size whose unit stands elsewhere, "Total (GiB): 140.06"
@@ -32,7 +37,11 @@ struct TemplateMatch {
 //   {version~}    a word: up to what follows in the template; where that is a blank or nothing, up to the
 //                 next blank, bracket, comma, semicolon or quote
 //   {*}           anything on the same line up to what follows in the template
-std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text);
+void read_template(std::string_view pattern, std::vector<TemplatePart>& parts);
+
+// Matches `text` from its begin on: the length of what matched, and appends what it captured.
+std::optional<int64_t> match_template(std::span<const TemplatePart> parts, std::string_view text,
+                                      std::vector<Capture>& captures);
 
 // Says what is wrong with a template, as "has no field 'fre'"; empty for one that can be matched.
 std::string template_fault(std::string_view pattern);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
+#include <utility>
 
 namespace headroom::explain {
 namespace {
@@ -158,14 +160,24 @@ std::vector<WordScanner::Occurrence> WordScanner::occurrences(std::string_view t
   }
   lanes[count - 1].end = text.size();
   if (count == kLanes) read_side_by_side(lanes, text);
-  std::vector<Occurrence> all;
+  size_t found = 0;
   for (size_t i = 0; i < count; ++i) {
     while (lanes[i].at < lanes[i].end) step(lanes[i], text);
     read_behind_end(lanes[i], text);
-    all.insert(all.end(), lanes[i].found.begin(), lanes[i].found.end());
+    found += lanes[i].found.size();
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Occurrence& one, const Occurrence& other) { return one.end < other.end; });
+  std::vector<Occurrence> all = std::move(lanes[0].found);
+  all.reserve(found);
+  const auto is_before = [](const Occurrence& one, const Occurrence& other) { return one.end < other.end; };
+  for (size_t i = 1; i < count; ++i) {
+    const auto own = static_cast<std::ptrdiff_t>(all.size());
+    all.insert(all.end(), lanes[i].found.begin(), lanes[i].found.end());
+    // Words that end behind a lane's end may end after the next lane's first.
+    if (own == 0 || own == std::ssize(all)) continue;
+    const auto middle = all.begin() + own;
+    std::inplace_merge(std::upper_bound(all.begin(), middle, *middle, is_before), middle, all.end(),
+                       is_before);
+  }
   return all;
 }
 
