@@ -102,19 +102,31 @@ const TriedBatch& BatchSearch::attempt(int64_t batch, bool is_long) {
   if (const TriedBatch* known = find(batch)) return *known;
   try {
     Traced program = workload_.trace(batch);
+    TriedBatch trial{.batch = batch};
     if (is_long) {
-      const TriedBatch& trial = trials_.emplace_back(judge(batch, program));
-      if (!trial.prediction.fits) failing_ = std::move(program);
-      return trial;
+      trial = judge(batch, program);
+    } else {
+      trial.is_too_large = is_too_large(program, setup_);
+      trial.prediction.fits = !trial.is_too_large && fits(program, setup_);
     }
-    TriedBatch trial{.batch = batch, .is_too_large = is_too_large(program, setup_)};
-    trial.prediction.fits = !trial.is_too_large && fits(program, setup_);
+    if (batch > fitting_.batch) {
+      const bool is_nearer = batch < failing_.batch || failing_.batch <= fitting_.batch;
+      if (trial.prediction.fits || is_nearer)
+        (trial.prediction.fits ? fitting_ : failing_) = {batch, std::move(program)};
+    }
     return trials_.emplace_back(std::move(trial));
   } catch (const InvalidArgument& error) {
     if (trials_.empty()) throw;
     return trials_.emplace_back(TriedBatch{
         .batch = batch, .is_too_large = true, .reason = fmt::format("batch {}: {}", batch, error.what())});
   }
+}
+
+Traced BatchSearch::trace(int64_t batch) {
+  for (const Kept* kept : {&fitting_, &failing_}) {
+    if (kept->batch == batch) return kept->program;
+  }
+  return workload_.trace(batch);
 }
 
 // The first of three powers of two in a row that are too large, at most `most`.
@@ -166,9 +178,10 @@ BatchFit BatchSearch::largest(int64_t max_batch) {
     edge = units.highest(1, most);
   }
   BatchFit result{.batch = edge.fitting * unit_};
+  const int64_t shown = std::max(result.batch, unit_);
+  result.program = trace(shown);
   // The trials of a cheap search have a verdict alone.
-  result.prediction = is_long ? find(std::max(result.batch, unit_))->prediction
-                              : predict(workload_.trace(std::max(result.batch, unit_)), setup_);
+  result.prediction = is_long ? find(shown)->prediction : predict(result.program, setup_);
   if (edge.fitting >= most) {
     result.stopped_by = "--most is the largest batch to try";
     return result;
@@ -180,11 +193,12 @@ BatchFit BatchSearch::largest(int64_t max_batch) {
   result.next_batch = result.batch + unit_;
   if (is_long) {
     result.stopped_by = failing->reason;
-    if (!failing->lacks_margin) result.next = std::move(failing_);
+    if (!failing->lacks_margin && failing_.batch == result.next_batch)
+      result.next = std::move(failing_.program);
     return result;
   }
   try {
-    result.stopped_by = judge(result.next_batch, workload_.trace(result.next_batch)).reason;
+    result.stopped_by = judge(result.next_batch, trace(result.next_batch)).reason;
   } catch (const InvalidArgument& error) {
     result.stopped_by = fmt::format("batch {}: {}", result.next_batch, error.what());
   }

@@ -29,7 +29,8 @@ struct TriedBatch {
 
 struct BatchFit {
   int64_t batch = 0;                // 0: none fits
-  Prediction prediction = {};       // for that batch, or the smallest one, on the device less the margin
+  Traced program = {};              // with that batch, or the smallest one
+  Prediction prediction = {};       // of that program, on the device less the margin
   std::string stopped_by = {};      // why no larger batch, one line
   int64_t next_batch = 0;           // the smallest that does not fit; 0: none was tried
   std::optional<Traced> next = {};  // it, of a search of few batches, unless it lacks the margin alone
@@ -55,12 +56,19 @@ class BatchSearch {
   const TriedBatch& attempt(int64_t batch, bool is_long);
   TriedBatch judge(int64_t batch, const Traced& program) const;
   int64_t end(int64_t most);
+  // The program with that batch, traced again only if it was not kept.
+  Traced trace(int64_t batch);
 
   Workload& workload_;
   const RunSetup whole_, setup_;  // without and with the margin held by others
   const int64_t margin_bytes_, unit_;
   std::vector<TriedBatch> trials_;
-  std::optional<Traced> failing_;  // the last one of a search of few batches
+  // What was traced next to the edge: the largest batch that fits, and the smallest above it that does not.
+  struct Kept {
+    int64_t batch = 0;
+    Traced program = {};
+  };
+  Kept fitting_, failing_;
 };
 
 struct MemoryFit {

@@ -57,33 +57,30 @@ class Lowering final : PlanWork {
     const SharedArenas arenas(replica.plans, variables);
     std::deque<PlanMemory> memory;
     for (const Plan* plan : replica.plans) memory.emplace_back(*plan, variables, &arenas);
-    setup_turns_ = turns_.size();
-    is_repeated_ = true;
     for (PlanMemory& of_plan : memory) {
       Walk walk(of_plan);
       walk_ = &walk;
-      for (int64_t i = 0; i < kStepsOfPlan; ++i) {
-        ++step_;
-        mark(StepPhase::kForward);
-        walk.run(1, true, {}, *this);
-      }
+      steps_.push_back(turns_.size());
+      mark(StepPhase::kForward);
+      walk.run(1, true, {}, *this);
     }
     for (Recorded& device : devices_) device.allocator.set_observer({});
   }
 
-  // Adds the traces and their turns.
+  // Adds the traces and their turns; those of steps to `repeated`, whose steps begin at `begins`.
   void add_to(const ReplicaDevices& on, const std::vector<std::shared_ptr<const Trace>>& traces,
-              Traced& program, std::vector<Turn>& repeated) const {
-    const size_t first = program.devices.size();
+              Traced& program, std::vector<Turn>& repeated, std::vector<size_t>& begins) const {
+    const size_t first = program.devices.size(), setup = steps_.front();
     for (size_t i = 0; i < devices_.size(); ++i) {
       const std::string& name = devices_[i].name;
-      program.devices.push_back(
-          {on.find(name).text(), traces[i], devices_[i].starts, libraries_of(graph_, name), variable_bytes_[i]});
+      program.devices.push_back({on.find(name).text(), traces[i], devices_[i].starts,
+                                 libraries_of(graph_, name), variable_bytes_[i]});
     }
+    for (const size_t begin : steps_) begins.push_back(repeated.size() + begin - setup);
     for (size_t i = 0; i < turns_.size(); ++i) {
       Turn turn = turns_[i];
       turn.device += first;
-      (i < setup_turns_ ? program.turns : repeated).push_back(turn);
+      (i < setup ? program.turns : repeated).push_back(turn);
     }
   }
   std::vector<std::shared_ptr<const Trace>> take_traces() {
@@ -95,8 +92,6 @@ class Lowering final : PlanWork {
   }
 
  private:
-  static constexpr int64_t kStepsOfPlan = 2;
-
   void watch(Recorded& device) {
     using Kind = AllocatorEvent::Kind;
     variable_bytes_.push_back(0);
@@ -112,7 +107,8 @@ class Lowering final : PlanWork {
   DeviceSet placed(const std::string& first) {
     std::vector<PlacedDevice> all;
     for (Recorded& device : devices_) {
-      all.push_back({device.name.empty() ? first : device.name, &device.device, &device.allocator, device.name});
+      all.push_back(
+          {device.name.empty() ? first : device.name, &device.device, &device.allocator, device.name});
     }
     return DeviceSet(std::move(all));
   }
@@ -148,8 +144,9 @@ class Lowering final : PlanWork {
       start(nodes.nodes);
     }
     const Node& node = graph_.node(nodes.nodes.front());
-    const bool is_backward = !node.outputs.empty() && categories_[static_cast<size_t>(node.outputs.front())] ==
-                                                          MemoryCategory::kGradients;
+    const bool is_backward =
+        !node.outputs.empty() &&
+        categories_[static_cast<size_t>(node.outputs.front())] == MemoryCategory::kGradients;
     const StepPhase phase = nodes.is_update ? StepPhase::kOptimizer
                             : is_backward   ? StepPhase::kBackward
                                             : StepPhase::kForward;
@@ -157,12 +154,12 @@ class Lowering final : PlanWork {
   }
   void mark(StepPhase phase) {
     phase_ = phase;
-    for (Recorded& device : devices_) device.trace.mark(step_, phase, 0);
+    for (Recorded& device : devices_) device.trace.mark(std::ssize(steps_), phase, 0);
   }
 
   void note_turn(size_t device) {
-    const bool is_first = turns_.empty() || (is_repeated_ && turns_.size() == setup_turns_);
-    if (is_first || turns_.back().device != device) turns_.push_back({device});
+    const size_t begin = steps_.empty() ? 0 : steps_.back();
+    if (turns_.size() == begin || turns_.back().device != device) turns_.push_back({device});
     turns_.back().events = devices_[device].events;
     turns_.back().starts = std::ssize(devices_[device].starts);
   }
@@ -173,10 +170,8 @@ class Lowering final : PlanWork {
   std::deque<Recorded> devices_;
   std::vector<int64_t> variable_bytes_;  // by device
   std::vector<Turn> turns_;
-  size_t setup_turns_ = 0;
-  bool is_repeated_ = false;
+  std::vector<size_t> steps_;  // the turns at which they begin
   const Walk* walk_ = nullptr;
-  int64_t step_ = 0;
   StepPhase phase_ = StepPhase::kSetup;
 };
 
@@ -198,6 +193,7 @@ Traced lower(std::span<const Replica> replicas) {
   Traced program;
   program.starts_libraries = true;
   std::vector<Turn> repeated;
+  std::vector<size_t> begins;
   std::optional<Lowering> lowered;
   std::vector<std::shared_ptr<const Trace>> traces;
   const Graph* graph = nullptr;
@@ -207,10 +203,10 @@ Traced lower(std::span<const Replica> replicas) {
       lowered.emplace(replica);
       traces = lowered->take_traces();
     }
-    lowered->add_to(replica.devices, traces, program, repeated);
+    lowered->add_to(replica.devices, traces, program, repeated, begins);
     count_copies(replica, program);
   }
-  program.repeats_from = program.turns.size();
+  for (const size_t begin : begins) program.steps.push_back(program.turns.size() + begin);
   program.turns.insert(program.turns.end(), repeated.begin(), repeated.end());
   return program;
 }
@@ -218,10 +214,10 @@ Traced lower(std::span<const Replica> replicas) {
 Traced lower(std::span<const std::shared_ptr<const PlannedProgram>> ranks, const RuntimeOptions& options) {
   std::vector<Replica> replicas;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    Replica& replica = replicas.emplace_back(Replica{
-        ranks[rank]->program.graph,
-        {},
-        devices_of_replica(options, static_cast<int>(ranks.size()), static_cast<int>(rank))});
+    Replica& replica = replicas.emplace_back(
+        Replica{ranks[rank]->program.graph,
+                {},
+                devices_of_replica(options, static_cast<int>(ranks.size()), static_cast<int>(rank))});
     for (const Plan& plan : ranks[rank]->plans) replica.plans.push_back(&plan);
   }
   Traced program = lower(replicas);

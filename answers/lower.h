@@ -19,8 +19,8 @@ struct Replica {
   ReplicaDevices devices;
 };
 
-// Walks each plan for two steps, as a session does: the second one meets the state that the first one left.
-// Replicas of one graph must have the same plans; they share its traces.
+// Walks each plan for a step, as a session does. Replicas of one graph must have the same plans; they share
+// its traces.
 Traced lower(std::span<const Replica> replicas);
 // Lowers planned programs, ordered by rank. The options say how many replicas each GPU holds, from the first
 // GPU on; a single program is on the device that the options name.

@@ -53,7 +53,7 @@ struct TriedChange {
 struct OutOfMemoryReport {
   std::string message;  // error without the cause
   MemoryFacts facts;
-  Judgment judgment;              // why
+  Judgment judgment;                // why
   bool reproduced = false;          // true if the twin also fails; otherwise nothing below is known
   std::vector<LiveBlock> live;      // when it failed, the largest first
   std::optional<PinningBlock> pin;  // for fragmentation

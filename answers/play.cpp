@@ -112,16 +112,21 @@ class Round {
     }
   }
 
-  // Plays until a round of what repeats raises no peak. Returns the device that found no room.
+  // Plays until a round of all steps raises no peak. Returns the device that found no room.
   std::optional<size_t> play() {
-    const size_t middle = std::min(program_.repeats_from, program_.turns.size());
-    if (auto failed = play_turns(0, middle)) return failed;
-    std::vector<std::pair<int64_t, int64_t>> begin;
-    for (const Player& player : players_) begin.emplace_back(player.event(), player.start());
+    std::vector<size_t> steps = program_.steps;
+    steps.push_back(program_.turns.size());
+    if (auto failed = play_turns(0, steps.front())) return failed;
+    const Positions begin = positions();
     std::vector<int64_t> peaks(3 * players_.size());
-    for (bool rises = true; rises;) {
-      for (size_t i = 0; i < players_.size(); ++i) players_[i].go_to(begin[i].first, begin[i].second);
-      if (auto failed = play_turns(middle, program_.turns.size())) return failed;
+    for (bool rises = steps.size() > 1; rises;) {
+      go_to(begin);
+      for (size_t i = 1; i < steps.size(); ++i) {
+        const Positions here = positions();
+        if (auto failed = play_turns(steps[i - 1], steps[i])) return failed;
+        go_to(here);  // the second step of a session meets the state that the first one left
+        if (auto failed = play_turns(steps[i - 1], steps[i])) return failed;
+      }
       rises = false;
       for (size_t i = 0; i < players_.size(); ++i) {
         const Statistics statistics = players_[i].allocator().statistics();
@@ -138,6 +143,16 @@ class Round {
   const Player& player(size_t device) const { return players_[device]; }
 
  private:
+  using Positions = std::vector<std::pair<int64_t, int64_t>>;  // event and start of each player
+
+  Positions positions() const {
+    Positions here;
+    for (const Player& player : players_) here.emplace_back(player.event(), player.start());
+    return here;
+  }
+  void go_to(const Positions& positions) {
+    for (size_t i = 0; i < players_.size(); ++i) players_[i].go_to(positions[i].first, positions[i].second);
+  }
   std::optional<size_t> play_turns(size_t from, size_t to) {
     for (size_t i = from; i < to; ++i) {
       const Turn& turn = program_.turns[i];

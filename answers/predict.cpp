@@ -50,6 +50,7 @@ int64_t largest_total_bytes(const RunSetup& setup, int64_t least) {
 SearchWork work_of(const Traced& program, const PlayOptions& options) {
   int64_t events = 0;
   for (const TracedDevice& device : program.devices) events += std::ssize(device.trace->events);
+  if (!program.steps.empty()) events *= 2;  // each is played twice
   return {.each = std::max<int64_t>(1, options.passes * events)};
 }
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,8 +51,8 @@ struct Traced {
   std::vector<TracedDevice> devices = {};
   // The order across devices; empty for a single trace.
   std::vector<Turn> turns = {};
-  // The turns from this one on are a step of each session, which repeats.
-  size_t repeats_from = std::numeric_limits<size_t>::max();
+  // Turns at which a step of a session begins, which repeats; each ends where the next one begins.
+  std::vector<size_t> steps = {};
   // True if the program starts context and libraries. Otherwise they take their memory before it starts.
   bool starts_libraries = false;
   // The reason why a program could not be planned for its budget; it is not run then.

@@ -8,28 +8,30 @@ namespace headroom {
 namespace {
 
 void check_pair(const OpCheck& check, Pair pair, int least, const char* what) {
-  check.require(pair[0] >= least && pair[1] >= least,
-                fmt::format("{} must be at least {}, got {}x{}", what, least, pair[0], pair[1]));
+  if (pair[0] < least || pair[1] < least)
+    check.fail(fmt::format("{} must be at least {}, got {}x{}", what, least, pair[0], pair[1]));
 }
 
 // (N,OH,OW,K) of a convolution of x with a filter.
 Shape conv_output(const OpCheck& check, const Conv2d& op, const Shape& x, const Shape& stored) {
-  check.require(x.rank() == 4, fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
-  check.require(
-      stored.rank() == 4,
-      fmt::format("the filter must be {}, got {}",
-                  op.filter_by_result ? "(K,KH,KW,C/groups)" : "(KH,KW,C/groups,K)", to_string(stored)));
+  if (x.rank() != 4) check.fail(fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
+  if (stored.rank() != 4) {
+    check.fail(fmt::format("the filter must be {}, got {}",
+                           op.filter_by_result ? "(K,KH,KW,C/groups)" : "(KH,KW,C/groups,K)",
+                           to_string(stored)));
+  }
   const Shape filter = conv_filter_shape(op, stored);
   check_pair(check, op.stride, 1, "stride");
   check_pair(check, op.padding, 0, "padding");
   check_pair(check, op.dilation, 1, "dilation");
-  check.require(op.groups >= 1, fmt::format("groups must be at least 1, got {}", op.groups));
+  if (op.groups < 1) check.fail(fmt::format("groups must be at least 1, got {}", op.groups));
   check.require(filter[0] >= 1 && filter[1] >= 1, "the filter window is empty");
-  check.require(x[3] == filter[2] * op.groups,
-                fmt::format("the image has {} channels, the filter takes {} in each of {} group{}", x[3],
-                            filter[2], op.groups, op.groups == 1 ? "" : "s"));
-  check.require(filter[3] % op.groups == 0,
-                fmt::format("{} output channels do not divide into {} groups", filter[3], op.groups));
+  if (x[3] != filter[2] * op.groups) {
+    check.fail(fmt::format("the image has {} channels, the filter takes {} in each of {} group{}", x[3],
+                           filter[2], op.groups, op.groups == 1 ? "" : "s"));
+  }
+  if (filter[3] % op.groups != 0)
+    check.fail(fmt::format("{} output channels do not divide into {} groups", filter[3], op.groups));
   const int64_t oh = window_output(x[1], filter[0], op.stride[0], op.padding[0], op.dilation[0]);
   const int64_t ow = window_output(x[2], filter[1], op.stride[1], op.padding[1], op.dilation[1]);
   check.require(oh > 0 && ow > 0, "the filter window is larger than the padded image");

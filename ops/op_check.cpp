@@ -16,12 +16,12 @@ void OpCheck::fail(const std::string& why) const {
 }
 
 void OpCheck::count(size_t n) const {
-  require(inputs_.size() == n,
-          fmt::format("takes {} operand{}, got {}", n, n == 1 ? "" : "s", inputs_.size()));
+  if (inputs_.size() != n)
+    fail(fmt::format("takes {} operand{}, got {}", n, n == 1 ? "" : "s", inputs_.size()));
 }
 
 void OpCheck::dtype(size_t i, DType dtype) const {
-  require(inputs_[i].dtype == dtype, fmt::format("operand {} must be {}", i, to_string(dtype)));
+  if (inputs_[i].dtype != dtype) fail(fmt::format("operand {} must be {}", i, to_string(dtype)));
 }
 
 void OpCheck::floats(size_t n) const {
@@ -30,11 +30,11 @@ void OpCheck::floats(size_t n) const {
 }
 
 void OpCheck::rank(size_t i, int rank) const {
-  require(shape(i).rank() == rank, fmt::format("operand {} must have rank {}", i, rank));
+  if (shape(i).rank() != rank) fail(fmt::format("operand {} must have rank {}", i, rank));
 }
 
 void OpCheck::same_shape(size_t i, const Shape& expected) const {
-  require(shape(i) == expected, fmt::format("operand {} must have shape {}", i, to_string(expected)));
+  if (shape(i) != expected) fail(fmt::format("operand {} must have shape {}", i, to_string(expected)));
 }
 
 void OpCheck::scalar(size_t i, DType type) const {

@@ -60,7 +60,7 @@ std::string Graph::unique_name(std::string_view name) {
   std::string candidate = base;
   // "matmul", "matmul_1", ...: TensorFlow's rule. Doubling and bisection find the end of a row of numbers.
   if (has_name(names_, base)) {
-    const auto numbered = [&](int number) { return fmt::format("{}_{}", base, number); };
+    const auto numbered = [&](int number) { return base + "_" + std::to_string(number); };
     int taken = 0, untaken = 1;
     while (has_name(names_, numbered(untaken))) {
       taken = untaken;

@@ -57,20 +57,20 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
   BatchSearch search(net, setup, margin, unit);
   FitResult result{.device_bytes = setup.device.total_bytes};
   for (int64_t most = settings.max_batch; most > 0;) {
-    const BatchFit found = search.largest(most);
+    BatchFit found = search.largest(most);
     result.batch = found.batch;
     result.prediction = found.prediction;
     if (result.runs.empty()) result.stopped_by = found.stopped_by;
-    result.program = net.trace(std::max(found.batch, unit));
+    result.program = std::move(found.program);
     if (found.batch == 0) break;
     WorkloadOptions tried = options;
     tried.step.batch = found.batch;
     if (is_taken(result, tried, setup, margin, run)) break;
     const FitRun& first = result.runs.front();
-    result.stopped_by = fmt::format(
-        "batch {} failed when it was run{}: {}", first.batch,
-        margin > 0 ? fmt::format(" beside the {} that stay free", format_bytes(margin)) : "",
-        first.measurement.error);
+    result.stopped_by =
+        fmt::format("batch {} failed when it was run{}: {}", first.batch,
+                    margin > 0 ? fmt::format(" beside the {} that stay free", format_bytes(margin)) : "",
+                    first.measurement.error);
     most = found.batch - std::max(unit, found.batch / 8 / unit * unit);
     result.batch = 0;
   }
