@@ -71,8 +71,8 @@ def _library_line(frames):
     return ""
 
 
-def data_dependent(what, frames=None):
-    """A TraceError for a step that depends on values which a trace does not have, at the user's line in
+def data_dependent(what, frames=None, reason="a trace does not know it"):
+    """A TraceError for a step that depends on a value which a trace does not have for a reason, at the user's line in
     `frames`, or the one that runs now."""
     global _latest
     frames = frames or traceback.extract_stack()
@@ -83,7 +83,7 @@ def data_dependent(what, frames=None):
     # item() gives a value that may be printed and summed up, and that nothing may depend on.
     instead = "take item() of a value that is only printed, " if what == "float()" else ""
     text = (
-        f"{where}{what} needs the value of a tensor, and a trace computes no values; {instead}"
+        f"{where}{what} needs the value of a tensor, and {reason}; {instead}"
         "make the shape or the branch independent of the data, for example with a fixed maximum and a mask "
         "(torch.where), or leave the line out of the traced step"
     )

@@ -56,15 +56,15 @@ def follow(func, inputs, result):
             _mark(result, rule(parts))
 
 
-def tests(known):
-    """Returns the tests by their names in PyTorch; `known` gives the real tensor of a fake one."""
-    return {name: _test(getattr(torch, name), known, answer) for name, answer in TESTS.items()}
+def tests():
+    """Returns the tests by their names in PyTorch."""
+    return {name: _test(getattr(torch, name), answer) for name, answer in TESTS.items()}
 
 
-def _test(original, known, answer):
+def _test(original, answer):
     def test(tensor):
         result = original(tensor)
-        if isinstance(tensor, FakeTensor) and known(tensor) is None:
+        if isinstance(tensor, FakeTensor):
             _mark(result, answer)
         return result
 

@@ -25,9 +25,6 @@ def _native_layer_norm(tracer, func, args, kwargs):
 def _native_batch_norm(tracer, func, args, kwargs):
     """cuDNN's and PyTorch's kernels keep mean and 1/deviation as float32."""
     tensor, training = args[0], args[5]
-    if training:  # its schema does not say that it writes the running statistics
-        for statistic in args[3:5]:
-            tracer.values.forget(statistic)
     out = torch.empty_like(tensor)
     channels = tensor.size(1) if training else 0
     kind = torch.float32 if tensor.dtype in _LOW else tensor.dtype
@@ -47,7 +44,7 @@ def _ctc_loss(tracer, func, args, kwargs):
     """A table of all steps and of the longest target with blanks between its symbols (ctc_loss_gpu_template). Where the
     lengths are unknown, the longest target fills its row.
     """
-    log_probs, targets, lengths = args[0], args[1], tracer.values.of(args[3])
+    log_probs, targets, lengths = args[0], args[1], tracer.values.cheap(args[3])
     steps, batch = log_probs.size(0), log_probs.size(1)
     if lengths is not None:
         with torch.utils._python_dispatch._disable_current_modes():
@@ -88,6 +85,7 @@ _FOLLOWED_BY_RULES = {
     _aten.convolution.default,
     _aten.convolution_backward.default,
     _aten.embedding_dense_backward.default,
+    _aten.nonzero.default,
 }
 
 

@@ -36,13 +36,56 @@ _CONTIGUOUS = {
 }
 
 
-def contiguous_inputs(tracer, func, args):
-    """Holds the copies that an op makes of its inputs before its results have their memory."""
+def before_results(tracer, func, args):
+    """Holds what an op makes of its inputs before its results have their memory: dense copies, indices of masks."""
+    if func in _MASKED:
+        return _indices_of_masks(tracer, func.name(), args[1])
     positions = _CONTIGUOUS.get(func)
     if positions is None:
         return contextlib.nullcontext()
     copied = [args[i] for i in positions if not args[i].is_contiguous()]
     return tracer.held(func.name(), [t.numel() * t.element_size() for t in copied])
+
+
+# Masks, which become indices (expandTensors in IndexingUtils.h).
+
+_MASKED = {_aten.index.Tensor, _aten.masked_select.default}
+
+
+def _masks_in(indices):
+    indices = [indices] if isinstance(indices, torch.Tensor) else indices
+    return [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]
+
+
+@contextlib.contextmanager
+def _indices_of_masks(tracer, name, indices):
+    """The results of nonzero() while the body runs, each after its count and with a list of tiles for its choice."""
+    masks = _masks_in(indices)
+    with contextlib.ExitStack() as stack:
+        for mask in masks:
+            with tracer.held(name, [4]):
+                tracer.temporaries(name, [_COUNT_BYTES])
+                count = tracer.values.count_of(mask)
+                stack.enter_context(tracer.held(name, [count * mask.dim() * 8]))
+                tracer.temporaries(name, [_tiles(mask)])
+        yield
+
+
+_COUNT_BYTES = 1024
+_TILE = 1024  # elements that a thread block of cub::DeviceSelect chooses from
+
+
+def _tiles(mask):
+    return (mask.numel() // _TILE + 1) * 16 + _COUNT_BYTES
+
+
+def _nonzero(tracer, func, args, kwargs, result):
+    """Its count and the sum that gives it; the result; what the choice takes (Nonzero.cu)."""
+    name = func.name()
+    with tracer.held(name, [4]):
+        tracer.temporaries(name, [_COUNT_BYTES])
+        tracer.track(result, name)
+        tracer.temporaries(name, [_tiles(args[0])])
 
 
 # cuBLAS. PyTorch gives each thread's handle a workspace at its first use; cuBLASLt has one of 1 MiB.
@@ -119,14 +162,29 @@ def _embedding_backward(tracer, func, args, kwargs, result):
 
 
 def _index_put(tracer, func, args, kwargs, result):
-    """With accumulate the indices are sorted: their keys and values, twice, and what the sort takes."""
+    """With accumulate the indices are sorted: their keys and values, twice, and what the sort takes. A mask with one
+    number becomes no indices (canDispatchToMaskedFill).
+    """
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
-    if not accumulate:
-        return
     indices = [index for index in args[1] if index is not None]
-    shape = torch.broadcast_shapes(*[tuple(index.size()) for index in indices])
-    keys = math.prod(shape) * 8
+    masks = _masks_in(indices)
     values = args[2]
+    if not accumulate:
+        if masks and not (len(indices) == 1 and values.numel() == 1):
+            with _indices_of_masks(tracer, func.name(), masks):
+                pass
+        return
+    with _indices_of_masks(tracer, func.name(), masks):
+        _put_sorted(tracer, func, indices, values)
+
+
+def _put_sorted(tracer, func, indices, values):
+    shapes = [
+        (tracer.values.count_of(index),) if _masks_in([index]) else tuple(index.size())
+        for index in indices
+    ]
+    keys = math.prod(torch.broadcast_shapes(*shapes)) * 8
+    shape = torch.broadcast_shapes(*shapes)
     expanded = math.prod(shape) * values.element_size()
     expanded = expanded if values.numel() * values.element_size() < expanded else 0
     tracer.temporaries(func.name(), [keys, keys, keys, keys, keys // 2, expanded])
@@ -222,6 +280,7 @@ _RULES = {
     _aten.embedding_dense_backward.default: _embedding_backward,
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put,
+    _aten.nonzero.default: _nonzero,
     _aten._softmax_backward_data.default: _softmax_backward,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,

@@ -57,6 +57,8 @@ def _make_function(tracer, shape):
             last = [state.new_empty(state.shape) for state in hx]
             with tracer.held(name, [shape.workspace_bytes()]):
                 kept = dense.new_empty((shape.kept_bytes(),), dtype=torch.uint8)
+            for state in (output, *last):
+                tracer.values.forget(state)
             ctx.batch_first, ctx.count = batch_first, count
             ctx.save_for_backward(x, output, kept, *tensors)
             ctx.flat = flat  # weights in another type

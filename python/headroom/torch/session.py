@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from . import attention, autocast, recurrent, standin
+from . import attention, autocast, packed, recurrent, standin
 from .changes import ChangedProgram, Changes
 from .costs import Costs
 from .errors import TraceError, refused_values
@@ -89,9 +89,9 @@ class LoadedProgram:
     its function, which `run` calls, once.
     """
 
-    def __init__(self, load, gpu, host_is_gpu, stack):
+    def __init__(self, load, gpu, host_is_gpu, stack, compute="auto"):
         unshared_counts()
-        self.tracer = tracer = Tracer(gpu, host_is_gpu)
+        self.tracer = tracer = Tracer(gpu, host_is_gpu, compute)
         self.step = None
         library = torch.library.Library("aten", "IMPL")
         stack.callback(library._destroy)
@@ -100,6 +100,7 @@ class LoadedProgram:
             attention.install(tracer, library)
             self._weights = autocast.install(library, stack)
             recurrent.install(tracer, library, self._weights)
+            packed.install(tracer, library)
         standin.install(tracer, stack)
         self.changed = ChangedProgram(tracer, stack)
         stack.enter_context(tracer)
@@ -134,8 +135,10 @@ class LoadedProgram:
             tracer.costs.scale(("forward", "backward"), passes)
 
 
-def trace(make_step, batch=None, steps=3, device="h200", program=None):
-    """Traces a training program without a GPU: make_step(batch) builds it and returns one training step.
+def trace(make_step, batch=None, steps=3, device="h200", program=None, compute="auto"):
+    """Traces a training program without a GPU: make_step(batch) builds it and returns one training step. `compute` says
+    which values of the model may be computed on the CPU where a size or a branch depends on them: "auto" (those that
+    the host has the memory and time for), "all" or "never".
 
     Returns a Trace. Raises TraceError with one line if the program cannot be traced, ValueError for a device
     that is not known.
@@ -146,11 +149,12 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None):
         steps,
         device,
         program or getattr(make_step, "__name__", "make_step"),
+        compute=compute,
     )
 
 
 def trace_loaded(
-    load, batch, steps, device, program, changes=None, speed=None, on_step=None
+    load, batch, steps, device, program, changes=None, speed=None, on_step=None, compute="auto"
 ):
     """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the times of ops
     on a GPU of that speed (costs.py).
@@ -161,7 +165,7 @@ def trace_loaded(
     start = time.perf_counter()
     for host_is_gpu in (False, True):
         with contextlib.ExitStack() as stack:
-            loaded = LoadedProgram(load, gpu, host_is_gpu, stack)
+            loaded = LoadedProgram(load, gpu, host_is_gpu, stack, compute)
             loaded.run(batch, steps, changes, speed, on_step)
         if loaded.tracer.recorder.count:
             break

@@ -99,12 +99,12 @@ class Tracer(TorchDispatchMode):
     programs that name no device.
     """
 
-    def __init__(self, gpu, host_is_gpu=False):
+    def __init__(self, gpu, host_is_gpu=False, compute="auto"):
         super().__init__()
         self.gpu = gpu
         self.host_is_gpu = host_is_gpu
         self.recorder = Recorder()
-        self.values = KnownValues()
+        self.values = KnownValues(self, compute)
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.results = Results(self.fake_mode)
         self.depth = 0
@@ -165,6 +165,8 @@ class Tracer(TorchDispatchMode):
             kwargs["pin_memory"] = None
         recorder = self.recorder
         on_gpu = self._runs_on_gpu(func, device, inputs)
+        if not on_gpu and self.values.are_data(inputs):
+            return func(*args, **kwargs)
         if on_gpu and not self.host_is_gpu and self.target is None:
             self._require_one_device(func, inputs)
         if recorder.phase == "backward":
@@ -181,29 +183,25 @@ class Tracer(TorchDispatchMode):
         ):
             func = _aten.add_.Tensor
         replace = gpu_ops.REPLACED.get(func) if on_gpu else None
-        if (
-            on_gpu
-            and replace is None
-            and gpu_ops.only_overwrites(func)
-            and not self.values.are_known(inputs)
-        ):
+        if on_gpu and replace is None and gpu_ops.only_overwrites(func):
             # It has no result of its own, so there is nothing to find out.
-            self.values.forget_written(func, args, kwargs)
+            self.values.follow(func, args, kwargs, inputs, None)
             if self.costs:
                 self.costs.add(self, func, args, kwargs, inputs, None)
             return args[0] if func._schema.returns else None
         if replace is not None:
             with self.fake_mode:
                 result = replace(self, func, args, kwargs)
+            self.values.follow(func, args, kwargs, inputs, result)
         else:
-            result = self.values.run(self, func, args, kwargs, inputs)
+            result = self.values.run(func, args, kwargs, inputs)
         if result is NotImplemented:
             return result
 
         if self.costs and (on_gpu or func is _aten.copy_.default):
             self.costs.add(self, func, args, kwargs, inputs, result)
         if on_gpu:
-            with kernels.contiguous_inputs(self, func, args):
+            with kernels.before_results(self, func, args):
                 for tensor in tensors_in(gpu_ops.on_gpu(func, result)):
                     self.track(tensor, name)
                     if converts:

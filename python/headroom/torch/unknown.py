@@ -1,42 +1,54 @@
-"""Numbers that a trace does not know, as item() gives them: they may be printed and summed up, and nothing may
-depend on them.
+"""Numbers that a trace has not computed, as item() gives them: they may be printed and summed up, and are computed
+where something depends on them.
 
 They are NaN, which C code keeps whatever it computes, so that one that reaches an op is seen there (values.py).
 """
 
+import functools
 import math
 import numbers
+import operator
+import sys
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .errors import data_dependent
+from .branches import larger_side, passing
+from .errors import TraceError, data_dependent
 
 # A training goes on where its loss is a number, so that is what tests for others say.
 TESTS = {"isfinite": True, "isnan": False, "isinf": False}
 
 
-class UnknownNumber(float):
-    """The value of a tensor whose value is unknown."""
+_MOST_SECONDS = 5  # to compute a number that two sides of a condition could do without
 
-    def __new__(cls, what):
+
+class UnknownNumber(float):
+    """The value of a tensor whose value is unknown. `compute` gives it, within a number of seconds; None where nothing
+    does.
+    """
+
+    def __new__(cls, what, compute=None):
         self = float.__new__(cls, math.nan)
         self.what = what
+        self.compute = compute
         return self
 
     def __getnewargs__(self):
         return (self.what,)
 
-    def _same(self, *others):
-        is_number = all(isinstance(other, (numbers.Number, type(None))) for other in others)
-        return (
-            self if is_number else NotImplemented
-        )  # a list times it is refused, a tensor a tensor
+    def __reduce__(self):
+        return (UnknownNumber, (self.what,))
+
+    def known(self, *limit):
+        """The number, which is computed now. Raises a refusal."""
+        if self.compute is None:
+            raise data_dependent(self.what)
+        return self.compute(*limit)
 
     def _two(self, other):
-        return (self, self) if isinstance(other, numbers.Number) else NotImplemented
-
-    def _refuse(self, *_):
-        raise data_dependent(self.what)
+        if not isinstance(other, numbers.Number):
+            return NotImplemented
+        return self // other, self % other
 
     def __repr__(self):
         return "nan"
@@ -55,19 +67,90 @@ class UnknownNumber(float):
         return getattr(ufunc, method)(*inputs, **options)
 
     __str__ = __repr__
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
-        _same
-    )
-    __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __neg__ = __pos__ = (
-        __abs__
-    ) = _same
-    __round__ = conjugate = _same
-    real = property(_same)
+    real = property(lambda self: self)
     __divmod__ = __rdivmod__ = _two
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __index__ = (
-        __trunc__
-    ) = _refuse
-    __floor__ = __ceil__ = __hash__ = __complex__ = is_integer = as_integer_ratio = hex = _refuse
+    __bool__ = lambda self: self._decide(bool, None)
+    __hash__ = lambda self: hash(self.known())
+
+    def _decide(self, function, other):
+        """The truth of a comparison. A check that only raises is passed."""
+        frame = sys._getframe(2)
+        answer = passing(frame)
+        if answer is not None:
+            return answer
+        if isinstance(other, float) and math.isinf(other) and function in _ORDERS:
+            return function(0.0, other)
+        others = () if other is None else (other,)
+        answer = larger_side(frame)
+        compute = _later(function, (self, *others))
+        if answer is None:
+            return compute() if compute else self.known()
+        try:
+            return compute(_MOST_SECONDS) if compute else answer
+        except TraceError:
+            return answer
+
+
+_ORDERS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+
+
+def _later(function, operands):
+    """A function that computes one of numbers of which some are unknown; None where one of them never is known."""
+    if any(isinstance(value, UnknownNumber) and value.compute is None for value in operands):
+        return None
+    return lambda *limit: function(
+        *[value.known(*limit) if isinstance(value, UnknownNumber) else value for value in operands]
+    )
+
+
+def _arithmetic(name):
+    function = getattr(float, name)
+
+    def method(self, *others):
+        if not all(isinstance(other, (numbers.Number, type(None))) for other in others):
+            return NotImplemented  # a list times it is refused, a tensor a tensor
+        return UnknownNumber(self.what, _later(_by_name(name), (self, *others)))
+
+    return functools.wraps(function)(method)
+
+
+def _by_name(name):
+    """A method of numbers, of whole ones too."""
+
+    def function(number, *others):
+        result = getattr(number, name)(*others)
+        return getattr(float(number), name)(*others) if result is NotImplemented else result
+
+    return function
+
+
+def _comparison(function):
+    return lambda self, other: (
+        self._decide(function, other) if isinstance(other, numbers.Number) else NotImplemented
+    )
+
+
+def _conversion(function):
+    return lambda self, *args: function(self.known(), *args)
+
+
+for _name in """__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __mod__
+__rmod__ __floordiv__ __rfloordiv__ __neg__ __pos__ __abs__ __round__ conjugate""".split():
+    setattr(UnknownNumber, _name, _arithmetic(_name))
+for _function in _ORDERS:
+    setattr(UnknownNumber, f"__{_function.__name__}__", _comparison(_function))
+for _name, _function in {
+    "__int__": int,
+    "__index__": operator.index,
+    "__trunc__": math.trunc,
+    "__floor__": math.floor,
+    "__ceil__": math.ceil,
+    "__complex__": complex,
+    "is_integer": lambda number: float(number).is_integer(),
+    "as_integer_ratio": lambda number: number.as_integer_ratio(),
+    "hex": lambda number: float(number).hex(),
+}.items():
+    setattr(UnknownNumber, _name, _conversion(_function))
 
 
 def unknown_among(known, values):

@@ -1,10 +1,12 @@
-"""Small tensors whose values follow from constants: a trace knows them and computes with them.
+"""Values of a traced program's tensors. Data is real and the model is not: for each storage a trace keeps a recipe, the
+op that gave its bytes and the values that it read, and computes them on the CPU when the program asks.
 
-Programs branch on such values: drop-path rates from a linspace, the steps of an optimizer, a mask of ones. Single
-random numbers, permutations and samples of indices are also known: they decide if a layer is skipped and the order of
-data, and are not data. All other values are unknown.
+All that follows from data by cheap ops (masks, lengths, labels, boxes) is known this way, on the GPU too. A model's
+values can be known, at the price of computing them (computing.py); gradients are unknown. Weights keep the values that
+they had before an optimizer changed them.
 """
 
+import functools
 import weakref
 
 import torch
@@ -17,17 +19,36 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._pytree import tree_map
 
 from . import finite
+from .computing import Computing
+from .cpu_ops import ATTENTION, plain_torch
+from .draws import Draws
 from .errors import called_function, data_dependent, refusal
+from .recipes import NotComputable, Part, Step, Value, copy_into, replace
 from .results import tensors_in
 from .unknown import holds_unknown
 
-_MAX_ELEMENTS = 1 << 16
-_MAX_WHOLE = 1 << 20  # of whole numbers and booleans, as masks have
+_SMALL = 4096  # elements of an op that is computed at once
+_MOST_BYTES = 256 << 20  # of data that is kept
+_MOST_STEPS = 200_000  # that are kept
+_MOST_DRAWN = 1 << 24  # elements from a generator that the program made
+_NO_DATA = (None, None)
+_UNKNOWN = "unknown"  # the version of real data into which an op wrote unknown values
 
 _aten = torch.ops.aten
+_FILLED = {  # with the value that fills their results, or its place among the arguments
+    "zeros": 0,
+    "ones": 1,
+    "zeros_like": 0,
+    "ones_like": 1,
+    "new_zeros": 0,
+    "new_ones": 1,
+    "empty": 0,
+    "empty_strided": 0,
+    "empty_like": 0,
+    "new_empty": 0,
+    "new_empty_strided": 0,
+}
 _FACTORIES = {
-    _aten.zeros.default,
-    _aten.ones.default,
     _aten.full.default,
     _aten.arange.default,
     _aten.arange.start,
@@ -43,164 +64,374 @@ _FACTORIES = {
     _aten.lift_fresh.default,
     _aten.hann_window.default,
 }
-# Their results follow from shapes alone, whatever the values of their tensors are.
-_LIKE = {
-    _aten.zeros_like.default,
-    _aten.ones_like.default,
-    _aten.full_like.default,
-    _aten.new_zeros.default,
-    _aten.new_ones.default,
-    _aten.new_full.default,
-}
-_INDICES = {_aten.randperm.default, _aten.randperm.generator, _aten.multinomial.default}
-_MAX_INDICES = 1 << 26
-# Draw random numbers into a tensor, whatever its values were.
-_DRAWS_INTO = {
-    _aten.uniform_.default,
-    _aten.normal_.default,
-    _aten.random_.default,
-    _aten.random_.to,
-    getattr(_aten.random_, "from"),
-    _aten.bernoulli_.float,
-    _aten.exponential_.default,
-}
+_FULL = {_aten.full_like.default: 1, _aten.new_full.default: 2}
+# Overwrite their first argument, whatever it was.
+_FILLS = "zero_ fill_ copy_ uniform_ normal_ random_ bernoulli_ exponential_ log_normal_ geometric_ cauchy_".split()
+_WRITES_UNSAID = {_aten.native_batch_norm.default: (3, 4)}  # its schema does not say so
+
+
+def _filled(shape, value, dtype):
+    return torch.tensor(value, dtype=dtype).expand(shape)
+
+
+class _Op:
+    """Facts about an op: what it does with values."""
+
+    __slots__ = ("writes", "fills", "is_random", "is_factory", "filled", "moves_views")
+
+    def __init__(self, func):
+        schema = func._schema
+        name = schema.name.partition("::")[2]
+        arguments = list(enumerate(schema.arguments))
+        self.moves_views = torch.Tag.inplace_view in func.tags
+        self.writes = [
+            (i, a.name)
+            for i, a in arguments
+            if a.alias_info is not None and a.alias_info.is_write and not self.moves_views
+        ]
+        self.writes += [(i, schema.arguments[i].name) for i in _WRITES_UNSAID.get(func, ())]
+        self.fills = name in _FILLS
+        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        self.is_factory = func in _FACTORIES
+        self.filled = _FULL.get(func) if func in _FULL else None
+        if self.filled is not None:
+            self.filled = ("argument", self.filled)
+        elif func.namespace == "aten" and name in _FILLED:
+            self.filled = ("value", _FILLED[name])
+
+    def written(self, args, kwargs):
+        found = []
+        for position, name in self.writes:
+            value = args[position] if position < len(args) else kwargs.get(name)
+            found += tensors_in(value)
+        return found
+
+
+@functools.lru_cache(maxsize=None)
+def _op(func):
+    return _Op(func)
 
 
 class KnownValues:
-    def __init__(self):
-        self._real = weakref.WeakKeyDictionary()  # fake tensor -> real tensor
-        self._storages = {}
+    def __init__(self, tracer, compute="auto", seed=0):
+        self._tracer = tracer
+        self.computing = Computing(compute)
+        self._draws = Draws(seed)
+        self._data_kept = {}  # weak reference to the Value of data -> its bytes, the oldest first
+        self._data_bytes = 0
+
+    # Tensors.
+
+    def recipe(self, tensor):
+        """The Value of a tensor's storage, or None."""
+        storage = tensor.untyped_storage()
+        if isinstance(tensor, FakeTensor):
+            value = getattr(storage, "_headroom_value", None)
+            return None if value is None or value.is_lost() else value
+        return self._data(tensor, storage)
+
+    def are_data(self, tensors):
+        """Returns true if there are tensors, and all of them are real ones of known values."""
+        return bool(tensors) and not any(
+            isinstance(tensor, FakeTensor)
+            or getattr(tensor.untyped_storage(), "_headroom_data", _NO_DATA)[1] == _UNKNOWN
+            for tensor in tensors
+        )
+
+    def _data(self, tensor, storage):
+        """The Value of real data, which the program may change later."""
+        version = None if tensor.is_inference() else tensor._version
+        value, known_version = getattr(storage, "_headroom_data", _NO_DATA)
+        is_old = value is None or value.is_lost() or version != known_version
+        if known_version != _UNKNOWN and is_old:
+            value = self._keep(storage.nbytes(), storage.clone)
+            storage._headroom_data = (value, version)
+        return value
+
+    def _keep(self, size, make):
+        """A Value of data. The oldest data are dropped where too much is kept; None for too much at once."""
+        if size > _MOST_BYTES:
+            return None
+        with plain_torch():
+            value = Value(size, make())
+        reference = weakref.ref(value, lambda gone: self._drop(gone, size))
+        self._data_kept[reference] = size
+        self._data_bytes += size
+        while self._data_bytes > _MOST_BYTES:
+            oldest = next(iter(self._data_kept))
+            oldest().buffer = None
+            self._drop(oldest, self._data_kept[oldest])
+        return value
+
+    def _drop(self, reference, size):
+        if self._data_kept.pop(reference, None) is not None:
+            self._data_bytes -= size
 
     def of(self, tensor):
-        """Returns the real tensor of a fake one, or None if its values are unknown."""
+        """Returns the real tensor of a fake one, or None if its values are unknown or not computed yet."""
         if not isinstance(tensor, FakeTensor):
             return tensor
-        real = getattr(tensor, "_headroom_value", None)
-        if real is None:
-            return None
-        return real if real.untyped_storage()._cdata not in self._storages else None
+        value = self.recipe(tensor)
+        return None if value is None or value.buffer is None else self._real(value, tensor)
 
-    def run(self, tracer, func, args, kwargs, inputs):
-        """Runs an op on fake tensors, and on known values too if all of its inputs have one."""
-        known = self._inputs(func, inputs)
-        if known and (holds_unknown(args) or holds_unknown(kwargs)):
-            known = None
+    def _real(self, value, tensor):
+        with plain_torch():
+            return Part(value, tensor).over(value.buffer)
+
+    def cheap(self, tensor):
+        """Returns the real tensor of a fake one if it costs next to nothing to compute, or None."""
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        value = self.recipe(tensor)
+        if value is None or not self.computing.cheap([value]):
+            return None
+        return self._real(value, tensor)
+
+    def ask(self, tensor, what):
+        """Returns the real tensor of a fake one, which is computed if need be. Raises a refusal of `what`."""
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        value = self.recipe(tensor)
+        reason = "a trace does not know it" if value is None else self.computing.compute([value])
+        if reason:
+            raise data_dependent(what, reason=reason)
+        return self._real(value, tensor)
+
+    def later(self, tensor, what):
+        """A function that asks for the value that a tensor has now; None if that is unknown for good."""
+        value = self.recipe(tensor)
+        if value is None:
+            return None
+        part = Part(value, tensor)
+
+        def compute(most_seconds=None):
+            limit = {} if most_seconds is None else {"most_seconds": most_seconds}
+            reason = self.computing.compute([value], **limit)
+            if reason:
+                raise data_dependent(what, reason=reason)
+            with plain_torch():
+                return part.over(value.buffer)
+
+        return compute
+
+    # Ops.
+
+    def run(self, func, args, kwargs, inputs):
+        """Runs an op on fake tensors, and takes down how its results follow from its arguments."""
+        op = _op(func)
+        sources = self._sources(op, func, args, kwargs, inputs)
         try:
-            result = tracer.results.run(func, args, kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            if known is None:
-                raise data_dependent(_public_name(func)) from error
-            with torch.utils._python_dispatch._disable_current_modes():
-                real = self._compute(func, args, kwargs)
-            return tree_map(lambda value: self._fake(tracer, value), real)
+            result = self._tracer.results.run(func, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            if func in (_aten.index.Tensor, _aten.masked_select.default):
+                return self._run_masked(func, args, inputs)
+            return self._run_now(func, args, kwargs, inputs)
         except UnsupportedOperatorException as error:
-            raise refusal(
-                f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
-                "results without running it; register them with torch.library.register_fake"
-            ) from error
+            if sources is None:
+                raise refusal(
+                    f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
+                    "results without running it; register them with torch.library.register_fake"
+                ) from error
+            return self._run_now(func, args, kwargs, inputs)
         except Exception as error:
             if holds_unknown(args) or holds_unknown(kwargs):  # for a size, as of torch.arange
                 raise data_dependent("item()") from error
             raise
-        if known is None:
-            self.forget_written(func, args, kwargs)
-            finite.follow(func, inputs, result)
-            return result
-        if func._schema.is_mutable and not func._schema.returns:  # a list of steps of an optimizer
-            with torch.utils._python_dispatch._disable_current_modes():
-                self._compute(func, args, kwargs)
-            return result
-        outputs = tensors_in(result)
-        most = _MAX_INDICES if func in _INDICES else 1 if _is_random(func) else None
-        if not outputs or any(out.numel() > (most or _most(out)) for out in outputs):
-            self.forget_written(func, args, kwargs)
-            return result
-        with torch.utils._python_dispatch._disable_current_modes():
-            try:
-                real = self._compute(func, args, kwargs)
-            except (RuntimeError, NotImplementedError):
-                self.forget_written(func, args, kwargs)
-                return result
-        reals = tensors_in(real)
-        for out, value in zip(outputs, reals):
-            if isinstance(out, FakeTensor):
-                out._headroom_value = value
+        self._follow(op, func, args, kwargs, inputs, sources, result)
         return result
 
-    def are_known(self, tensors):
-        """Returns true if there are tensors, and all of them are small and have known values."""
-        return bool(tensors) and all(
-            tensor.numel() <= _most(tensor) and self.of(tensor) is not None for tensor in tensors
-        )
+    def follow(self, func, args, kwargs, inputs, result):
+        """Takes down the results of an op that ran on fake tensors, and what it wrote."""
+        op = _op(func)
+        sources = self._sources(op, func, args, kwargs, inputs)
+        self._follow(op, func, args, kwargs, inputs, sources, result)
 
-    def _inputs(self, func, inputs):
-        """True if every input is known, None otherwise."""
-        if func in _LIKE:
-            return True if all(t.numel() <= _most(t) for t in inputs) else None
-        if not inputs:
-            return True if func in _FACTORIES or _is_random(func) else None
-        if func in _DRAWS_INTO:
-            return True if inputs[0].numel() == 1 else None
-        if _is_random(func) and func not in _INDICES:
+    def _follow(self, op, func, args, kwargs, inputs, sources, result):
+        if sources is None:
+            for tensor in op.written(args, kwargs):
+                self._overwrite(tensor)
+        else:
+            self._record(op, func, args, kwargs, inputs, sources, result)
+        finite.follow(func, inputs, result)
+
+    def _sources(self, op, func, args, kwargs, inputs):
+        """The Values of the inputs, or None if the results of the op are unknown."""
+        if op.filled is not None:
+            return [None] * len(inputs) if not _has_nan(args, kwargs) else None
+        if not inputs and not (op.is_factory or op.is_random):
             return None
-        return True if self.are_known(inputs) else None
+        written = op.written(args, kwargs) if op.fills else ()
+        sources = []
+        for tensor in inputs:
+            if written and tensor is written[0] and _covers_storage(tensor):
+                sources.append(None)
+                continue
+            value = self.recipe(tensor)
+            if value is None:
+                return None
+            sources.append(value)
+        if self._is_in_backward() and not _are_small(inputs, sources):
+            return None
+        return None if _has_nan(args, kwargs) or Step.count > _MOST_STEPS else sources
 
-    def _compute(self, func, args, kwargs):
-        def real(leaf):
-            if isinstance(leaf, FakeTensor):
-                value = self.of(leaf)
-                return (
-                    torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
-                    if value is None
-                    else value
-                )
-            return leaf
+    def _is_in_backward(self):
+        """True while gradients are computed, of which nothing is known; but not while a checkpoint runs again."""
+        return self._tracer.recorder.phase == "backward" and not torch.is_grad_enabled()
 
-        with torch.no_grad():
-            return func(*tree_map(real, args), **tree_map(real, kwargs))
-
-    def forget_written(self, func, args, kwargs):
-        """An op has written unknown values into tensors: they, and their views, are known no more."""
-        if not func._schema.is_mutable:
+    def _record(self, op, func, args, kwargs, inputs, sources, result):
+        outputs = tensors_in(result)
+        if op.filled is not None:
+            if outputs:
+                where, value = op.filled
+                if where == "argument":
+                    value = args[value] if value < len(args) else kwargs["fill_value"]
+                if not isinstance(value, torch.Tensor):
+                    out = outputs[0]
+                    step = Step(_filled, [tuple(out.shape), value, out.dtype], {})
+                    self._give(step, [(0, out)], [], [])
             return
-        for argument, value in zip(func._schema.arguments, args):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                for tensor in tensors_in(value):
-                    self.forget(tensor)
-        for argument in func._schema.arguments:
-            if (
-                argument.name in kwargs
-                and argument.alias_info is not None
-                and argument.alias_info.is_write
-            ):
-                for tensor in tensors_in(kwargs[argument.name]):
-                    self.forget(tensor)
+        storages = {tensor.untyped_storage()._cdata for tensor in inputs}
+        new = [
+            (index, out)
+            for index, out in enumerate(outputs)
+            if isinstance(out, FakeTensor) and out.untyped_storage()._cdata not in storages
+        ]
+        if func in ATTENTION:
+            new = new[:1]
+        written = op.written(args, kwargs)
+        if not new and not written:
+            return  # a view
+        parts = [Part(value, tensor) for value, tensor in zip(sources, inputs)]
+        draw = None
+        has_generator = kwargs.get("generator") is not None
+        if op.is_random and not has_generator:
+            draw = self._draws.next()
+        is_small = draw is None and _are_small(inputs + outputs, sources)
+        if func is _aten.copy_.default and sources[0] is not None and not is_small:
+            if isinstance(written[0], FakeTensor):
+                self._give(copy_into(sources[0], *parts), [], [0], written)
+            return
+        stream = iter(parts)
+        options = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "layout")}
+        step = Step(func, replace(args, stream), replace(options, stream), draw)
+        positions = [
+            next(i for i, tensor in enumerate(inputs) if tensor is wanted) for wanted in written
+        ]
+        if has_generator and sum(out.numel() for out in outputs) > _MOST_DRAWN:
+            written = [*written, *[out for _, out in new]]
+            for tensor in written:
+                self.forget(tensor)
+            return
+        self._give(step, new, positions, written)
+        if has_generator or is_small:
+            self._run_step(step)
+
+    def _give(self, step, new, positions, written):
+        """Makes the Values of a step's results."""
+        for index, out in new:
+            part = Part(None, out)
+            value = step.gives(part)
+            step.results.append((index, part, weakref.ref(value)))
+            self._assign(out, value)
+        parts = step.parts()
+        for position, tensor in zip(positions, written):
+            if not isinstance(tensor, FakeTensor):
+                continue
+            value = step.gives(parts[position])
+            step.writes.append((position, weakref.ref(value)))
+            self._assign(tensor, value)
+
+    def _assign(self, tensor, value):
+        storage = tensor.untyped_storage()
+        storage._headroom_value = value
+        value.owner = weakref.ref(storage)
+
+    def _run_step(self, step):
+        try:
+            self.computing.run_step(step)
+        except NotComputable:
+            pass
+
+    def _run_masked(self, func, args, inputs):
+        """A choice of elements by masks, whose values alone say how many there are."""
+        tensor, masks = args
+        if func is _aten.masked_select.default:
+            tensor, mask = torch.broadcast_tensors(tensor, masks)
+            masks = [mask]
+        indices = []
+        for mask in masks:
+            if mask is None or mask.dtype not in (torch.bool, torch.uint8):
+                indices.append(mask)
+                continue
+            real = self.ask(mask, _public_name(func))
+            with plain_torch():
+                places = real.nonzero().unbind(1) if real.dim() else [real.nonzero()[:, 0]]
+            indices += [self._fake(place) for place in places]
+        args = (tensor, indices)
+        return self.run(_aten.index.Tensor, args, {}, tensors_in(args))
+
+    def count_of(self, mask):
+        """The elements that a mask chooses, or all that it has."""
+        real = self.cheap(mask)
+        if real is None:
+            return mask.numel()
+        with plain_torch():
+            return int(real.count_nonzero())
+
+    def _run_now(self, func, args, kwargs, inputs):
+        """Runs an op whose results have shapes that follow from values."""
+        name = _public_name(func)
+        reals = iter([self.ask(tensor, name) for tensor in inputs])
+        with plain_torch():
+            real = func(*replace(args, reals), **replace(kwargs, reals))
+        return tree_map(self._fake, real)
+
+    def _fake(self, real):
+        if not isinstance(real, torch.Tensor):
+            return real
+        if real.untyped_storage().nbytes() != real.numel() * real.element_size():
+            with plain_torch():
+                real = real.clone(memory_format=torch.contiguous_format)
+        with self._tracer.fake_mode:
+            fake = torch.empty_strided(real.size(), real.stride(), dtype=real.dtype)
+        storage = real.untyped_storage()
+        self._assign(fake, Value(storage.nbytes(), storage))
+        return fake
+
+    # Values that become unknown.
+
+    def _overwrite(self, tensor):
+        """An op has written unknown values into a tensor. Weights keep those that they had."""
+        is_weight = tensor.requires_grad and tensor.is_leaf
+        if isinstance(tensor, FakeTensor) and not is_weight:
+            if not getattr(tensor.untyped_storage(), "_headroom_is_weight", False):
+                self.forget(tensor)
+
+    def mark_weight(self, tensor):
+        """Leaves the values of a tensor as they are, whatever an optimizer writes into it."""
+        tensor.untyped_storage()._headroom_is_weight = True
 
     def forget(self, tensor):
         """The values of a tensor, and of its views, are known no more."""
         if isinstance(tensor, FakeTensor):
-            real = getattr(tensor, "_headroom_value", None)
-            if real is not None:
-                # Kept, so that no other storage gets the address.
-                self._storages[real.untyped_storage()._cdata] = real
-                tensor._headroom_value = None
-
-    def _fake(self, tracer, value):
-        if not isinstance(value, torch.Tensor):
-            return value
-        with tracer.fake_mode:
-            fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
-        fake._headroom_value = value
-        return fake
+            tensor.untyped_storage()._headroom_value = None
+        else:
+            tensor.untyped_storage()._headroom_data = (None, _UNKNOWN)
 
 
-def _most(tensor):
-    """The most elements of which a trace knows values of its type."""
-    return _MAX_ELEMENTS if tensor.is_floating_point() else _MAX_WHOLE
+def _covers_storage(tensor):
+    size = tensor.numel() * tensor.element_size()
+    return size == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
 
 
-def _is_random(func):
-    return torch.Tag.nondeterministic_seeded in func.tags
+def _are_small(tensors, sources):
+    return all(value is None or value.buffer is not None for value in sources) and all(
+        tensor.numel() <= _SMALL for tensor in tensors
+    )
+
+
+def _has_nan(args, kwargs):
+    return holds_unknown(args) or holds_unknown(kwargs)
 
 
 def _public_name(func):

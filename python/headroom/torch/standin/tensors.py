@@ -1,13 +1,16 @@
 """Fake tensors as a program sees them: their device, their moves between devices, the values they have."""
 
 import builtins
+import math
 import sys
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import finite
-from ..errors import TraceError, data_dependent
+from ..branches import passing
+from ..cpu_ops import plain_torch
+from ..errors import TraceError
 from ..unknown import UnknownNumber, unknown_among, without_unknown
 from . import transformers
 from .patch import patch, patch_all
@@ -53,6 +56,7 @@ def _install_devices(tracer, stack):
             "record_stream": lambda tensor, *_: None,
         },
     )
+    patch(stack, torch.Tensor, "pin_memory", lambda tensor, *_: tensor)  # of data
 
 
 def _install_moves(tracer, stack):
@@ -125,8 +129,11 @@ def _install_moves(tracer, stack):
 
 
 def _install_values(tracer, stack):
-    """Values that follow from constants can be read; all others are unknown (values.py)."""
-    known = tracer.values.of
+    """Values are known or computed where they follow from data (values.py); others are not."""
+    values = tracer.values
+
+    def known(tensor):
+        return values.of(tensor) if tracer.depth > 0 else values.cheap(tensor)
 
     def item(tensor):
         value = known(tensor)
@@ -137,35 +144,64 @@ def _install_values(tracer, stack):
                 f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar"
             )
         answer = finite.answer_of(tensor)
-        return UnknownNumber("item()") if answer is None else answer
+        return UnknownNumber("item()", _number(tensor)) if answer is None else answer
+
+    def _number(tensor):
+        compute = values.later(tensor, "item()")
+        return compute and (lambda *limit: compute(*limit).item())
 
     def read(name, what):
         def method(tensor, *args, **kwargs):
-            value = known(tensor)
-            if value is None:
-                raise data_dependent(what)
             with torch.utils._python_dispatch._disable_current_modes():
-                return getattr(value.detach(), name)(*args, **kwargs)
+                value = values.ask(tensor, what).detach()
+                return getattr(value.clone() if "numpy" in what else value, name)(*args, **kwargs)
 
         return method
 
-    data = torch.Tensor.data
+    def print_of(name, what, stands_in):
+        """A method that gives numbers which a program mostly prints: those of floats that are not cheap are NaN."""
+        asked = read(name, what)
 
-    def set_data(tensor, other):
-        data.__set__(tensor, other)
-        tensor._headroom_value = getattr(other, "_headroom_value", None)
+        def method(tensor, *args, **kwargs):
+            if tensor.is_floating_point() and known(tensor) is None:
+                return stands_in(tensor)
+            return asked(tensor, *args, **kwargs)
+
+        return method
+
+    def unknown_numbers(tensor):
+        compute = values.later(tensor, "tolist()")
+
+        def at(index):
+            number = compute and (lambda *limit: compute(*limit)[index].item())
+            return UnknownNumber("tolist()", number)
+
+        def part(index):
+            if len(index) == tensor.dim():
+                return at(index)
+            return [part((*index, i)) for i in range(tensor.size(len(index)))]
+
+        return part(())
+
+    def not_numbers(tensor):
+        with plain_torch():
+            return torch.full(tensor.shape, math.nan, dtype=tensor.dtype, device="cpu").numpy()
 
     patch(stack, FakeTensor, "item", item)
-    patch(stack, FakeTensor, "data", property(data.__get__, set_data))
     contains = read("__contains__", "a test for an element")
 
     def is_true(tensor):
-        value = known(tensor)
-        if value is None and tensor.numel() == 1:
-            answer = finite.answer_of(tensor)
-            answer = transformers.answer(sys._getframe(1)) if answer is None else answer
-            if answer is not None:
-                return answer
+        if tensor.numel() != 1:
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        if known(tensor) is None:
+            frame = sys._getframe(1)
+            for answer in (
+                finite.answer_of(tensor),
+                passing(frame),
+                transformers.answer(frame),
+            ):
+                if answer is not None:
+                    return answer
         return condition(tensor)
 
     def has_element(tensor, element):
@@ -175,19 +211,22 @@ def _install_values(tracer, stack):
     condition = read("__bool__", "a condition on a tensor")
     patch(stack, FakeTensor, "__bool__", is_true)
     patch(stack, FakeTensor, "__contains__", has_element)
-    tests = finite.tests(known)
+    tests = finite.tests()
     for owner in (torch, FakeTensor):
         patch_all(stack, owner, tests)
     for name, what in {
-        "tolist": "tolist()",
         "__int__": "int()",
         "__index__": "an index that is a tensor",
-        "__float__": "float()",
-        "numpy": "numpy()",
-        "__array__": "numpy()",
         "__complex__": "complex()",
     }.items():
         patch(stack, FakeTensor, name, read(name, what))
+    for name, what, stands_in in (
+        ("tolist", "tolist()", unknown_numbers),
+        ("__float__", "float()", lambda tensor: math.nan),
+        ("numpy", "numpy()", not_numbers),
+        ("__array__", "numpy()", not_numbers),
+    ):
+        patch(stack, FakeTensor, name, print_of(name, what, stands_in))
     patch(
         stack,
         FakeTensor,
@@ -215,10 +254,11 @@ def _install_values(tracer, stack):
     patch(stack, FakeTensor, "__deepcopy__", deepcopy)
 
     def equal(left, right):
-        left, right = known(left), known(right)
-        if left is None or right is None:
-            raise data_dependent("torch.equal()")
-        return original_equal(left, right)
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        left, right = values.ask(left, "torch.equal()"), values.ask(right, "torch.equal()")
+        with plain_torch():
+            return original_equal(left, right)
 
     original_equal = torch.equal
     patch(stack, torch, "equal", equal)

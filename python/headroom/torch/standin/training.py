@@ -74,6 +74,9 @@ def _follow_optimizers(tracer, stack):
     def before_step(optimizer, args, kwargs):
         if not any(optimizer is known for known in tracer.optimizers):
             tracer.optimizers.append(optimizer)
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    tracer.values.mark_weight(parameter)
         tracer.phase_before_step = recorder.phase
         recorder.enter("optimizer")
 

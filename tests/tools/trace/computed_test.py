@@ -1,0 +1,250 @@
+"""Tests which values a trace computes: those of data, and those of a model where they decide a size or a branch
+(headroom/torch/values.py, recipes.py, branches.py). See python_test.sh
+"""
+
+import math
+import unittest
+
+import torch
+from torch import nn
+
+from headroom.torch import trace
+from small_training import refusal, training, unknown
+
+
+def sizes_of(body, op, compute="auto", steps=1):
+    """The sizes of the blocks that an op of a small training's loss makes in the forward pass."""
+    blocks = trace(training(body), batch=8, steps=steps, compute=compute).blocks
+    return [b.size for b in blocks if b.op == op and b.phase == "forward"]
+
+
+class Data(unittest.TestCase):
+    def test_says_how_many_elements_a_mask_chooses(self):
+        def body(net, x):
+            rows = torch.arange(8, device="cuda")
+            return net(x[rows % 2 == 0]).mean() + x.masked_select(x == x).mean()
+
+        self.assertIn(4 * 256 * 4, sizes_of(body, "aten::index.Tensor"))
+        self.assertIn(8 * 256 * 4, sizes_of(body, "aten::masked_select"))
+
+    def test_keeps_its_values_on_the_gpu_and_back(self):
+        lengths = [3, 1, 4, 1, 5]
+
+        def body(net, x):
+            moved = torch.tensor(lengths).cuda()
+            self.assertEqual(moved.tolist(), lengths)
+            self.assertEqual(moved.cpu().numpy().tolist(), lengths)
+            self.assertEqual([int(n) for n in moved], lengths)
+            self.assertEqual(moved.bincount().tolist(), [0, 2, 0, 1, 1, 1])
+            self.assertEqual(moved.unique().numel(), 4)
+            self.assertEqual(x.new_zeros(moved.max()).numel(), 5)
+            self.assertEqual(torch.arange(5, device="cuda").repeat_interleave(moved).numel(), 14)
+            self.assertTrue(moved.max().item() == 5 and 4 in moved and not 2 in moved)
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
+    def test_that_is_written_in_place_has_its_new_values(self):
+        def body(net, x):
+            table = torch.zeros(100, 100, device="cuda")
+            column = table[:, 3]
+            column += 2
+            table[5] = torch.ones(100, device="cuda")
+            table[7, 2:4].fill_(4)
+            table.clamp_(max=3)
+            self.assertEqual(table.sum().item(), 2 * 98 + 100 + 3 * 2)
+            self.assertEqual(column[6].item(), 2)
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
+    def test_of_a_rollout_takes_the_place_of_the_last_one(self):
+        seen = []
+
+        def make_step():
+            buffer = torch.zeros(64, 4096, device="cuda")
+
+            def step():
+                for row in range(64):
+                    buffer[row] = torch.full((4096,), float(row + len(seen)), device="cuda")
+                seen.append(buffer[:, 17].sum().item())
+
+            return step
+
+        trace(make_step, steps=3)
+        self.assertEqual(seen, [sum(range(64)) + 64 * step for step in range(3)])
+
+    def test_is_dropped_where_too_much_is_kept(self):
+        values = []
+
+        def make_step():
+            def step():
+                data = [torch.from_numpy(torch.full((1 << 23,), n).numpy()).cuda() for n in range(9)]
+                values.append([x[3:5].sum() for x in data])
+                self.assertEqual(values[-1][-1].item(), 2 * 8)
+                values.append(values.pop()[0])
+
+            return step
+
+        with self.assertRaisesRegex(Exception, "int.* needs the value of a tensor"):
+            trace(lambda: lambda: (make_step()(), int(values[0])), steps=1)
+
+    def test_packs_sequences(self):
+        rnn = nn.utils.rnn
+
+        def make_step():
+            net = nn.GRU(32, 64, batch_first=True).cuda()
+            x = torch.zeros(4, 10, dtype=torch.long)
+            for row, length in enumerate((3, 10, 5, 5)):
+                x[row, :length] = 1
+            table = nn.Embedding(2, 32).cuda()
+
+            def step():
+                tokens = x.cuda()
+                packed = rnn.pack_padded_sequence(
+                    table(tokens), (tokens != 0).sum(1).cpu(), True, enforce_sorted=False
+                )
+                self.assertEqual(packed.data.shape, (23, 32))
+                self.assertEqual(packed.batch_sizes.tolist(), [4] * 3 + [3] * 2 + [1] * 5)
+                out, lengths = rnn.pad_packed_sequence(net(packed)[0], True)
+                self.assertEqual(out.shape, (4, 10, 64))
+                self.assertEqual(lengths.tolist(), [3, 10, 5, 5])
+                out.sum().backward()
+
+            return step
+
+        blocks = trace(make_step, steps=1).blocks
+        self.assertIn(23 * 32 * 4, [b.size for b in blocks if b.op == "aten::cat"])
+
+
+class AModel(unittest.TestCase):
+    """Its values are computed where they decide something."""
+
+    @staticmethod
+    def routed(net, x):
+        y = net(x)
+        return y[y > 0].exp().mean()
+
+    def test_decides_a_size(self):
+        torch.manual_seed(0)
+        size = max(sizes_of(self.routed, "aten::index.Tensor"))
+        self.assertTrue(0 < size < 8 * 256 * 8 * 2)
+        self.assertEqual(size, max(sizes_of(self.routed, "aten::index.Tensor")))
+
+    def test_is_not_computed_where_nobody_wants_that(self):
+        self.assertRegex(
+            refusal(self.routed, "never"),
+            r"^computed_test\.py:\d+: index needs the value of a tensor, and the model computes it; --compute auto",
+        )
+        self.assertEqual(refusal(lambda net, x: net(x)[x[:, 0] > 0].mean(), "never"), "")
+
+    def test_keeps_the_weights_that_an_optimizer_changes(self):
+        for optimizer in (torch.optim.SGD, torch.optim.AdamW):
+            traced = trace(training(self.routed, optimizer=optimizer), batch=8, steps=3)
+            steps = {b.step for b in traced.blocks if b.op == "aten::index.Tensor"}
+            self.assertEqual(steps, {1, 2, 3})
+
+    def test_is_computed_again_in_a_checkpoint(self):
+        from torch.utils.checkpoint import checkpoint
+
+        def body(net, x):
+            return checkpoint(lambda y: self.routed(net, y), x, use_reentrant=False)
+
+        blocks = trace(training(body), batch=8, steps=1).blocks
+        sizes = {
+            phase: [
+                b.size for b in blocks if b.op == "aten::index.Tensor" and (b.phase == phase)
+            ]
+            for phase in ("forward", "backward")
+        }
+        self.assertEqual(sizes["forward"], sizes["backward"])
+
+    def test_gives_numbers_that_are_computed_where_something_depends_on_them(self):
+        def body(net, x):
+            net.eval()
+            table = torch.zeros(64, 64, device="cuda")
+            for _ in range(200):  # more than what is computed for nothing
+                table = table @ table / 1280 + 1
+            number = table.mean().item()
+            self.assertEqual(f"{number:.1f} {number}", "nan nan")
+            self.assertEqual(max(0, int(min(number * 0 + 3, 5)) - 1), 2)
+            self.assertTrue(1 <= number * 0 + 1)
+            return net(x).mean()
+
+        from headroom.torch import computing
+
+        before, computing._CHEAP_SECONDS = computing._CHEAP_SECONDS, 0
+        try:
+            trace(training(body), batch=8, steps=1)
+        finally:
+            computing._CHEAP_SECONDS = before
+
+
+class Checks(unittest.TestCase):
+    """Checks that only raise are passed, whatever the value is."""
+
+    def test_of_arguments_are_passed(self):
+        def body(net, x):
+            y = unknown(x)
+            assert (y > 0).all(), "all are positive"
+            assert not (y > 9).any()
+            if y.sum() < 0:
+                raise ValueError("negative")
+            if not y.max().item() > 0 or y.min().item() > 3:
+                raise ValueError("too large")
+            if (y < 0).any() and y.sum() > 1:
+                raise ValueError("both")
+            if y.sum() > 0:
+                pass
+            else:
+                raise ValueError("negative")
+            torch._assert(y.sum() > 0, "positive")
+            normal = torch.distributions.Normal(y, y.abs())
+            return net(x).mean() + normal.log_prob(y).mean() * 0
+
+        self.assertEqual(refusal(body), "")
+
+    def test_with_two_ways_on_are_refused(self):
+        def body(net, x):
+            if unknown(x).sum() > 0:
+                return net(x).mean()
+            return net(x).sum()
+
+        self.assertRegex(refusal(body), "a condition on a tensor needs the value of a tensor")
+
+    def test_of_numbers_take_the_side_that_goes_on_or_does_more(self):
+        taken = []
+
+        def body(net, x):
+            best = math.inf
+            for _ in range(3):
+                loss = unknown(x).mean().item()
+                if loss < best:
+                    best = loss
+                    taken.append("best")
+                if loss > 100:
+                    break
+                if not loss < 1e9:
+                    return x.mean()
+            taken.append("end")
+            return net(x).mean()
+
+        self.assertEqual(refusal(body), "")
+        self.assertEqual(taken, ["best"] * 3 + ["end"])
+
+
+class Logging(unittest.TestCase):
+    def test_of_unknown_floats_prints_nan(self):
+        def body(net, x):
+            y = unknown(x)
+            self.assertTrue(math.isnan(float(y.mean())))
+            self.assertEqual(str(y.mean().tolist()), "nan")
+            self.assertEqual(y.cpu().numpy().shape, (8, 256))
+            self.assertTrue(math.isnan(y.cpu().numpy().sum()))
+            return net(x).mean()
+
+        self.assertEqual(refusal(body), "")
+
+
+if __name__ == "__main__":
+    unittest.main()
