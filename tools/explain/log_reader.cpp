@@ -200,7 +200,7 @@ std::string_view LogReader::behind(size_t at, size_t most) const {
 
 void LogReader::read_setting(const Setting& setting, size_t begin) {
   constexpr size_t kNear = 256;  // distance of a piece of advice after the words that make it one
-  if (log_.settings.contains(std::string(setting.name))) return;
+  if (log_.settings.contains(setting.name)) return;
   const std::string_view lead = before(begin, kNear);
   for (const std::string_view words : log_.rules->advising_words()) {
     if (lead.find(words) != std::string_view::npos) return;

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,6 +91,7 @@ class LogReader {
   size_t failure_begin_ = 0;  // where in the log the last failure's message begins
   int64_t failure_length_ = 0;
   int64_t root_cause_line_ = 0;
+  std::set<std::string, std::less<>> variables_;     // names that the log sets
   std::map<std::string_view, int64_t> phase_lines_;  // where each phase was seen last
   std::map<std::pair<const Message*, std::string>, std::vector<Figure>> samples_;
   Log log_;

@@ -93,7 +93,7 @@ void LogReader::keep_command(size_t begin) {
 
 // Of a name that something sets: NAME=value, or "NAME" in quotes.
 void LogReader::keep_variable(size_t begin) {
-  constexpr size_t kMost = 8, kLongestName = 80;
+  constexpr size_t kMost = 8, kMostNames = 100, kLongestName = 80;
   const std::string_view rest = behind(begin, kLongestName);
   const auto end =
       static_cast<size_t>(std::find_if_not(rest.begin(), rest.end(), is_word_character) - rest.begin());
@@ -101,10 +101,11 @@ void LogReader::keep_variable(size_t begin) {
   const bool is_quoted =
       begin > 0 && text_[begin - 1] == rest[end] && (rest[end] == '"' || rest[end] == '\'');
   if (rest[end] != '=' && !is_quoted) return;
-  const std::string_view name = rest.substr(0, end), intended = intended_variable(name);
-  const bool is_known = std::any_of(log_.misspelled.begin(), log_.misspelled.end(),
-                                    [&](const MisspelledVariable& each) { return each.name == name; });
-  if (!intended.empty() && !is_known) log_.misspelled.push_back({std::string(name), intended});
+  const std::string_view name = rest.substr(0, end);
+  // Each name is looked up once, and no log sets more of them.
+  if (variables_.size() == kMostNames || !variables_.emplace(name).second) return;
+  const std::string_view intended = intended_variable(name);
+  if (!intended.empty()) log_.misspelled.push_back({std::string(name), intended});
 }
 
 void LogReader::keep_model(std::string_view line) {

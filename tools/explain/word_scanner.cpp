@@ -15,87 +15,126 @@ constexpr size_t kLeastBytes = 4096;  // size of a text that is worth several la
 
 }  // namespace
 
+// The words as a tree of states, before it is an automaton: children are lists, so that it is small.
+class WordScanner::Tree {
+ public:
+  Tree() { add_state(0, 0); }
+
+  uint16_t child(uint16_t state, uint8_t c) const {
+    if (state == 0) return root_children_[c];
+    uint16_t found = first_child_[state];
+    while (found != kNoState && label_[found] != c) found = next_sibling_[found];
+    return found;
+  }
+
+  uint16_t make_child(uint16_t state, uint8_t c) {
+    if (const uint16_t known = child(state, c); known != kNoState) return known;
+    const auto made = static_cast<uint16_t>(first_child_.size());
+    add_state(c, static_cast<uint16_t>(depth_[state] + 1));
+    next_sibling_[made] = first_child_[state];
+    first_child_[state] = made;
+    if (state == 0) root_children_[c] = made;
+    return made;
+  }
+
+  template <class Visit>
+  void each_child(uint16_t state, Visit&& visit) const {
+    for (uint16_t next = first_child_[state]; next != kNoState; next = next_sibling_[next])
+      visit(next, label_[next]);
+  }
+
+  // States by depth, and for each its longest proper suffix that is a state.
+  void find_suffixes() {
+    suffix_.assign(size(), 0);
+    by_depth_.push_back(0);
+    for (size_t i = 0; i < by_depth_.size(); ++i) {
+      const uint16_t state = by_depth_[i];
+      each_child(state, [&](uint16_t next, uint8_t c) {
+        by_depth_.push_back(next);
+        if (state == 0) return;
+        uint16_t from = suffix_[state];
+        while (from != 0 && child(from, c) == kNoState) from = suffix_[from];
+        const uint16_t found = child(from, c);
+        suffix_[next] = found == kNoState ? 0 : found;
+      });
+    }
+  }
+
+  size_t size() const { return first_child_.size(); }
+  uint8_t label(uint16_t state) const { return label_[state]; }
+  uint16_t depth(uint16_t state) const { return depth_[state]; }
+  uint16_t suffix(uint16_t state) const { return suffix_[state]; }
+  const std::vector<uint16_t>& by_depth() const { return by_depth_; }
+
+ private:
+  void add_state(uint8_t label, uint16_t depth) {
+    first_child_.push_back(kNoState);
+    next_sibling_.push_back(kNoState);
+    label_.push_back(label);
+    depth_.push_back(depth);
+    if (depth == 0) root_children_.fill(kNoState);
+  }
+
+  std::array<uint16_t, 256> root_children_{};
+  std::vector<uint16_t> first_child_, next_sibling_, depth_, suffix_, by_depth_;
+  std::vector<uint8_t> label_;
+};
+
 WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words.begin(), words.end()) {
   blank_ = static_cast<uint8_t>(class_count_++);
   for (const char blank : {' ', '\n', '\r', '\t'}) class_of_[static_cast<unsigned char>(blank)] = blank_;
-  size_t most_states = 1;
   for (const std::string_view word : words) {
-    most_states += word.size();
     for (const char c : word) {
       uint8_t& byte_class = class_of_[static_cast<unsigned char>(c)];
       if (byte_class == 0) byte_class = static_cast<uint8_t>(class_count_++);
     }
   }
-
-  next_.assign(most_states * class_count_, kNoState);
-  first_output_.assign(most_states, -1);
+  Tree tree;
+  std::vector<int32_t> first_output(1, -1);  // [state]
   next_output_.assign(words.size(), -1);
-  depth_.assign(most_states, 0);
-  size_t states = 1;
   for (size_t word = 0; word < words.size(); ++word) {
-    size_t state = 0;
-    for (const char c : words[word]) {
-      uint16_t& next = next_[state * class_count_ + class_of_[static_cast<unsigned char>(c)]];
-      if (next == kNoState) {
-        depth_[states] = static_cast<uint16_t>(depth_[state] + 1);
-        // In a run of blanks the state stays what the first of them made it.
-        if (is_blank(c)) next_[states * class_count_ + blank_] = static_cast<uint16_t>(states);
-        next = static_cast<uint16_t>(states++);
-      }
-      state = next;
-    }
-    next_output_[word] = first_output_[state];  // next of equal words
-    first_output_[state] = static_cast<int32_t>(word);
+    uint16_t state = 0;
+    for (const char c : words[word]) state = tree.make_child(state, class_of_[static_cast<unsigned char>(c)]);
+    first_output.resize(tree.size(), -1);
+    next_output_[word] = first_output[state];  // next of equal words
+    first_output[state] = static_cast<int32_t>(word);
   }
-
-  // Breadth first: a state's longest proper suffix that is a state is done before the state itself.
-  std::vector<uint16_t> suffix(states, 0), queue;
-  for (size_t c = 0; c < class_count_; ++c) {
-    if (next_[c] == kNoState) {
-      next_[c] = 0;
-    } else {
-      queue.push_back(next_[c]);
-    }
-  }
-  for (size_t i = 0; i < queue.size(); ++i) {
-    const size_t state = queue[i];
+  tree.find_suffixes();
+  for (const uint16_t state : tree.by_depth()) {
+    if (state == 0) continue;
     // Words that end at the suffix also end here. The chain may be shared, as it is only appended to.
-    int32_t* last = &first_output_[state];
+    int32_t* last = &first_output[state];
     while (*last >= 0) last = &next_output_[static_cast<size_t>(*last)];
-    *last = first_output_[suffix[state]];
-    for (size_t c = 0; c < class_count_; ++c) {
-      uint16_t& next = next_[state * class_count_ + c];
-      const uint16_t by_suffix = next_[suffix[state] * class_count_ + c];
-      if (next == kNoState) {
-        next = by_suffix;
-      } else if (next != state) {
-        suffix[next] = by_suffix;
-        queue.push_back(next);
-      }
-    }
+    *last = first_output[tree.suffix(state)];
   }
-  next_.resize(states * class_count_);
-  first_output_.resize(states);
-  depth_.resize(states);
-  put_states_with_output_last();
+  fill(tree, first_output);
 }
 
-// One comparison with a register then says whether a word ends.
-void WordScanner::put_states_with_output_last() {
-  const size_t states = depth_.size();
+// States at which a word ends come last: one comparison with a register then says whether one does.
+void WordScanner::fill(const Tree& tree, const std::vector<int32_t>& first_output) {
+  const size_t states = tree.size();
   std::vector<uint16_t> order(states), number(states);
   std::iota(order.begin(), order.end(), uint16_t{0});
   const auto first = std::stable_partition(order.begin(), order.end(),
-                                           [&](uint16_t state) { return first_output_[state] < 0; });
+                                           [&](uint16_t state) { return first_output[state] < 0; });
   first_with_output_ = static_cast<uint32_t>(first - order.begin());
-  for (size_t i = 0; i < states; ++i) number[order[i]] = static_cast<uint16_t>(i);
-  const std::vector<uint16_t> next = next_, depth = depth_;
-  const std::vector<int32_t> first_output = first_output_;
+  depth_.resize(states);
+  first_output_.resize(states);
   for (size_t i = 0; i < states; ++i) {
-    for (size_t c = 0; c < class_count_; ++c)
-      next_[i * class_count_ + c] = number[next[order[i] * class_count_ + c]];
-    depth_[i] = depth[order[i]];
+    number[order[i]] = static_cast<uint16_t>(i);
+    depth_[i] = tree.depth(order[i]);
     first_output_[i] = first_output[order[i]];
+  }
+  next_.assign(states * class_count_, number[0]);
+  // Each state goes where its suffix does, except to its own children.
+  for (const uint16_t state : tree.by_depth()) {
+    const auto row = next_.begin() + static_cast<std::ptrdiff_t>(number[state] * class_count_);
+    if (state != 0)
+      std::copy_n(next_.begin() + static_cast<std::ptrdiff_t>(number[tree.suffix(state)] * class_count_),
+                  class_count_, row);
+    // In a run of blanks the state stays what the first of them made it.
+    if (state != 0 && tree.label(state) == blank_) row[blank_] = number[state];
+    tree.each_child(state, [&](uint16_t next, uint8_t c) { row[c] = number[next]; });
   }
 }
 

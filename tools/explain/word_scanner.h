@@ -42,7 +42,8 @@ class WordScanner {
   static constexpr size_t kLanes = 4;
   std::vector<Occurrence> occurrences(std::string_view text) const;
   void read_side_by_side(std::array<Lane, kLanes>& lanes, std::string_view text) const;
-  void put_states_with_output_last();
+  class Tree;
+  void fill(const Tree& tree, const std::vector<int32_t>& first_output);
   void add(Lane& lane, std::string_view text, uint32_t state, size_t end) const;
   void step(Lane& lane, std::string_view text) const;
   void read_behind_end(Lane& lane, std::string_view text) const;
