@@ -67,7 +67,8 @@ TEST(ExplainSituations, NoFigureIsBelowZero) {
   const auto check = [&](const std::string& log) {
     const Explanation explanation = explain_text(log);
     const std::string words = words_of(explanation);
-    EXPECT_FALSE(std::regex_search(explanation.judgment.reason, below_zero)) << log << words;
+    EXPECT_FALSE(std::regex_search(words, below_zero)) << log << words;
+    for (const auto& [name, value] : explanation.figures) EXPECT_GE(value, 0) << log << name;
     for (const Evidence& evidence : explanation.evidence)
       EXPECT_GE(evidence.bytes.value_or(0), 0) << log << evidence.name;
   };

@@ -140,6 +140,7 @@ class Holes {
       text = fmt::format("{}={}  # an argument of Llama(...)", argument, value == "on" ? "True" : value);
       return true;
     }
+    if (found_.uses(F::kLlamaCpp) && !is_command()) return false;  // an option that the binding lacks
     // "--memPoolSize=workspace:1024" replaces another value of the same option.
     const size_t equals = flags.find('=');
     const std::string name = flags.substr(0, equals);
@@ -223,8 +224,13 @@ class Holes {
   }
 
   std::string context() const {
-    const auto known = run_.number("-c|--ctx-size");
-    return known && *known >= 1024 ? fmt::format("{}", *known / 2) : "4096";
+    std::optional<int64_t> known = run_.number("-c|--ctx-size");
+    for (const Field field : {Field::kSequence, Field::kContext}) {
+      const auto& said = found_.log->background[field];
+      if (!known && said) known = said->bytes;
+    }
+    if (known && *known < 1024) return "";
+    return known ? fmt::format("{}", *known / 2) : "4096";
   }
 
   std::string more_share() const {

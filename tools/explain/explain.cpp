@@ -127,7 +127,12 @@ void print_answer(const Explanation& explanation, const Terminal& terminal) {
 
 void print_reasons(const Explanation& explanation, const Terminal& terminal) {
   const LogJudgment& judgment = explanation.judgment;
-  const std::string framework = whose(explanation), rest = in_two_sentences(judgment.reason).second;
+  const std::string framework = whose(explanation);
+  std::string rest = in_two_sentences(judgment.reason).second;
+  // The cause's own words may say it already.
+  if (rest.size() > 1 &&
+      meaning_of(judgment.cause).find(rest.substr(1, rest.size() - 2)) != std::string_view::npos)
+    rest.clear();
   if (judgment.cause != Cause::kNone)
     fmt::print("{}\n", terminal.wrapped(
                            fmt::format("{}{} (confidence {}).{}{}", framework.empty() ? "" : framework + ": ",

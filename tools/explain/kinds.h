@@ -126,6 +126,8 @@ enum class Field : uint8_t {
   kCount,   // number of parameters
   kTokens,  // that one request may have
   kTokensFit,
+  kContext,  // of a server, in tokens, and each request's part of it
+  kSequence,
   kLayers,
   kChannels,
   kXid,
@@ -184,17 +186,17 @@ struct EnumNames<explain::Kind> {
 
 template <>
 struct EnumNames<explain::Field> {
-  static constexpr std::array<std::string_view, 56> kNames = {
-      "requested",     "total",       "free",         "allocated",   "reserved",    "idle",
-      "private",       "process",     "holder",       "others",      "limit",       "process_limit",
-      "reserve_limit", "limit_left",  "capacity",     "largest",     "start_free",  "pool",
-      "weights",       "activations", "cache_needed", "cache_free",  "cache_short", "cache",
-      "graphs",        "host_used",   "host_total",   "free_before", "free_after",  "buffer",
-      "sample",        "pid",         "count",        "tokens",      "tokens_fit",  "layers",
-      "channels",      "xid",         "plain_sample", "asked",       "most",        "batch",
-      "root_rank",     "version",     "dims",         "type",        "status",      "strategy",
-      "script",        "command",     "share",        "fraction",    "dtype",       "op",
-      "source",        "shape"};
+  static constexpr std::array<std::string_view, 58> kNames = {
+      "requested",     "total",       "free",         "allocated",   "reserved",     "idle",
+      "private",       "process",     "holder",       "others",      "limit",        "process_limit",
+      "reserve_limit", "limit_left",  "capacity",     "largest",     "start_free",   "pool",
+      "weights",       "activations", "cache_needed", "cache_free",  "cache_short",  "cache",
+      "graphs",        "host_used",   "host_total",   "free_before", "free_after",   "buffer",
+      "sample",        "pid",         "count",        "tokens",      "tokens_fit",   "context",
+      "sequence",      "layers",      "channels",     "xid",         "plain_sample", "asked",
+      "most",          "batch",       "root_rank",    "version",     "dims",         "type",
+      "status",        "strategy",    "script",       "command",     "share",        "fraction",
+      "dtype",         "op",          "source",       "shape"};
 };
 
 }  // namespace headroom

@@ -12,8 +12,7 @@ namespace headroom::explain {
 // Tells whether a text has one of the parts "a|b|c"; without parts it has.
 bool has_part(std::string_view text, std::string_view parts);
 
-LogJudgment verdict(Cause cause, Confidence confidence, std::string reason,
-                     const Failure* witness = nullptr);
+LogJudgment verdict(Cause cause, Confidence confidence, std::string reason, const Failure* witness = nullptr);
 
 using LogRule = std::optional<LogJudgment>(const Case& found);
 
