@@ -30,7 +30,9 @@ class HtmlWriter {
     std::vector<size_t> shown;
     for (size_t i = 0; i < table.columns.size(); ++i) {
       const bool has_value = std::any_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
-        return row.cells[i].shown ? !row.cells[i].shown->empty() : !row.cells[i].value.is_null();
+        const Cell& cell = row.cells[i];
+        if (!cell.shown && cell.value.is_null()) return false;
+        return !(cell.shown ? *cell.shown : shown_as(cell.value, table.columns[i].unit)).empty();
       });
       if (table.columns[i].title && has_value) shown.push_back(i);
     }

@@ -322,7 +322,7 @@ TEST_F(ReportCommand, AdvisesToSolveForTheProgramThatARecordingNamesAndItSolves)
   EXPECT_EQ(solved.errors, "") << "no note that the budget is more than is free";
 }
 
-TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
+TEST_F(ReportCommand, ABrowserSortsASnapshotUnfoldsALineAndEnlargesAFrame) {
   if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
   const std::string page = folder_ / "page.html";
   ASSERT_EQ(
@@ -344,13 +344,19 @@ TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
       "document.querySelectorAll('#columns button')[3].click(); draw();"
       "document.querySelectorAll('#columns button')[3].click(); draw();"
       "put('sorted', seen('rows').slice(0, 60));"
+      "put('leak', seen('legend').includes('leak: kept step after step3.19 GiB'));"
+      "document.querySelectorAll('#columns button')[0].click(); draw();"
+      "document.querySelector('#rows button').click();"
+      "put('folded', [...document.querySelectorAll('#rows tr')].slice(0, 3)"
+      "  .map((row) => row.cells[0].textContent).join(''));"
       "put('strong', document.querySelector('#verdict strong').textContent);");
   for (const char* part :
        {"data-fits=\"true\"", "data-rows=\"true\"", "data-enlarged=\"Click the top row to go back.",
-        "data-native=\"true\"", "data-taller=\"true\"", "data-strong=\"Leak\"", "data-first=\"3.19 GiB"}) {
+        "data-native=\"true\"", "data-taller=\"true\"", "data-strong=\"Leak\"", "data-first=\"3.38 GiB",
+        "data-leak=\"true\"", "data-folded=\"3.38 GiB3.19 GiB192.00 MiB\""}) {
     EXPECT_NE(dom.find(part), std::string::npos) << part;
   }
-  EXPECT_EQ(dom.find("data-sorted=\"3.19 GiB"), std::string::npos);  // by category: workspace comes first
+  EXPECT_EQ(dom.find("data-sorted=\"3.38 GiB"), std::string::npos);  // by category: workspace comes first
 }
 
 // Returns the smallest contrast between text and its background, as WCAG 2 counts it, and tells if the labels

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "tools/report/findings.h"
 #include "trace/stack.h"
@@ -21,6 +22,7 @@ namespace {
 struct Site {
   size_t block = 0;  // one of them
   int64_t bytes = 0;
+  std::vector<size_t> kept;         // all blocks that stay
   std::map<int, int64_t> by_step;   // position of the step -> bytes that stay
   std::set<int> allocates_in;       // positions of the steps in which the site allocates at all
   bool frees_late = false;          // some of its blocks outlived a whole step and were freed
@@ -82,6 +84,7 @@ std::vector<Site> keeping_sites(const Evidence& evidence) {
       // Blocks of the last step may still be freed in it.
       if (step < static_cast<int>(evidence.last) || site.by_step.empty()) site.block = block;
       site.bytes += history.bytes(block);
+      site.kept.push_back(block);
       site.by_step[step] += history.bytes(block);
       const bool freed_at_end = history.lifetimes[block].end <= std::ssize(evidence.trace.events);
       if (step == static_cast<int>(evidence.last) && !freed_at_end)
@@ -205,6 +208,8 @@ std::vector<Finding> find_leaks(const Evidence& evidence) {
   const std::string place = evidence.place(largest.block);
   const int32_t since = evidence.steps[static_cast<size_t>(by_step.begin()->first)].number;
   Finding leak{.cause = Cause::kLeak, .bytes = total, .title = "Leak"};
+  for (const Site& site : sites)
+    leak.kept_blocks.insert(leak.kept_blocks.end(), site.kept.begin(), site.kept.end());
   std::string rate = fmt::format("{} a step since step {}", short_size(a_step), since);
   std::string end;
   if (evidence.failure != nullptr) {

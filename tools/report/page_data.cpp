@@ -152,22 +152,55 @@ Json verdict_of(const Verdict& verdict, StackTree& tree) {
   return json;
 }
 
-Json samples_of(const History& history) {
+// The page draws the blocks that a leak keeps as a category of their own, after the others.
+constexpr size_t kLeak = kCategories;
+
+std::vector<bool> leaked_blocks(const History& history, const Verdict& verdict) {
+  std::vector<bool> leaked(history.lifetimes.size());
+  for (const Finding& finding : verdict.findings) {
+    for (const size_t block : finding.kept_blocks) leaked[block] = true;
+  }
+  return leaked;
+}
+
+Json samples_of(const History& history, const std::vector<bool>& leaked) {
+  const std::vector<MemorySample>& samples = history.samples;
+  // By category and sample: the change of its leaked bytes since the sample before.
+  std::vector<std::vector<int64_t>> changes(kCategories, std::vector<int64_t>(samples.size() + 1));
+  const auto sample_at = [&](int64_t event) {
+    const auto at = std::lower_bound(samples.begin(), samples.end(), event,
+                                     [](const MemorySample& sample, int64_t e) { return sample.event < e; });
+    return static_cast<size_t>(at - samples.begin());
+  };
+  for (size_t block = 0; block < leaked.size(); ++block) {
+    if (!leaked[block]) continue;
+    std::vector<int64_t>& change = changes[static_cast<size_t>(history.trace.block_facts[block].category)];
+    change[sample_at(history.lifetimes[block].begin)] += history.bytes(block);
+    change[sample_at(history.lifetimes[block].end)] -= history.bytes(block);
+  }
+  std::vector<int64_t> all_leaked(samples.size());
   Json event = Json::array(), time = Json::array(), reserved = Json::array(), bytes = Json::array();
-  for (const MemorySample& sample : history.samples) {
+  for (const MemorySample& sample : samples) {
     event.push_back(sample.event);
     time.push_back(sample.time_ns);
     reserved.push_back(sample.reserved_bytes);
   }
   for (size_t category = 0; category < kCategories; ++category) {
     Json of_category = Json::array();
-    for (const MemorySample& sample : history.samples) of_category.push_back(sample.bytes[category]);
+    int64_t leaked_bytes = 0;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      leaked_bytes += changes[category][i];
+      all_leaked[i] += leaked_bytes;
+      of_category.push_back(samples[i].bytes[category] - leaked_bytes);
+    }
     bytes.push_back(std::move(of_category));
   }
+  bytes.push_back(all_leaked);
   return {{"event", event}, {"time", time}, {"reserved", reserved}, {"bytes", bytes}};
 }
 
-Json blocks_of(const History& history, const AddressMap& map, Names& names, StackTree& tree) {
+Json blocks_of(const History& history, const std::vector<bool>& leaked, const AddressMap& map, Names& names,
+               StackTree& tree) {
   Json columns;
   for (const char* key : {"at", "bytes", "taken", "begin", "end", "op", "tensor", "source", "module", "stack",
                           "category", "rule"}) {
@@ -186,7 +219,7 @@ Json blocks_of(const History& history, const AddressMap& map, Names& names, Stac
     columns["source"].push_back(names.of(facts.source, true));
     columns["module"].push_back(names.of(facts.module));
     columns["stack"].push_back(tree.of(facts.stack));
-    columns["category"].push_back(static_cast<int>(facts.category));
+    columns["category"].push_back(leaked[block] ? kLeak : static_cast<size_t>(facts.category));
     columns["rule"].push_back(static_cast<int>(facts.rule));
   }
   return columns;
@@ -228,6 +261,7 @@ std::string page_data(const History& history, const Verdict& verdict) {
   const AddressMap map(history);
   Names names(history);
   StackTree tree(history);
+  const std::vector<bool> leaked = leaked_blocks(history, verdict);
   Json json;
   json["name"] = trace.name;
   json["format"] = trace.format;
@@ -236,6 +270,7 @@ std::string page_data(const History& history, const Verdict& verdict) {
     if (!value.empty()) json["settings"].push_back({name, value});
   }
   json["categories"] = kMemoryCategoryNames;
+  json["categories"].push_back("leak");
   json["events"] = trace.events.size();
   json["blockCount"] = trace.blocks;
   json["cutOff"] = trace.cut_off;
@@ -252,14 +287,13 @@ std::string page_data(const History& history, const Verdict& verdict) {
   json["outOfMemory"] = history.out_of_memory;
   json["retries"] = history.retries;
   json["driverCalls"] = history.knows_driver ? Json(history.driver_calls) : Json();
-  json["mapBytes"] = map.bytes();
   json["hasAddresses"] = trace.has_addresses;
-  json["samples"] = samples_of(history);
+  json["samples"] = samples_of(history, leaked);
   json["verdict"] = verdict_of(verdict, tree);
   json["phases"] = kStepPhaseNames;
   json["rules"] = kCategoryRuleTexts;
   json["steps"] = steps_of(trace);
-  json["blocks"] = blocks_of(history, map, names, tree);
+  json["blocks"] = blocks_of(history, leaked, map, names, tree);
   json["hasModules"] = std::any_of(trace.block_facts.begin(), trace.block_facts.end(),
                                    [](const TraceBlock& block) { return block.module != 0; });
   json["hasStacks"] = !tree.empty();

@@ -2,6 +2,7 @@
 // kept graphs, and other causes, with their bytes. Knows no output.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Finding {
   std::string sentence =
       {};                   // "64 MiB a step since step 1, allocated at snap.py:8": no capital, no full stop
   std::string advice = {};  // next step
+  std::vector<size_t> kept_blocks = {};  // by a leak, for views that draw them
 };
 
 struct Verdict {

@@ -12,7 +12,7 @@ namespace headroom::solve {
 namespace {
 
 // Sizes of the drawing and of the part with the lines, in its own units.
-constexpr double kWidth = 760, kHeight = 300, kLeft = 60, kRight = 740, kTop = 30, kBottom = 260;
+constexpr double kWidth = 760, kHeight = 324, kLeft = 84, kRight = 740, kTop = 40, kBottom = 260;
 
 std::string line(const char* kind, double x0, double y0, double x1, double y1) {
   return fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kind,
@@ -55,11 +55,11 @@ std::string draw(std::span<const CurveLine> lines, int64_t budget_bytes) {
   svg += line("axis", kLeft, kBottom, kRight, kBottom) + line("axis", kLeft, kTop, kLeft, kBottom);
   svg += text(kLeft, kTop - 12, "start", "more time of a step") + text(kLeft - 6, kBottom, "end", "0 %") +
          text(kLeft - 6, kTop + 5, "end", fmt::format("{:.0f} %", percent));
-  svg += text(kLeft, kBottom + 20, "start", format_bytes(least)) +
-         text(kRight, kBottom + 20, "end", format_bytes(most));
+  svg += text(kLeft, kBottom + 26, "start", format_bytes(least)) +
+         text(kRight, kBottom + 26, "end", format_bytes(most));
   if (budget_bytes <= most) {
     const double x = x_of(budget_bytes);
-    svg += line("budget", x, kTop, x, kBottom) + text(x, kBottom + 36, "middle", "the budget");
+    svg += line("budget", x, kTop, x, kBottom) + text(x, kBottom + 52, "middle", "the budget");
   }
   for (size_t i = 0; i < lines.size(); ++i) {
     std::string points, dots;
@@ -69,7 +69,7 @@ std::string draw(std::span<const CurveLine> lines, int64_t budget_bytes) {
       dots +=
           dot(i, x, y, fmt::format("{}, {:+.1f} %, {}", format_bytes(bytes), more_percent, lines[i].name));
     }
-    const double y = kTop + 18 * static_cast<double>(i);
+    const double y = kTop + 26 * static_cast<double>(i);
     svg += fmt::format("<polyline class=\"l{}\" points=\"{}\"/>\n", i, points) + dots +
            dot(i, kRight - 8, y - 4, lines[i].name) + text(kRight - 18, y, "end", lines[i].name);
   }

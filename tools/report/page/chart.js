@@ -48,7 +48,9 @@ function measure() {
   highest = 1;
   for (let s = 0; s < count; ++s) highest = Math.max(highest, total(s), hasReserved ? reservedTop(s) : 0);
 }
-const MARGIN = { left: 78, right: 14, top: 14, bottom: 30 };
+// Above the areas: a row for failures, one for the numbers of steps, and the handle of the moment.
+const failed = data.marks.filter((mark) => mark.kind === 'out of memory');
+const MARGIN = { left: 78, right: 14, top: 14 + (failed.length > 0 ? 16 : 0) + (data.steps.length > 0 ? 16 : 0), bottom: 30 };
 let shape = null;
 
 const position = (s) => {
@@ -78,7 +80,7 @@ function grid(pen) {
     pen.moveTo(MARGIN.left, y(v));
     pen.lineTo(shape.width - MARGIN.right, y(v));
     pen.stroke();
-    pen.fillText(v === 0 ? '0' : plain(v, scale[0]) + ' ' + scale[1], MARGIN.left - 8, y(v));
+    pen.fillText(plain(v, scale[0]) + ' ' + scale[1], MARGIN.left - 8, y(v));
   }
   pen.textBaseline = 'alphabetic';
   const width = shape.width - MARGIN.left - MARGIN.right;
@@ -87,8 +89,8 @@ function grid(pen) {
   const tick = roundStep(Math.max(span, 1) / unit[0], Math.max(3, Math.floor(width / 90))) * unit[0];
   for (let at = 0; at <= span; at += tick) {
     const px = MARGIN.left + width * at / Math.max(span, 1);
-    pen.textAlign = at === 0 ? 'left' : px > shape.width - MARGIN.right - 24 ? 'right' : 'center';
-    pen.fillText(at === 0 && !byTime ? 'event 0' : plain(at, unit[0]) + unit[1], px, shape.height - 10);
+    pen.textAlign = at === 0 ? 'left' : px > shape.width - MARGIN.right - 34 ? 'right' : 'center';
+    pen.fillText((byTime ? '' : 'event ') + plain(at, unit[0]) + unit[1], px, shape.height - 10);
   }
 }
 
@@ -115,7 +117,8 @@ function stepLines(pen) {
     if (px - labeled < 46) continue;
     labeled = px;
     pen.fillStyle = style('--quiet');
-    pen.fillText('step ' + step, px + 3, MARGIN.top + 8);
+    const text = 'step ' + step;
+    pen.fillText(text, Math.min(px, shape.width - pen.measureText(text).width - 4), MARGIN.top - 14);
   }
 }
 
@@ -136,7 +139,7 @@ function chart() {
       if (s > 0) pen.lineTo(x(s), y(below[s - 1]));
     }
     pen.closePath();
-    pen.fillStyle = style('--c' + c);
+    pen.fillStyle = fill(pen, c);
     pen.fill();
     for (let s = 0; s < count; ++s) below[s] += samples.bytes[c][s];
   }
@@ -155,20 +158,19 @@ function chart() {
     pen.setLineDash([]);
   }
   let marked = -Infinity;
-  for (const mark of data.marks) {
-    if (mark.kind !== 'out of memory') continue;
+  for (const mark of failed) {
     let s = samples.event.findIndex((event) => event >= mark.event);
     if (s < 0) s = count - 1;
     pen.strokeStyle = pen.fillStyle = style('--bad');
     pen.lineWidth = 1.5;
     pen.beginPath();
-    pen.moveTo(x(s), MARGIN.top);
+    pen.moveTo(x(s), 4);
     pen.lineTo(x(s), height - MARGIN.bottom);
     pen.stroke();
     if (x(s) - marked < 100) continue;
     marked = x(s);
     pen.textAlign = x(s) > width / 2 ? 'right' : 'left';
-    pen.fillText('out of memory', x(s) + (x(s) > width / 2 ? -5 : 5), MARGIN.top + 24);
+    pen.fillText('out of memory', x(s) + (x(s) > width / 2 ? -5 : 5), 14);
   }
   pen.strokeStyle = pen.fillStyle = style('--ink');
   pen.lineWidth = 2;

@@ -8,9 +8,6 @@ function show() {
   $('moment-text').textContent = text + (atPeak ? ' – the peak' : '');
   $('map-head').textContent = atPeak ? 'Block map at the peak' : 'Block map at ' + when(moment);
   $('table-head').textContent = atPeak ? 'Live at the peak' : 'Live at ' + when(moment);
-  $('map-text').textContent = data.hasAddresses
-    ? `${size(data.mapBytes)}, row by row in the order of addresses` + (hasReserved ? '; grey: reserved and idle' : '') + '.'
-    : 'This trace has no addresses: blocks are placed by first fit.';
   $('by-time').setAttribute('aria-pressed', byTime);
   $('by-event').setAttribute('aria-pressed', !byTime);
   legend();

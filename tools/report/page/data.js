@@ -2,9 +2,9 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const $ = (id) => document.getElementById(id);
 const samples = data.samples, blocks = data.blocks, count = samples.event.length;
-const LIBRARY = 7;
+const LIBRARY = 7, LEAK = 8;
 // From the bottom of the stack up: what lives longest first.
-const ORDER = [7, 1, 3, 5, 4, 2, 6, 0];
+const ORDER = [7, 1, 3, 8, 5, 4, 2, 6, 0];
 const present = ORDER.filter((c) => samples.bytes[c].some((b) => b > 0));
 // Context and libraries may take many times what tensors take, and would hide them.
 const hidden = new Set(Math.max(...samples.bytes[LIBRARY]) > data.peak ? [LIBRARY] : []);
@@ -34,11 +34,28 @@ const element = (tag, text, cls) => {
 };
 const swatch = (category) => {
   const made = element('span', '', 'swatch');
-  made.style.background = `var(--c${category})`;
+  made.style.background = category === LEAK ? 'var(--stripes)' : `var(--c${category})`;
   made.setAttribute('aria-hidden', 'true');
   return made;
 };
-const title = (c) => c === LIBRARY ? 'context and libraries' : data.categories[c];
+// The color of a category on a canvas; a leak has stripes, which any color vision tells from a plain area.
+const fill = (pen, c) => {
+  if (c !== LEAK) return style('--c' + c);
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = 8;
+  const brush = tile.getContext('2d');
+  brush.fillStyle = style('--c8');
+  brush.fillRect(0, 0, 8, 8);
+  brush.strokeStyle = style('--stripe');
+  brush.lineWidth = 2;
+  for (const from of [-8, 0, 8]) {
+    brush.moveTo(from - 1, 9);
+    brush.lineTo(from + 9, -1);
+  }
+  brush.stroke();
+  return pen.createPattern(tile, 'repeat');
+};
+const title = (c) => c === LIBRARY ? 'context and libraries' : c === LEAK ? 'leak: kept step after step' : data.categories[c];
 // The step and phase after that many events.
 const stepAt = (event) => {
   let low = 0, high = data.steps.length;
@@ -61,7 +78,7 @@ const framesOf = (node) => {
   return frames;
 };
 // The rule that decided the category.
-const whyOf = (b) => data.rules[blocks.rule[b]] || (blocks.category[b] ? 'as recorded' : '');
+const whyOf = (b) => blocks.category[b] === LEAK ? 'kept step after step' : data.rules[blocks.rule[b]] || (blocks.category[b] ? 'as recorded' : '');
 const MAX_FRAMES = 24;
 const stackText = (node) => {
   const frames = framesOf(node).filter((f) => native || !data.frames.native[f]).map((f) => data.frames.text[f]);
