@@ -63,7 +63,7 @@ class BatchSearch {
   const RunSetup whole_, setup_;  // without and with the margin held by others
   const int64_t margin_bytes_, unit_;
   std::vector<TriedBatch> trials_;
-  // What was traced next to the edge: the largest batch that fits, and the smallest above it that does not.
+  // Traced next to the edge: the largest batch that fits, and the smallest above it that does not.
   struct Kept {
     int64_t batch = 0;
     Traced program = {};

@@ -211,8 +211,12 @@ void OptionSet::add_list(std::string name, std::string help, std::vector<std::st
 }
 
 void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target,
-                              bool required) {
-  arguments_ = {.name = std::move(name), .help = std::move(help), .target = target, .required = required};
+                              bool required, std::string unless) {
+  arguments_ = {.name = std::move(name),
+                .help = std::move(help),
+                .target = target,
+                .required = required,
+                .unless = std::move(unless)};
 }
 
 void OptionSet::add_override(std::string name, std::string variable) {
@@ -299,15 +303,6 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   }
-  if (arguments_.required && arguments_.target != nullptr && arguments_.target->empty()) {
-    std::string why;
-    for (size_t i = 0; i < options_.size(); ++i) {
-      if (!options_[i].clear || texts[i].size() < 2) continue;
-      why = fmt::format(": --{} takes all words that follow it, '{}' too; give {} first", options_[i].name,
-                        shown(texts[i].back()), arguments_.name);
-    }
-    throw InvalidArgument(fmt::format("{} is required{}", arguments_.name, why));
-  }
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
     std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};
     for (const Option& option : options_) names.push_back("--" + option.name);
@@ -335,6 +330,17 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     if (options_[i].clear) options_[i].clear();
     if (options_[i].value_name.empty()) texts[i] = {switches[i]};
     for (const std::string& text : texts[i]) options_[i].set(text, options_[i].origin);
+  }
+  if (arguments_.required && arguments_.target != nullptr && arguments_.target->empty() &&
+      !is_given(arguments_.unless)) {
+    std::string why;
+    for (size_t i = 0; i < options_.size(); ++i) {
+      if (!options_[i].clear || texts[i].size() < 2) continue;
+      why = fmt::format(": --{} takes all words that follow it, '{}' too; give {} first", options_[i].name,
+                        shown(texts[i].back()), arguments_.name);
+    }
+    throw InvalidArgument(fmt::format("{} is required{}{}", arguments_.name,
+                                      arguments_.unless.empty() ? "" : ", or --" + arguments_.unless, why));
   }
   apply_overrides();
   for (const MisspelledVariable& variable : misspelled_variables()) notes_.push_back(variable.text());

@@ -60,9 +60,10 @@ class OptionSet {
   // Any number of texts after the option, which may be repeated. Blanks separate them in the environment and
   // in files.
   void add_list(std::string name, std::string help, std::vector<std::string>* target);
-  // Arguments without an option's name, `name` in the help: at least one if `required`.
+  // Arguments without an option's name, `name` in the help: at least one if `required`, unless that option is
+  // given.
   void add_arguments(std::string name, std::string help, std::vector<std::string>* target,
-                     bool required = true);
+                     bool required = true, std::string unless = {});
   // "--name" sets it to true, "--name=false" to false.
   void add_switch(std::string name, std::string help, bool* target);
 
@@ -137,6 +138,7 @@ class OptionSet {
     std::string name, help;
     std::vector<std::string>* target = nullptr;
     bool required = true;
+    std::string unless = {};  // an option that may stand in their place
   };
   Arguments arguments_;  // without a target when the program takes none
   struct Override {

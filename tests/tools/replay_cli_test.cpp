@@ -152,8 +152,9 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::string full = folder_.write(
       "full.trace", "headroom-trace 4\nd,67108864,1048576,0,0,1\na,1000,100,0,1,7,0,0,0,0,0,0\n");
   const std::pair<std::string, std::string> cases[] = {
-      {"replay", "TRACE is required"},
-      {"replay --strategy caching " + trace_, "TRACE is required: --strategy takes all words that follow it"},
+      {"replay", "TRACE is required, or --net"},
+      {"replay --strategy caching " + trace_,
+       "TRACE is required, or --net: --strategy takes all words that follow it"},
       {"replay " + broken, "broken.csv:4: block 0 is freed twice"},
       {"replay " + folder_.path(), "is a folder"},
       {"replay " + trace_ + ".missing", "No such file"},

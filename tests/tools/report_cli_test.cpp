@@ -57,6 +57,25 @@ TEST_F(ReportCommand, StartsWithTheVerdictAndEndsWithTheNextCommand) {
   EXPECT_NE(outcome.out.rfind("\nnext: headroom report "), std::string::npos) << outcome.out;
 }
 
+TEST_F(ReportCommand, TakesANetAsItTakesATrace) {
+  const nlohmann::json report = json("report --net lenet --batch 64");
+  const nlohmann::json predicted = json("predict --net lenet --batch 64 --strategy direct --plan dynamic");
+  EXPECT_EQ(report["peak_bytes"], predicted["peak_requested_bytes"]);
+  EXPECT_GT(report["at_peak"].size(), 3u);
+  const Outcome shown = run("report --net lenet --batch 64");
+  EXPECT_NE(shown.out.find("next: headroom report --net lenet --batch 64 --html report.html"),
+            std::string::npos)
+      << shown.out;
+  const nlohmann::json replayed = json("replay --net lenet --batch 64 --strategy direct");
+  EXPECT_EQ(replayed["results"][0]["peak_requested_bytes"], report["peak_bytes"]);
+  EXPECT_EQ(run("assert --net lenet --batch 64 --max-peak 1KiB").code, 5);
+  EXPECT_EQ(run("report " + trace_ + " --net lenet").errors,
+            "headroom: an input and --net exclude each other: pass one\n");
+  EXPECT_EQ(
+      run("report --net lenet --steps 3").errors,
+      "headroom: --steps is for programs, as train.py:make_step; a net repeats its step: leave it out\n");
+}
+
 TEST_F(ReportCommand, ARowOfSeveralTensorsNamesTheLargest) {
   const std::string path = folder_.write("weights.trace",
                                          "headroom-trace 4\nn,aten::_to_copy\nn,e.bias\nn,train.py:7\n"

@@ -234,6 +234,7 @@ void add_replay_options(OptionSet& set, ReplayOptions& options) {
   set.add_text("device",
                "Simulated GPU, such as rtx-3090 (default: the GPU that the trace names, else an H200)",
                &options.device);
+  add_net_option(set, options.traced);
   add_batch_and_steps(set, options.traced);
   set.add_integer("passes", "Times to replay each trace; ns/call is from the fastest pass", &options.passes,
                   1, 1'000'000);
@@ -355,20 +356,22 @@ int run_replay(int argc, char** argv) {
       "TRACE",
       "Our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots, gzipped or not; or a PyTorch "
       "program as FILE.py:FUNCTION",
-      &options.traces);
+      &options.traces, true, "net");
   add_replay_options(set, options);
   set.set_examples(
       "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
       "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the smallest capacity\n"
       "  headroom replay train.py:make_step --batch 16 --device rtx-3090\n"
       "  headroom replay snapshot.pickle --strategy allow-growth direct\n"
+      "  headroom replay --net lenet --batch 64                     the planned step of a net\n"
       "  headroom replay run.trace --strategy caching --snapshot-at peak\n"
       "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
-  check_tracing_options(set, options.traces, {"batch", "steps"});
+  check_inputs(set, options.traces, options.traced, {"batch", "steps"});
   options.traced.device = options.device;
   std::vector<Trace> traces;
+  if (options.traces.empty()) traces.push_back(trace_of_net(options.traced));
   Progress reading(0, "");
   for (const std::string& input : options.traces) {
     reading.begin(0, "", "reading " + printable(input));
@@ -417,7 +420,7 @@ int run_replay(int argc, char** argv) {
       throw InvalidArgument(
           "--record records one run: pass one trace, one --strategy, one --capacity, no --minimum");
     }
-    if (is_same_file(options.record, options.traces[0])) {
+    if (!options.traces.empty() && is_same_file(options.record, options.traces[0])) {
       throw InvalidArgument(
           fmt::format("--record {}: would overwrite the trace that is played", options.record));
     }

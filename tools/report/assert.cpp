@@ -15,6 +15,7 @@
 #include "tools/report/checks.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
+#include "tools/workload/input.h"
 #include "trace/categorize.h"
 #include "trace/read_trace.h"
 
@@ -62,7 +63,8 @@ int run_assert(int argc, char** argv) {
   bool as_json = false;
   TracingOptions traced;
   OptionSet set("headroom assert", "Checks a recording against limits. Exits with 5 if a check fails.");
-  set.add_arguments("TRACE", "A recording, or any other input of headroom report", &paths);
+  set.add_arguments("TRACE", "A recording, or any other input of headroom report", &paths, true, "net");
+  add_net_option(set, traced);
   add_tracing_options(set, traced);
   set.add_bytes("max-peak", "Maximum live bytes, as requested", &limits.max_peak_bytes);
   set.add_bytes("max-reserved", "Maximum bytes that the strategy reserves", &limits.max_reserved_bytes);
@@ -81,26 +83,26 @@ int run_assert(int argc, char** argv) {
       "  headroom assert train.py:make_step --batch 16 --max-peak 8GiB\n"
       "  headroom assert run.trace --max-fragmentation 0.2 --max-driver-calls 100 --json\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() != 1)
-    throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
-  check_tracing_options(set, paths, {"batch", "steps", "device"});
+  if (paths.size() > 1) throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
+  check_inputs(set, paths, traced, {"batch", "steps", "device"});
+  const std::string input = paths.empty() ? "" : paths.front();
   if (max_driver_calls) limits.max_driver_calls = static_cast<int64_t>(*max_driver_calls);
   if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
   Progress progress(0, "");
-  progress.start("reading " + printable(paths[0]));
-  const Trace trace = load_trace(paths[0], traced, [&](double share) { progress.reach(share); });
+  progress.start("reading " + printable(input));
+  const Trace trace = load_trace(input, traced, [&](double share) { progress.reach(share); });
   if (is_moment(trace)) {
     throw InvalidArgument(
         fmt::format("{}: a snapshot without a history, so its peak is not known; record it with "
                     "torch.cuda.memory._record_memory_history(enabled=\"all\")",
-                    printable(paths[0])));
+                    printable(input)));
   }
   progress.begin(0, "", "following events");
   const History history(trace);
   progress.finish();
   const std::vector<Check> checks = check(history, limits);
   Sheet sheet = to_sheet(trace.name, checks);
-  sheet.next = {{command_line("headroom report " + shell_word(paths[0]), to_words(paths[0], traced))}};
+  sheet.next = {{command_on("headroom report", paths, traced)}};
   print(sheet, as_json, set.terminal());
   const bool passed =
       std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.passed(); });

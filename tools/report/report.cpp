@@ -32,6 +32,7 @@
 #include "tools/report/verdict.h"
 #include "tools/report/views.h"
 #include "tools/subcommands.h"
+#include "tools/workload/input.h"
 #include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_changes.h"
@@ -387,7 +388,8 @@ int run_report(int argc, char** argv) {
                     "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot, gzipped or "
                     "not; or a PyTorch "
                     "program as FILE.py:FUNCTION",
-                    &paths);
+                    &paths, true, "net");
+  add_net_option(set, traced);
   add_tracing_options(set, traced);
   set.add_text("html", "Write a self-contained HTML page to this file", &html);
   set.add_text("chrome", "Write JSON for ui.perfetto.dev or chrome://tracing to this file", &chrome);
@@ -403,20 +405,22 @@ int run_report(int argc, char** argv) {
       "  headroom report run.trace --html run.html   an interactive page\n"
       "  headroom report snapshot.pickle --chrome run.json\n"
       "  headroom report train.py:make_step --batch 16 --device rtx-3090\n"
+      "  headroom report --net lenet --batch 64      the planned step of a net\n"
       "  headroom report run.trace --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() != 1) throw InvalidArgument(fmt::format("report shows one trace; {} given", paths.size()));
-  check_tracing_options(set, paths, {"batch", "steps", "device"});
+  if (paths.size() > 1) throw InvalidArgument(fmt::format("report shows one trace; {} given", paths.size()));
+  check_inputs(set, paths, traced, {"batch", "steps", "device"});
+  const std::string input = paths.empty() ? "" : paths.front();
   if (!output.empty() && format.empty()) throw InvalidArgument("--output needs --format");
   for (const std::string* path : {&html, &chrome, &output}) {
     if (path->empty()) continue;
-    if (is_same_file(*path, paths[0]))
+    if (is_same_file(*path, input))
       throw InvalidArgument(fmt::format("{}: would overwrite the trace", *path));
     require_writable(*path);
   }
   Progress progress(0, "");
-  progress.start("reading " + printable(paths[0]));
-  const Trace trace = load_trace(paths[0], traced, [&](double share) { progress.reach(share); });
+  progress.start("reading " + printable(input));
+  const Trace trace = load_trace(input, traced, [&](double share) { progress.reach(share); });
   progress.begin(0, "", fmt::format("following {} events", trace.events.size()));
   const History history(trace);
   if (!format.empty()) {
@@ -458,9 +462,7 @@ int run_report(int argc, char** argv) {
     sheet.heading({});
     sheet.fact("open in ui.perfetto.dev: " + chrome);
   }
-  std::vector<std::string> words = to_words(paths[0], traced);
-  words.insert(words.end(), {"--html", "report.html"});
-  next.push_back(html.empty() ? command_line("headroom report " + shell_word(paths[0]), words)
+  next.push_back(html.empty() ? command_on("headroom report", paths, traced, {"--html", "report.html"})
                               : "xdg-open " + shell_word(html));
   sheet.propose(next);
   print(sheet, as_json, set.terminal());

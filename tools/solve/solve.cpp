@@ -232,7 +232,7 @@ std::string repeats_text(const MemorySolution& solution) {
   return repeats == 1 ? "1 node runs twice" : fmt::format("{} nodes run twice", repeats);
 }
 
-// What was found for a budget.
+// All that was found for a budget.
 struct Answer {
   MemorySolution solution, with_more;
   std::optional<MemorySolution> split, sharded;

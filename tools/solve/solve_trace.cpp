@@ -92,7 +92,7 @@ Record figures_of(const ProgramTrial& trial) {
           {"error", trial.error}};
 }
 
-// What is asked.
+// The program, and the budget for it.
 struct Question {
   std::string input;
   WorkloadOptions options;  // with the device and the strategy of the input

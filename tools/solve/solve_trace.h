@@ -13,7 +13,7 @@ namespace solve {
 
 // A sheet that begins with its verdict: "fits: residual, batch 256, in 600.00 MiB on sim: takes 599.00 MiB".
 Sheet sheet_of(std::string title, bool fits, const std::string& taken);
-// Also writes a page to `html`, unless that is empty, before it prints.
+// Prints the sheet, and first writes its page to `html`, unless that is empty.
 void write(const Sheet& sheet, const std::string& html, bool json, const Terminal& terminal);
 
 }  // namespace solve

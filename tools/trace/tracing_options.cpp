@@ -37,15 +37,29 @@ std::vector<std::string> to_words(const std::string& input, const TracingOptions
   return set.words(OptionSet::Words::kChanged);
 }
 
+std::string command_on(const std::string& command, const std::vector<std::string>& inputs,
+                       const TracingOptions& options, const std::vector<std::string>& more) {
+  std::vector<std::string> words;
+  if (inputs.empty()) {
+    words = {"--net", options.net};
+    if (options.batch) words.insert(words.end(), {"--batch", std::to_string(*options.batch)});
+  } else {
+    words = to_words(inputs.front(), options);
+  }
+  words.insert(words.end(), more.begin(), more.end());
+  return command_line(inputs.empty() ? command : command + " " + shell_word(inputs.front()), words);
+}
+
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
                            std::initializer_list<std::string_view> names) {
   for (const std::string& input : inputs) require_function(input);
-  if (inputs.empty() || std::any_of(inputs.begin(), inputs.end(), is_program)) return;
+  if (std::any_of(inputs.begin(), inputs.end(), is_program)) return;
   for (const std::string_view name : names) {
-    if (!set.is_on_command_line(name)) continue;
-    throw InvalidArgument(
-        fmt::format("--{} is for programs, as train.py:make_step; {} is recorded as it ran: leave it out",
-                    name, printable(inputs.front(), 200)));
+    if (!set.is_on_command_line(name) || (inputs.empty() && name == "batch")) continue;
+    throw InvalidArgument(fmt::format("--{} is for programs, as train.py:make_step; {}: leave it out", name,
+                                      inputs.empty()
+                                          ? "a net repeats its step"
+                                          : printable(inputs.front(), 200) + " is recorded as it ran"));
   }
 }
 

@@ -17,6 +17,7 @@ struct TracingOptions {
   std::optional<int64_t> batch;  // argument of the program's function; nullopt: no argument
   int64_t steps = ProgramRequest().steps;
   std::string device = ProgramRequest().device;
+  std::string net = {};  // instead of a program; see add_net_option()
 };
 
 void add_tracing_options(OptionSet& set, TracingOptions& options);
@@ -28,9 +29,13 @@ ProgramRequest program_request(const std::string& program, const TracingOptions&
 // The options that differ from their defaults, as words of a command line; none where `input` is no program.
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options);
 
+// The same command on that input, or on the net of the options, which stands in its place.
+std::string command_on(const std::string& command, const std::vector<std::string>& inputs,
+                       const TracingOptions& options, const std::vector<std::string>& more = {});
+
 // Throws InvalidArgument for a Python file without a function, and if none of the inputs is a program and the
-// command line has one of these options, which apply only to programs. In the environment and in files they
-// are for other commands.
+// command line has one of these options, which apply only to programs, or to nets if it is --batch. In the
+// environment and in files they are for other commands.
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
                            std::initializer_list<std::string_view> names);
 

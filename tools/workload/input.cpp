@@ -44,6 +44,28 @@ Trace read_input(const std::string& text, const WorkloadOptions& options, int64_
   }));
 }
 
+void add_net_option(OptionSet& set, TracingOptions& options) {
+  set.add_choice("net", "Instead of a trace: a net, whose step is planned for --batch", &options.net,
+                 net_names());
+}
+
+Trace trace_of_net(const TracingOptions& options) {
+  WorkloadOptions workload;
+  workload.net = options.net;
+  if (options.batch) workload.step.batch = *options.batch;
+  Trace trace = trace_of(workload).front();
+  trace.name = options.net;
+  return trace;
+}
+
+void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, TracingOptions& options,
+                  std::initializer_list<std::string_view> names) {
+  if (!inputs.empty() && set.is_on_command_line("net"))
+    throw InvalidArgument("an input and --net exclude each other: pass one");
+  if (!inputs.empty()) options.net.clear();
+  check_tracing_options(set, inputs, names);
+}
+
 std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, FollowReading follow) {
   if (!is_program(text)) return read_recordings(text, std::move(follow));
   std::vector<Trace> traces;

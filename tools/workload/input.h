@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/app/option_set.h"
@@ -28,6 +30,15 @@ Trace read_input(const std::string& text, const WorkloadOptions& options, int64_
 
 // Returns the request to trace a program for these options; `batch` 0: its own.
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch);
+
+// Adds --net, for commands that show a trace: that of a net's step may stand in place of a recording.
+void add_net_option(OptionSet& set, TracingOptions& options);
+// The trace of a step of the net of the options with their batch, or its usual one.
+Trace trace_of_net(const TracingOptions& options);
+// Throws InvalidArgument for an input and a net on the command line, and as check_tracing_options does. A net
+// that the environment or a file names is for other commands if there is an input.
+void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, TracingOptions& options,
+                  std::initializer_list<std::string_view> names);
 
 // All traces of that file, or the one of a program.
 std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced,
