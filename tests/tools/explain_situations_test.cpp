@@ -392,6 +392,11 @@ TEST(ExplainSituations, TheFrameworkIsTheOneThatFailed) {
        "of memory. "
        "Tried to allocate 20.00 MiB.\n",
        "PyTorch"},
+      {"Error: 500 Internal Server Error: unable to load model: cudaMalloc failed: out of memory\n",
+       "Ollama"},
+      {"  File \"/v/site-packages/torch/a.py\", line 1, in f\nCUDA Error: out of memory (errno 2) at line "
+       "90\n",
+       "PyTorch"},
       {"darknet detector train cfg/a.data cfg/yolov4.cfg\nCUDA Error: out of memory\n", "Darknet"},
   };
   for (const auto& [log, framework] : cases) EXPECT_EQ(explain_text(log).framework, framework) << log;
