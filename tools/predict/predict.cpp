@@ -314,6 +314,10 @@ Sheet to_sheet(const Question& question, const std::vector<Row>& rows, const std
     sheet.fact("it counts whole epochs with their test; a run of --steps N may take less");
   }
   if (question.limit) sheet.fact(limit_text(*question.limit, question.setup));
+  if (!question.is_net()) {
+    const std::string assumed = assumed_values(program.front());
+    if (!assumed.empty()) sheet.fact(assumed);
+  }
   if (!chosen.reason.empty()) sheet.fact(question.is_net() ? ending(rows) : chosen.reason);
   if (!question.is_net() && chosen.failed_event.value_or(0) > 0) {
     const Trace& trace = program.front();

@@ -132,6 +132,8 @@ std::optional<RecordedProgram> recorded_program(const Trace& trace) {
   return std::nullopt;
 }
 
+std::string assumed_values(const Trace& trace) { return std::string(setting_of(trace, "assumed")); }
+
 std::string traced_card(const Trace& trace) {
   const std::string_view name = setting_of(trace, "device");
   return is_of_torch(trace) && is_profile(name) ? std::string(name) : "";

@@ -24,6 +24,9 @@ struct RecordedProgram {
 };
 std::optional<RecordedProgram> recorded_program(const Trace& trace);
 
+// What the tracer assumed of values that decide sizes, as sentences without a full stop; empty where nothing.
+std::string assumed_values(const Trace& trace);
+
 // The name of the card that a program of PyTorch was traced for; empty for a recording.
 std::string traced_card(const Trace& trace);
 

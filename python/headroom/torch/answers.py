@@ -102,12 +102,13 @@ class Server:
         """In a copy of the process; None where the program has nothing on the GPU that it could be told of."""
         try:
             loaded, batch = self.loaded, request.get("batch")
+            torch.set_num_threads(os.cpu_count() or 1)  # for values that are computed
             with running(self.program):
                 loaded.run(batch, self.steps, **_changes_of(request))
             self.stack.close()
             if not loaded.tracer.recorder.count and not loaded.tracer.host_is_gpu:
                 return None
-            settings = settings_of(self.program, batch, self.steps, loaded.tracer.gpu)
+            settings = settings_of(self.program, batch, self.steps, loaded.tracer)
             return _answer(Trace(loaded, settings, 0), request)
         except (TraceError, ValueError) as error:
             return {"error": " ".join(str(error).split())}

@@ -205,3 +205,5 @@ def install(tracer, library):
     for key in ("AutogradCPU", "CPU"):
         library.impl("scaled_dot_product_attention", attention, key)
         library.impl("dropout", dropout, key)
+    tracer.composites[_aten.scaled_dot_product_attention.default] = attention
+    tracer.composites[_aten.dropout.default] = dropout

@@ -8,18 +8,17 @@ import os
 import sys
 import time
 
-import torch
-
 from . import cpu_ops
 from .recipes import Evaluation, Kept, NotComputable
 
+_VARIABLE = "HEADROOM_COMPUTE"
 _CHEAP_SECONDS = 0.1
 _MOST_CHEAP_STEPS = 2000
 _MOST_CHEAP_SECONDS = 20  # of all cheap values together
 _MOST_SECONDS = 600  # of all values, unless "all" was said
 _SAID_SECONDS = 2  # a computation that takes longer is announced
-_FLOPS_PER_SECOND = 25e9  # of one core
-_BYTES_PER_SECOND = 2e9
+_FLOPS_PER_SECOND = 50e9  # of one core
+_BYTES_PER_SECOND = 4e9
 _KEPT_BYTES = 256 << 20
 
 
@@ -44,10 +43,13 @@ def _time(seconds):
 
 
 class Computing:
-    def __init__(self, mode="auto"):
-        self.mode = mode
+    def __init__(self, mode=None):
+        self.mode = mode or os.environ.get(_VARIABLE) or "auto"
+        if self.mode not in ("auto", "all", "never"):
+            raise ValueError(f"{_VARIABLE} is '{self.mode}': give auto, all or never")
         self.kept = Kept(_KEPT_BYTES)
-        self.seconds = 0.0  # that computations took
+        self._factor = 1.0  # of the last real time to its estimate
+        self.seconds = 0.0  # that computations take by estimates, which are the same in each run
         self.has_computed = False  # what a model computes
 
     def cheap(self, values):
@@ -71,24 +73,22 @@ class Computing:
             return ""
         evaluation = Evaluation(values)
         if evaluation.is_lost:
-            return "a trace does not know it"
+            return f"a trace keeps {_KEPT_BYTES >> 20} MiB of data, which it is not among"
         seconds, size = self._estimate(evaluation), evaluation.peak_bytes()
         is_of_model = evaluation.flops() > 0
         if is_of_model and self.mode == "never":
-            return "the model computes it; --compute auto computes it on the CPU"
+            return f"the model computes it; {_VARIABLE}=auto computes it on the CPU"
         if self.mode != "all":
             if size > available_bytes() // 2:
                 return (
                     f"computing it on the CPU takes about {_size(size)} of the host's memory; "
-                    "--compute all does so"
+                    f"{_VARIABLE}=all does so"
                 )
             if self.seconds + seconds > most_seconds:
-                return (
-                    f"computing it on the CPU takes about {_time(seconds)}; --compute all does so"
-                )
-        if seconds > _SAID_SECONDS:
+                return f"computing it on the CPU takes about {_time(seconds)}; {_VARIABLE}=all does so"
+        if seconds * self._factor > _SAID_SECONDS:
             print(
-                f"headroom: computes a value on the CPU: {_size(size)}, about {_time(seconds)}",
+                f"headroom: computes a value on the CPU: {_size(size)}, about {_time(seconds * self._factor)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -111,14 +111,14 @@ class Computing:
             value.buffer, value.step = buffer, None
 
     def _run(self, evaluation):
-        start = time.perf_counter()
+        estimate, start = self._estimate(evaluation), time.perf_counter()
+        self.seconds += estimate
         with cpu_ops.plain_torch():
             evaluation.run(self.kept)
-        self.seconds += time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        if estimate > _CHEAP_SECONDS:
+            self._factor = min(max(seconds / estimate, 0.1), 10)
 
     def _estimate(self, evaluation):
-        cores = torch.get_num_threads()
         flops, moved = evaluation.flops(), evaluation.moved_bytes()
-        return (flops / _FLOPS_PER_SECOND + moved / _BYTES_PER_SECOND) / cores + 2e-5 * len(
-            evaluation.steps
-        )
+        return flops / _FLOPS_PER_SECOND + moved / _BYTES_PER_SECOND + 2e-5 * len(evaluation.steps)

@@ -92,3 +92,4 @@ def install(tracer, library):
     ):
         for key in ("AutogradCPU", "CPU"):
             library.impl(name, function, key)
+        tracer.composites[getattr(torch.ops.aten, name).default] = function

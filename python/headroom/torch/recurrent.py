@@ -140,6 +140,8 @@ def install(tracer, library, autocast):
         for key in ("AutogradCPU", "CPU"):
             library.impl(f"{kind}.input", padded, key)
             library.impl(f"{kind}.data", packed, key)
+        op = getattr(torch.ops.aten, kind)
+        tracer.composites.update({op.input: padded, op.data: packed})
 
 
 def flatten_parameters(module):

@@ -89,7 +89,7 @@ class LoadedProgram:
     its function, which `run` calls, once.
     """
 
-    def __init__(self, load, gpu, host_is_gpu, stack, compute="auto"):
+    def __init__(self, load, gpu, host_is_gpu, stack, compute=None):
         unshared_counts()
         self.tracer = tracer = Tracer(gpu, host_is_gpu, compute)
         self.step = None
@@ -135,10 +135,10 @@ class LoadedProgram:
             tracer.costs.scale(("forward", "backward"), passes)
 
 
-def trace(make_step, batch=None, steps=3, device="h200", program=None, compute="auto"):
+def trace(make_step, batch=None, steps=3, device="h200", program=None, compute=None):
     """Traces a training program without a GPU: make_step(batch) builds it and returns one training step. `compute` says
     which values of the model may be computed on the CPU where a size or a branch depends on them: "auto" (those that
-    the host has the memory and time for), "all" or "never".
+    the host has the memory and time for), "all" or "never"; without it the environment variable HEADROOM_COMPUTE says so.
 
     Returns a Trace. Raises TraceError with one line if the program cannot be traced, ValueError for a device
     that is not known.
@@ -154,7 +154,7 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None, compute="
 
 
 def trace_loaded(
-    load, batch, steps, device, program, changes=None, speed=None, on_step=None, compute="auto"
+    load, batch, steps, device, program, changes=None, speed=None, on_step=None, compute=None
 ):
     """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the times of ops
     on a GPU of that speed (costs.py).
@@ -170,18 +170,21 @@ def trace_loaded(
         if loaded.tracer.recorder.count:
             break
         # The program names no device: trace it as if all of it were on the GPU.
-    settings = settings_of(program, batch, steps, gpu)
+    settings = settings_of(program, batch, steps, loaded.tracer)
     return Trace(loaded, settings, time.perf_counter() - start)
 
 
-def settings_of(program, batch, steps, gpu):
+def settings_of(program, batch, steps, tracer):
     """Returns a trace's settings for its program."""
     settings = {
         "program": program,
         "framework": f"PyTorch {torch.__version__.split('+')[0]}",
-        "device": gpu.name,
+        "device": tracer.gpu.name,
         "strategy": "caching",
     }
+    assumed = tracer.values.assumed()
+    if assumed:
+        settings["assumed"] = assumed
     if batch is not None:
         settings["batch"] = str(batch)
     settings["steps"] = str(steps)

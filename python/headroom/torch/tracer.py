@@ -7,6 +7,7 @@ kernels.py.
 
 import bisect
 import contextlib
+import functools
 import weakref
 
 import torch
@@ -55,6 +56,13 @@ def is_dense(tensor):
     return True
 
 
+@functools.lru_cache(maxsize=None)
+def _is_composite(func):
+    """Returns true if an op is made of others. In inference mode it comes as a whole."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
 class _Counter(TorchDispatchMode):
     counts = None
 
@@ -99,7 +107,7 @@ class Tracer(TorchDispatchMode):
     programs that name no device.
     """
 
-    def __init__(self, gpu, host_is_gpu=False, compute="auto"):
+    def __init__(self, gpu, host_is_gpu=False, compute=None):
         super().__init__()
         self.gpu = gpu
         self.host_is_gpu = host_is_gpu
@@ -120,6 +128,7 @@ class Tracer(TorchDispatchMode):
         self.moved = weakref.WeakSet()  # modules that the program moved or converted
         self.copied = []  # (block, the block that it was copied from) of deep copies
         self.conversions = set()  # blocks made of others on the GPU, which are no inputs
+        self.composites = {}  # op -> the function that composes it as on a GPU
         self.costs = None  # the times of ops (costs.py), where somebody wants them
 
     # Devices.
@@ -137,6 +146,9 @@ class Tracer(TorchDispatchMode):
             return _CPU
         if self.depth > 0:
             return func(*args, **(kwargs or {}))
+        if _is_composite(func):
+            with self:
+                return self.composites.get(func, func.decompose)(*args, **(kwargs or {}))
         self.depth += 1
         try:
             with torch._C.DisableTorchFunction():

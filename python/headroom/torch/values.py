@@ -23,7 +23,7 @@ from .computing import Computing
 from .cpu_ops import ATTENTION, plain_torch
 from .draws import Draws
 from .errors import called_function, data_dependent, refusal
-from .recipes import NotComputable, Part, Step, Value, copy_into, replace
+from .recipes import NotComputable, Part, Step, Value, bound_of, copy_into, replace
 from .results import tensors_in
 from .unknown import holds_unknown
 
@@ -113,12 +113,21 @@ def _op(func):
 
 
 class KnownValues:
-    def __init__(self, tracer, compute="auto", seed=0):
+    def __init__(self, tracer, compute=None, seed=0):
         self._tracer = tracer
         self.computing = Computing(compute)
         self._draws = Draws(seed)
         self._data_kept = {}  # weak reference to the Value of data -> its bytes, the oldest first
         self._data_bytes = 0
+
+    def assumed(self):
+        """A sentence about the values that sizes follow from; "" where all are those of the program's data."""
+        if not self.computing.has_computed:
+            return ""
+        return (
+            "some sizes follow from what the model computes, here with the weights that it starts with; "
+            "trained ones can give others"
+        )
 
     # Tensors.
 
@@ -225,6 +234,11 @@ class KnownValues:
         except (DataDependentOutputException, DynamicOutputShapeException):
             if func in (_aten.index.Tensor, _aten.masked_select.default):
                 return self._run_masked(func, args, inputs)
+            if func is _aten.bincount.default and sources is not None:
+                result = self._bins(args, kwargs, sources)
+                if result is not None:
+                    self._follow(op, func, args, kwargs, inputs, sources, result)
+                    return result
             return self._run_now(func, args, kwargs, inputs)
         except UnsupportedOperatorException as error:
             if sources is None:
@@ -351,6 +365,16 @@ class KnownValues:
             self.computing.run_step(step)
         except NotComputable:
             pass
+
+    def _bins(self, args, kwargs, sources):
+        """The result of bincount() where its least length is enough, whatever the values are."""
+        weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
+        length = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
+        bound = bound_of(sources[0])
+        if weights is not None or bound is None or bound > length:
+            return None
+        with self._tracer.fake_mode:
+            return torch.empty(length, dtype=torch.int64)
 
     def _run_masked(self, func, args, inputs):
         """A choice of elements by masks, whose values alone say how many there are."""

@@ -134,9 +134,18 @@ class AModel(unittest.TestCase):
     def test_is_not_computed_where_nobody_wants_that(self):
         self.assertRegex(
             refusal(self.routed, "never"),
-            r"^computed_test\.py:\d+: index needs the value of a tensor, and the model computes it; --compute auto",
+            r"^computed_test\.py:\d+: index needs the value of a tensor, and the model computes it; HEADROOM_COMPUTE=auto",
         )
         self.assertEqual(refusal(lambda net, x: net(x)[x[:, 0] > 0].mean(), "never"), "")
+
+    def test_is_not_computed_to_count_what_it_chooses_among_so_many(self):
+        def body(net, x):
+            chosen = net(x).topk(2).indices
+            counts = torch.bincount(chosen.flatten(), minlength=256)
+            self.assertEqual(counts.shape, (256,))
+            return net(x).mean()
+
+        self.assertEqual(refusal(body, "never"), "")
 
     def test_keeps_the_weights_that_an_optimizer_changes(self):
         for optimizer in (torch.optim.SGD, torch.optim.AdamW):

@@ -142,6 +142,24 @@ class Standin(unittest.TestCase):
         ):
             self.assertRegex(refusal(body), rf"^\w+\.py:\d+: .*{expected}")
 
+    def test_inference_mode_takes_the_libraries_and_kernels_that_other_modes_take(self):
+        def ops(mode):
+            def make_step():
+                net = nn.TransformerEncoderLayer(64, 4, batch_first=True).cuda().half().train()
+                x = torch.randn(2, 128, 64, device="cuda", dtype=torch.float16)
+
+                def step():
+                    with mode():
+                        return net(x).softmax(-1)
+
+                return step
+
+            blocks = trace(make_step, steps=2).blocks
+            return {b.op for b in blocks if "attention" in b.op or "cuBLAS" in b.op or "max" in b.op}
+
+        self.assertEqual(len(ops(torch.inference_mode)), 4)
+        self.assertEqual(ops(torch.inference_mode), ops(torch.no_grad))
+
     def test_classes_of_torch_cuda_stay_classes(self):
         def loss(net, x):
             for kind in (
