@@ -24,7 +24,7 @@ struct RecordedProgram {
 };
 std::optional<RecordedProgram> recorded_program(const Trace& trace);
 
-// What the tracer assumed of values that decide sizes, as sentences without a full stop; empty where nothing.
+// A sentence about the values that decide sizes, where the tracer assumed any; without a full stop.
 std::string assumed_values(const Trace& trace);
 
 // The name of the card that a program of PyTorch was traced for; empty for a recording.
