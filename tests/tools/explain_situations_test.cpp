@@ -128,6 +128,18 @@ TEST(ExplainSituations, ALimitIsAPair) {
       {"requested allocation size 8589934592 exceeds the limit of 4294967296", "8.00 GiB"},
       {"ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (658).", "658 blocks"},
       {"failed assertion `Error: total bytes of NDArray > 2**32'", "4 GiB"},
+      {"ValueError: The decoder prompt (length 5012) is longer than the maximum model length of 4096.",
+       "5012 tokens"},
+      {"ValueError: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+       "8192"},
+      {"llama-server: request (9010 tokens) exceeds the available context size (8192 tokens), try increasing "
+       "it",
+       "9010 tokens"},
+      {"ValueError: max_num_batched_tokens (2048) is smaller than max_model_len (8192).", "8192 tokens"},
+      {"ggml_vulkan: Device memory allocation of size 4831838208 failed.\nggml_vulkan: Requested buffer size "
+       "exceeds "
+       "device buffer size limit: ErrorOutOfDeviceMemory",
+       "4.50 GiB"},
   };
   for (const auto& [line, figure] : cases) {
     const Explanation explanation =
