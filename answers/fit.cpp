@@ -109,8 +109,8 @@ const TriedBatch& BatchSearch::attempt(int64_t batch, bool is_long) {
       trial.is_too_large = is_too_large(program, setup_);
       trial.prediction.fits = !trial.is_too_large && fits(program, setup_);
     }
-    if (batch > fitting_.batch) {
-      const bool is_nearer = batch < failing_.batch || failing_.batch <= fitting_.batch;
+    if (batch > fitting_.first) {
+      const bool is_nearer = batch < failing_.first || failing_.first <= fitting_.first;
       if (trial.prediction.fits || is_nearer)
         (trial.prediction.fits ? fitting_ : failing_) = {batch, std::move(program)};
     }
@@ -123,8 +123,8 @@ const TriedBatch& BatchSearch::attempt(int64_t batch, bool is_long) {
 }
 
 Traced BatchSearch::trace(int64_t batch) {
-  for (const Kept* kept : {&fitting_, &failing_}) {
-    if (kept->batch == batch) return kept->program;
+  for (const auto* kept : {&fitting_, &failing_}) {
+    if (kept->first == batch) return kept->second;
   }
   return workload_.trace(batch);
 }
@@ -145,7 +145,7 @@ int64_t BatchSearch::end(int64_t most) {
   return first;
 }
 
-BatchFit BatchSearch::largest(int64_t max_batch) {
+Fit BatchSearch::largest(int64_t max_batch) {
   SearchWork work = workload_.work();
   const bool is_long = work.is_long;
   std::optional<TriedBatch> fitting, failing, before;  // `before`: the last one below the edge
@@ -177,7 +177,7 @@ BatchFit BatchSearch::largest(int64_t max_batch) {
   } else if (units.fits(1)) {
     edge = units.highest(1, most);
   }
-  BatchFit result{.batch = edge.fitting * unit_};
+  Fit result{.batch = edge.fitting * unit_};
   const int64_t shown = std::max(result.batch, unit_);
   result.program = trace(shown);
   // The trials of a cheap search have a verdict alone.
@@ -193,8 +193,8 @@ BatchFit BatchSearch::largest(int64_t max_batch) {
   result.next_batch = result.batch + unit_;
   if (is_long) {
     result.stopped_by = failing->reason;
-    if (!failing->lacks_margin && failing_.batch == result.next_batch)
-      result.next = std::move(failing_.program);
+    if (!failing->lacks_margin && failing_.first == result.next_batch)
+      result.next = std::move(failing_.second);
     return result;
   }
   try {
@@ -205,8 +205,8 @@ BatchFit BatchSearch::largest(int64_t max_batch) {
   return result;
 }
 
-MemoryFit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes) {
-  MemoryFit result;
+Fit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes) {
+  Fit result;
   const std::optional<int64_t> least = least_total_bytes(program, setup);
   if (least) setup.device.total_bytes = *least;
   result.prediction = outcome(program, setup);
@@ -214,7 +214,7 @@ MemoryFit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes
     result.stopped_by = result.prediction.reason;
     return result;
   }
-  result.total_bytes = *least + margin_bytes;
+  result.device_bytes = *least + margin_bytes;
   const std::string page = format_bytes(setup.device.granularity_bytes);
   if (margin_bytes > 0) {
     result.stopped_by = lacks_margin_text(page + " less", margin_bytes);

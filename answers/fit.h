@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "answers/predict.h"
@@ -27,11 +28,13 @@ struct TriedBatch {
   int64_t growing_bytes = 0;   // the most of activations and inputs that is live
 };
 
-struct BatchFit {
-  int64_t batch = 0;                // 0: none fits
+// The answer of a search for a batch or for a device.
+struct Fit {
+  int64_t batch = 0;                // the largest that fits; 0: none does, or it was not searched for
+  int64_t device_bytes = 0;         // least memory of the device, with the margin; 0: as for the batch
   Traced program = {};              // with that batch, or the smallest one
   Prediction prediction = {};       // of that program, on the device less the margin
-  std::string stopped_by = {};      // why no larger batch, one line
+  std::string stopped_by = {};      // why no larger batch or smaller device, one line
   int64_t next_batch = 0;           // the smallest that does not fit; 0: none was tried
   std::optional<Traced> next = {};  // it, of a search of few batches, unless it lacks the margin alone
 };
@@ -45,7 +48,7 @@ class BatchSearch {
 
   // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Throws as
   // the workload does for the smallest batch; a larger one that it refuses does not fit.
-  BatchFit largest(int64_t max_batch);
+  Fit largest(int64_t max_batch);
   // The setup with the margin held by others.
   const RunSetup& setup() const { return setup_; }
   // In the order in which they were tried.
@@ -64,20 +67,10 @@ class BatchSearch {
   const int64_t margin_bytes_, unit_;
   std::vector<TriedBatch> trials_;
   // Traced next to the edge: the largest batch that fits, and the smallest above it that does not.
-  struct Kept {
-    int64_t batch = 0;
-    Traced program = {};
-  };
-  Kept fitting_, failing_;
-};
-
-struct MemoryFit {
-  int64_t total_bytes = 0;  // memory of the device, including the margin; 0 if the workload fits on no device
-  Prediction prediction = {};   // there, or on the present device
-  std::string stopped_by = {};  // why no smaller device, one line
+  std::pair<int64_t, Traced> fitting_, failing_;
 };
 
 // Finds the least total memory of the GPUs, see least_total_bytes().
-MemoryFit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes);
+Fit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes);
 
 }  // namespace headroom

@@ -108,13 +108,11 @@ Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress
   progress.start("loading " + printable(options.input));
   TorchWorkload program(program_request(options.input, options.workload, 0), progress);
   BatchSearch search(program, setup, options.margin());
-  const BatchFit found = search.largest(options.max_batch);
-  Found answer{{.batch = found.batch,
-                .device_bytes = setup.device.total_bytes,
-                .prediction = found.prediction,
-                .stopped_by = found.stopped_by,
-                .fits = found.batch > 0},
-               search.trials()};
+  Fit found = search.largest(options.max_batch);
+  found.device_bytes = setup.device.total_bytes;
+  Found answer{{found}, search.trials()};
+  answer.result.program = {};  // it is not run
+  answer.result.fits = found.batch > 0;
   if (!found.next || !is_of_torch(found.next->front())) return answer;
   const TraceCheckpoints trace_again = program.checkpoints(found.next_batch);
   for (const TorchChange& change : find_torch_changes(found.next->front(), search.setup(), trace_again)) {
@@ -125,12 +123,10 @@ Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress
 
 Found fit_trace_memory(const FitOptions& options, Trace trace, const RunSetup& setup) {
   Traced program = traced(std::move(trace));
-  const MemoryFit found = fit_memory(program, setup, options.margin());
-  return {{.device_bytes = found.total_bytes,
-           .program = std::move(program),
-           .prediction = found.prediction,
-           .stopped_by = found.stopped_by,
-           .fits = found.total_bytes > 0}};
+  Found answer{{fit_memory(program, setup, options.margin())}};
+  answer.result.program = std::move(program);
+  answer.result.fits = answer.result.device_bytes > 0;
+  return answer;
 }
 
 std::string certainty(const FitOptions& options, const Found& found) {
@@ -215,10 +211,10 @@ void add_sizes(const Found& found, Sheet& sheet) {
   if (found.trials.empty() && answer.fits) add_prediction(answer.batch, answer.prediction, "does not fit");
   for (const FitRun& run : answer.runs) {
     const Measurement& m = run.measurement;
-    table.add({"run", run.batch, run.device_bytes,
-               Cell(std::string(to_string(m.outcome)),
-                    m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed),
-               m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
+    table.add(
+        {"run", run.batch, run.device_bytes,
+         Cell(std::string(to_string(m.outcome)), m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed),
+         m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
     const Datum figures = parse_json(to_json(m));
     Record record = std::get<Record>(figures.data());
     record.push_back({"batch", run.batch});

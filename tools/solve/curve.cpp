@@ -35,10 +35,10 @@ std::string draw(std::span<const CurveLine> lines, int64_t budget_bytes) {
   int64_t least = budget_bytes, largest = 0;
   double percent = 1;
   for (const CurveLine& curve : lines) {
-    for (const CurveLine::Point& point : curve.points) {
-      least = std::min(least, point.memory_bytes);
-      largest = std::max(largest, point.memory_bytes);
-      percent = std::max(percent, point.more_percent);
+    for (const auto& [bytes, more_percent] : curve.points) {
+      least = std::min(least, bytes);
+      largest = std::max(largest, bytes);
+      percent = std::max(percent, more_percent);
     }
   }
   // All that a card has free may be far beyond what matters.

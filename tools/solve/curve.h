@@ -4,18 +4,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace headroom::solve {
 
 struct CurveLine {
-  // A budget, and how much more time a step takes in it.
-  struct Point {
-    int64_t memory_bytes = 0;
-    double more_percent = 0;
-  };
-  std::string name;           // "same bits"
-  std::vector<Point> points;  // by ascending memory, at least one
+  std::string name;  // "same bits"
+  // Budgets, by ascending memory, and how many percent more time a step takes in each; at least one.
+  std::vector<std::pair<int64_t, double>> points;
 };
 
 // The lines, two at most, and the budget, as SVG.

@@ -97,7 +97,11 @@ class Phases {
   size_t next_ = 0;
 };
 
-}  // namespace
+// A block that the forward pass of a module keeps for the backward pass of the same step.
+struct KeptBlock {
+  int32_t block = 0, step = 0;
+  int64_t allocated = 0, freed = 0;  // events
+};
 
 std::vector<KeptBlock> kept_blocks(const Trace& trace) {
   std::vector<KeptBlock> open(static_cast<size_t>(trace.blocks)), kept;
@@ -119,6 +123,8 @@ std::vector<KeptBlock> kept_blocks(const Trace& trace) {
   }
   return kept;
 }
+
+}  // namespace
 
 ModulePattern pattern_of(std::string_view path) {
   size_t begin = 0;

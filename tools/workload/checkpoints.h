@@ -18,13 +18,6 @@
 
 namespace headroom {
 
-// A block that the forward pass of a module keeps for the backward pass of the same step.
-struct KeptBlock {
-  int32_t block = 0, step = 0;
-  int64_t allocated = 0, freed = 0;  // events
-};
-std::vector<KeptBlock> kept_blocks(const Trace& trace);
-
 // A module, and what a checkpoint of it saves at the trace's peak and costs in a step.
 struct CheckpointCandidate {
   std::string path;

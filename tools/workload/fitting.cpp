@@ -55,13 +55,12 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
   const int64_t unit = options.replicas.replicas, margin = settings.margin_bytes;
   NetWorkload net(options, settings);
   BatchSearch search(net, setup, margin, unit);
-  FitResult result{.device_bytes = setup.device.total_bytes};
+  FitResult result;
   for (int64_t most = settings.max_batch; most > 0;) {
-    BatchFit found = search.largest(most);
-    result.batch = found.batch;
-    result.prediction = found.prediction;
-    if (result.runs.empty()) result.stopped_by = found.stopped_by;
-    result.program = std::move(found.program);
+    Fit found = search.largest(most);
+    found.device_bytes = setup.device.total_bytes;
+    if (!result.runs.empty()) found.stopped_by = result.stopped_by;
+    static_cast<Fit&>(result) = found;
     if (found.batch == 0) break;
     WorkloadOptions tried = options;
     tried.step.batch = found.batch;
@@ -81,7 +80,9 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
 
 FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
   const RunSetup setup = setup_to_fit(options.runtime);
-  FitResult result{.batch = options.step.batch, .program = trace_of(options)};
+  FitResult result;
+  result.batch = options.step.batch;
+  result.program = trace_of(options);
   if (result.program.refusal) {
     result.stopped_by = result.program.refusal->what();
     return result;
@@ -89,11 +90,11 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   // The step is planned for its budget. A device with less than that is none that refuses it.
   RunSetup free = setup;
   free.options.memory_bytes.reset();
-  const MemoryFit found = fit_memory(result.program, free, settings.margin_bytes);
+  const Fit found = fit_memory(result.program, free, settings.margin_bytes);
   result.prediction = found.prediction;
   result.stopped_by = found.stopped_by;
-  if (found.total_bytes == 0) return result;
-  int64_t total = found.total_bytes - settings.margin_bytes;
+  if (found.device_bytes == 0) return result;
+  int64_t total = found.device_bytes - settings.margin_bytes;
   bool runs = false;
   constexpr int kTries = 8;
   for (int i = 0; i < kTries && !runs; ++i) {

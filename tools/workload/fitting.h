@@ -19,15 +19,9 @@ struct FitRun {
   Measurement measurement = {};
 };
 
-struct FitResult {
-  int64_t batch = 0;            // 0: none fits, or a recording's
-  int64_t device_bytes = 0;     // total of the device; 0: it fits on none
-  Traced program = {};          // traces for that batch, or the smallest one
-  Prediction prediction = {};   // prediction of that program, on that device
-  std::string stopped_by = {};  // the reason why no larger batch or no smaller device fits; one line
+struct FitResult : Fit {
   std::vector<FitRun> runs = {};
   bool verified = false;  // the last run succeeded
-
   bool fits = false;
 };
 

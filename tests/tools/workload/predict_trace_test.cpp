@@ -329,7 +329,7 @@ TEST(BatchFit, TheBatchFitsAndTheNextDoesNot) {
     Made program([](int64_t batch) { return training(6, batch); });
     const RunSetup setup = card(total);
     BatchSearch search(program, setup, 64 * kMiB);
-    const BatchFit found = search.largest(1 << 20);
+    const Fit found = search.largest(1 << 20);
     ASSERT_GT(found.batch, 0);
     EXPECT_TRUE(fits(program.trace(found.batch), setup, 64 * kMiB));
     EXPECT_FALSE(fits(program.trace(found.batch + 1), setup, 64 * kMiB));
@@ -347,7 +347,7 @@ TEST(BatchFit, EndsAtTheLargestBatchToTryAndAtOne) {
   Made program([](int64_t batch) { return training(2, batch); });
   const RunSetup large = card(8 * kGiB), small = card(330 * kMiB);
   EXPECT_EQ(BatchSearch(program, large, 0).largest(17).batch, 17);
-  const BatchFit none = BatchSearch(program, small, 0).largest(17);
+  const Fit none = BatchSearch(program, small, 0).largest(17);
   EXPECT_EQ(none.batch, 0);
   EXPECT_TRUE(none.stopped_by.starts_with("batch 1: out of memory")) << none.stopped_by;
 }
@@ -359,7 +359,7 @@ TEST(BatchFit, TriesOnlyWhatReplicasCanShareAndWhatTheWorkloadAllows) {
     return training(2, batch);
   });
   const RunSetup setup = card(8 * kGiB);
-  const BatchFit found = BatchSearch(program, setup, 0, 3).largest(1 << 20);
+  const Fit found = BatchSearch(program, setup, 0, 3).largest(1 << 20);
   EXPECT_EQ(found.batch, 30);
   EXPECT_EQ(found.stopped_by, "batch 33: the data set has 30 samples");
 }
@@ -367,8 +367,8 @@ TEST(BatchFit, TriesOnlyWhatReplicasCanShareAndWhatTheWorkloadAllows) {
 TEST(BatchFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoChange) {
   Made program([](int64_t batch) { return training(6, batch); });
   const RunSetup setup = card(kGiB);
-  const BatchFit whole = BatchSearch(program, setup, 0).largest(1 << 20);
-  const BatchFit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
+  const Fit whole = BatchSearch(program, setup, 0).largest(1 << 20);
+  const Fit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
   ASSERT_LT(found.batch, whole.batch);
   EXPECT_EQ(found.stopped_by,
             "batch " + std::to_string(found.batch + 1) + " would leave less than 64.00 MiB free");
@@ -381,7 +381,7 @@ TEST(BatchFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoChan
 TEST(BatchFit, ABatchThatFitsNeitherWayHasTheReasonOfARun) {
   Made program([](int64_t batch) { return training(2, 300 * batch); });
   const RunSetup setup = card(2560 * kMiB);
-  const BatchFit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
+  const Fit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
   ASSERT_EQ(found.batch, 1);
   EXPECT_TRUE(found.stopped_by.starts_with("batch 2: out of memory: ")) << found.stopped_by;
   EXPECT_NE(found.stopped_by.find(", 0 B held by others"), std::string::npos) << found.stopped_by;
