@@ -26,7 +26,12 @@ std::string usage() {
   const size_t width = Terminal(stdout).width();
   const Terminal terminal(width == 0 ? kMaxWidth : std::min(width, kMaxWidth), false);
   std::string text = "usage: headroom SUBCOMMAND [OPTION...]\n\n";
+  std::string_view group;
   for (const Subcommand& subcommand : kSubcommands) {
+    if (subcommand.group.empty()) continue;
+    if (subcommand.group != group)
+      text += fmt::format("{}{}:\n", group.empty() ? "" : "\n", subcommand.group);
+    group = subcommand.group;
     text += fmt::format("  {:<10} {}\n", subcommand.name,
                         terminal.wrapped(subcommand.summary, kSummaryColumn, kSummaryColumn));
   }
@@ -41,7 +46,7 @@ const Subcommand& find_subcommand(std::string_view name) {
   std::vector<std::string_view> known;
   for (const Subcommand& subcommand : kSubcommands) {
     if (subcommand.name == name) return subcommand;
-    known.push_back(subcommand.name);
+    if (!subcommand.group.empty()) known.push_back(subcommand.name);
   }
   throw InvalidArgument(
       fmt::format("unknown subcommand '{}'; known: {}", name, list_with_suggestion(name, known)));

@@ -8,10 +8,12 @@ namespace {
 
 // A test compares them with the help of all programs.
 constexpr std::string_view kSettings[] = {
+    "against",
     "all",
     "allocate",
     "allow-growth",
     "allow-soft-placement",
+    "assert",
     "batch",
     "bucket",
     "capacity",

@@ -1,4 +1,4 @@
-// Models from ONNX files in `headroom show`, `train`, `predict`, `fit`, `compare` and `run`, as a user meets
+// Models from ONNX files in `headroom models`, `train`, `predict`, `fit`, `compare` and `run`, as a user meets
 // them.
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ class ModelCommands : public testing::Test {
   const ScratchFolder folder_;
   // Everything that accepts a model, with its other arguments.
   const std::vector<std::string> commands_ = {
-      "show",
+      "models",
       "train --steps 1 --model",
       "run --steps 1 --device cpu --model",
       "predict --model",
@@ -72,7 +72,7 @@ TEST_F(ModelCommands, TablesFitTheWidth) {
   write("net.onnx", product_net().bytes());
   const std::string commands[] = {
       "models",
-      "show net.onnx",
+      "models net.onnx",
       "solve --net mnist --batch 8 --memory 450MiB --points 2",
       "solve --net residual --batch 32 --memory 200MiB --points 0 --split-batch never",
       "train --model net.onnx --steps 3 --batch 4",
@@ -120,18 +120,34 @@ TEST_F(ModelCommands, ModelsListsNetsAndHowToExportThem) {
 
 TEST_F(ModelCommands, ShowPrintsLayersAndWhatTakesMemory) {
   write("net.onnx", product_net().bytes());
-  const Outcome text = headroom("show net.onnx --batch 5");
+  const Outcome text = headroom("models net.onnx --batch 5");
   ASSERT_EQ(text.code, 0) << text.errors;
   EXPECT_EQ(text.out.find("net.onnx: 9 parameters in 1 tensor,"), 0u) << text.out;
   EXPECT_NE(text.out.find("input x float [5,3]"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("\nnext: headroom predict --model net.onnx --batch 5"), std::string::npos)
       << text.out;
-  const nlohmann::json json = json_of("show net.onnx --batch 5 --json");
+  const nlohmann::json json = json_of("models net.onnx --batch 5 --json");
   EXPECT_EQ(json["parameters"], 9);
   EXPECT_EQ(json["flops"], 2 * 5 * 3 * 3);
   EXPECT_EQ(json["activation_bytes"], 5 * 3 * 4);
   EXPECT_EQ(json["training"]["weight_bytes"], 36);
   EXPECT_EQ(json["training"]["optimizer_bytes"], 72);
+}
+
+TEST_F(ModelCommands, ShowIsTheEarlierNameOfModelsWithAFile) {
+  write("net.onnx", product_net().bytes());
+  EXPECT_EQ(headroom("show net.onnx --batch 5").out, headroom("models net.onnx --batch 5").out);
+}
+
+TEST_F(ModelCommands, ThePageOfAModelHasPicturesOfItsLayersAndItsMemory) {
+  write("net.onnx", product_net().bytes());
+  ASSERT_EQ(headroom("models net.onnx --html net.html").code, 0);
+  const std::string page = read_file(folder_ / "net.html", int64_t{1} << 20);
+  for (const char* part : {"<title>weights: 36 B", "<title>optimizer state: 72 B", "<title>all: 9, 100.0 %",
+                           "Results of the forward pass by module"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(headroom("models net.onnx --html net.onnx").code, 2);
 }
 
 TEST_F(ModelCommands, ShowCountsNodesThatTheImportMergesOnce) {
@@ -142,7 +158,7 @@ TEST_F(ModelCommands, ShowCountsNodesThatTheImportMergesOnce) {
   net.node("Add", {"e", "one"}, {"a"}).node("Mul", {"x", "a"}, {"m"}).node("Mul", {"m", "half"}, {"g"});
   net.floats("w", {7, 7}, std::vector<float>(49, 1)).node("MatMul", {"g", "w"}, {"y"});
   write("net.onnx", net.bytes());
-  const nlohmann::json json = json_of("show net.onnx --batch 2 --json");
+  const nlohmann::json json = json_of("models net.onnx --batch 2 --json");
   const int64_t gelu = 2 * 7, product = 2 * 2 * 7 * 7;
   EXPECT_EQ(json["flops"], gelu + product);
   EXPECT_EQ(json["activation_bytes"], 2 * (2 * 7 * 4));
@@ -254,7 +270,7 @@ TEST_F(ModelCommands, WeightsThatAreNotThereAreNoObstacle) {
     const Outcome outcome = headroom(command + " net.onnx --batch 4");
     EXPECT_EQ(outcome.code, 0) << command << "\n" << outcome.errors;
   }
-  const Outcome shown = headroom("show net.onnx");
+  const Outcome shown = headroom("models net.onnx");
   EXPECT_NE(shown.out.find("36 B of weights are missing"), std::string::npos) << shown.out;
   const Outcome trained = headroom("train --model net.onnx --steps 1 --seed 7");
   EXPECT_NE(trained.out.find("initialized with seed 7"), std::string::npos) << trained.out;

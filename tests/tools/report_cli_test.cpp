@@ -187,6 +187,8 @@ TEST_F(ReportCommand, WritesTheFormatsOfOtherViewers) {
 
 TEST_F(ReportCommand, AFailedCheckExitsWithFive) {
   EXPECT_EQ(run("assert " + trace_ + " --max-peak 3MiB --no-retries").code, 0);
+  EXPECT_EQ(run("report " + trace_ + " --assert --max-peak 3MiB --no-retries").code, 0);
+  EXPECT_EQ(run("report " + trace_ + " --assert --max-peak 2MiB").code, 5);
   const nlohmann::json failed =
       json("assert " + trace_ + " --max-peak 2MiB --no-oom --max-driver-calls 1", 5);
   EXPECT_EQ(failed["passed"], false);
@@ -200,6 +202,7 @@ TEST_F(ReportCommand, AFailedCheckExitsWithFive) {
 
 TEST_F(ReportCommand, DiffReportsTheChangeOfThePeak) {
   const std::string other = folder_.write("other.csv", "op,id,bytes\na,1,4194304\n");
+  EXPECT_EQ(run("report " + other + " --against " + trace_).out, run("diff " + trace_ + " " + other).out);
   EXPECT_NE(run("diff " + trace_ + " " + other).out.find("the peak grew by 1.00 MiB: 3.00 MiB -> 4.00 MiB"),
             std::string::npos);
   const nlohmann::json difference = json("diff " + trace_ + " " + other);
@@ -232,6 +235,9 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
       {"report " + trace_ + " --output out.json", "--output needs --format"},
       {"diff " + trace_, "diff compares two traces; 1 given"},
       {"assert " + trace_, "no check given"},
+      {"report " + trace_ + " --assert", "no check given"},
+      {"report " + trace_ + " --max-peak 2GiB", "--max-peak needs --assert"},
+      {"report " + trace_ + " --assert --no-oom --html x.html", "--html does not go with --assert"},
       {"assert " + trace_ + " --max-peak much", "much"},
   };
   for (const auto& [arguments, expected] : cases) {

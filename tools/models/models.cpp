@@ -1,8 +1,10 @@
-// headroom models: lists public nets, and prints the lines of Python that export one, or a net of one's own.
+// headroom models: lists public nets, prints the lines of Python that export one, or a net of one's own, and
+// shows an ONNX file.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <string_view>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/text.h"
 #include "runtime/app/option_set.h"
 #include "sheet/writers.h"
+#include "tools/models/show.h"
 #include "tools/subcommands.h"
 
 namespace headroom {
@@ -124,16 +127,38 @@ SheetTable to_table(const std::vector<const PublicModel*>& models) {
   return table;
 }
 
+// A misspelled file is a file, too.
+bool is_file(const std::string& name) {
+  if (find_model(name) != nullptr) return false;
+  std::error_code ignored;
+  return name.ends_with(".onnx") || name.find('/') != std::string::npos ||
+         std::filesystem::exists(name, ignored);
+}
+
 }  // namespace
 
 int run_models(int argc, char** argv) {
   std::vector<std::string> names;
-  bool json = false;
-  OptionSet set("headroom models", "Lists public nets and prints the Python code that exports them to ONNX.");
-  set.add_arguments("NAME...", "Print the Python code that exports this net", &names, false);
-  set.add_switch("json", "Print JSON", &json);
-  set.set_examples("  headroom models\n  headroom models resnet50\n");
+  ShowOptions show;
+  OptionSet set(
+      "headroom models",
+      "Shows the layers of an ONNX file and what uses memory in a training step. Without a file, lists "
+      "public nets and prints the Python code that exports them to ONNX.");
+  set.add_arguments("FILE|NAME...", "An ONNX file, or public nets whose Python code to print", &names, false);
+  add_show_options(set, show);
+  set.add_switch("json", "Print JSON, sizes in bytes", &show.json);
+  set.set_examples(
+      "  headroom models                             public nets, and how to export yours\n"
+      "  headroom models resnet50                    how to export this one\n"
+      "  headroom models net.onnx --batch 32         its layers and their memory\n"
+      "  headroom models net.onnx --html net.html    a picture of them\n"
+      "  headroom models bert.onnx --dim length=128 --depth 3\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (names.size() == 1 && is_file(names[0])) {
+    show.model.path = names[0];
+    show_model(show, set.terminal());
+    return kExitDone;
+  }
   std::vector<const PublicModel*> wanted;
   for (const std::string& name : names) {
     wanted.push_back(find_model(name));
@@ -147,7 +172,7 @@ int run_models(int argc, char** argv) {
   if (!wanted.empty()) {
     for (const PublicModel* model : wanted) add_lines(sheet, model);
     sheet.table(to_table(wanted)).hide();
-    sheet.next = {{fmt::format("headroom show {}.onnx --batch 8", wanted.back()->name)}};
+    sheet.next = {{fmt::format("headroom models {}.onnx --batch 8", wanted.back()->name)}};
   } else {
     for (const PublicModel& model : kModels) wanted.push_back(&model);
     sheet.verdict(
@@ -155,9 +180,9 @@ int run_models(int argc, char** argv) {
     sheet.table(to_table(wanted));
     sheet.heading("your own net in three lines");
     add_lines(sheet, nullptr);
-    sheet.next = {{"headroom show net.onnx --batch 8"}};
+    sheet.next = {{"headroom models net.onnx --batch 8"}};
   }
-  print(sheet, json, set.terminal());
+  print(sheet, show.json, set.terminal());
   return kExitDone;
 }
 

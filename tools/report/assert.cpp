@@ -1,4 +1,4 @@
-// headroom assert: checks a recording against limits, for CI.
+// Checks a recording against limits, for CI: headroom report --assert, and headroom assert.
 
 #include <fmt/format.h>
 
@@ -14,6 +14,7 @@
 #include "sheet/writers.h"
 #include "tools/report/checks.h"
 #include "tools/report/load_trace.h"
+#include "tools/report/questions.h"
 #include "tools/subcommands.h"
 #include "tools/workload/input.h"
 #include "trace/categorize.h"
@@ -56,57 +57,60 @@ Sheet to_sheet(const std::string& trace, const std::vector<Check>& checks) {
 
 }  // namespace
 
-int run_assert(int argc, char** argv) {
-  std::vector<std::string> paths;
-  Limits limits;
-  std::optional<double> max_driver_calls;
-  bool as_json = false;
-  TracingOptions traced;
-  OptionSet set("headroom assert", "Checks a recording against limits. Exits with 5 if a check fails.");
-  set.add_arguments("TRACE", "A recording, or any other input of headroom report", &paths, true, "net");
-  add_net_option(set, traced);
-  add_tracing_options(set, traced);
+void add_limits(OptionSet& set, Limits& limits) {
   set.add_bytes("max-peak", "Maximum live bytes, as requested", &limits.max_peak_bytes);
   set.add_bytes("max-reserved", "Maximum bytes that the strategy reserves", &limits.max_reserved_bytes);
   set.add_number("max-fragmentation",
                  "Maximum share of the idle reserved bytes outside the largest free range, at the peak",
                  &limits.max_fragmentation, 0, 1);
-  set.add_number("max-driver-calls", "Maximum number of driver allocations and releases", &max_driver_calls,
-                 0, 1e15);
+  set.add_integer("max-driver-calls", "Maximum number of driver allocations and releases",
+                  &limits.max_driver_calls, 0);
   set.add_switch("no-oom", "Require that no allocation failed", &limits.no_out_of_memory);
   set.add_switch("no-retries", "Require that no allocation was retried after freeing cached memory",
                  &limits.no_retries);
   set.add_switch("no-leaks", "Require that every block was freed", &limits.no_leaks);
-  set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
-  set.set_examples(
-      "  headroom assert run.trace --max-peak 2GiB --no-oom --no-retries\n"
-      "  headroom assert train.py:make_step --batch 16 --max-peak 8GiB\n"
-      "  headroom assert run.trace --max-fragmentation 0.2 --max-driver-calls 100 --json\n");
-  if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() > 1) throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
-  check_inputs(set, paths, traced, {"batch", "steps", "device"});
-  const std::string input = paths.empty() ? "" : paths.front();
-  if (max_driver_calls) limits.max_driver_calls = static_cast<int64_t>(*max_driver_calls);
+}
+
+int assert_limits(const std::string& path, const TracingOptions& traced, const Limits& limits, bool as_json,
+                  const Terminal& terminal) {
   if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
   Progress progress(0, "");
-  progress.start("reading " + printable(input));
-  const Trace trace = load_trace(input, traced, [&](double share) { progress.reach(share); });
+  progress.start("reading " + printable(path));
+  const Trace trace = load_trace(path, traced, [&](double share) { progress.reach(share); });
   if (is_moment(trace)) {
     throw InvalidArgument(
         fmt::format("{}: a snapshot without a history, so its peak is not known; record it with "
                     "torch.cuda.memory._record_memory_history(enabled=\"all\")",
-                    printable(input)));
+                    printable(path)));
   }
   progress.begin(0, "", "following events");
   const History history(trace);
   progress.finish();
   const std::vector<Check> checks = check(history, limits);
   Sheet sheet = to_sheet(trace.name, checks);
+  const std::vector<std::string> paths(path.empty() ? 0 : 1, path);
   sheet.next = {{command_on("headroom report", paths, traced)}};
-  print(sheet, as_json, set.terminal());
+  print(sheet, as_json, terminal);
   const bool passed =
       std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.passed(); });
   return passed ? kExitDone : kExitCheckFailed;
+}
+
+int run_assert(int argc, char** argv) {
+  std::vector<std::string> paths;
+  Limits limits;
+  bool as_json = false;
+  TracingOptions traced;
+  OptionSet set("headroom assert", "Checks a recording against limits, as headroom report --assert does.");
+  set.add_arguments("TRACE", "A recording, or any other input of headroom report", &paths, true, "net");
+  add_net_option(set, traced);
+  add_tracing_options(set, traced);
+  add_limits(set, limits);
+  set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (paths.size() > 1) throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
+  check_inputs(set, paths, traced, {"batch", "steps", "device"});
+  return assert_limits(paths.empty() ? "" : paths.front(), traced, limits, as_json, set.terminal());
 }
 
 }  // namespace headroom::report

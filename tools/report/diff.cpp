@@ -1,4 +1,4 @@
-// headroom diff: compares two recordings op by op.
+// Compares two recordings op by op: headroom report --against, and headroom diff.
 
 #include "tools/report/diff.h"
 
@@ -20,6 +20,7 @@
 #include "runtime/app/option_set.h"
 #include "sheet/writers.h"
 #include "tools/report/load_trace.h"
+#include "tools/report/questions.h"
 #include "tools/subcommands.h"
 #include "trace/read_trace.h"
 
@@ -135,37 +136,37 @@ std::vector<OpDifference> differences(const History& before, const History& afte
   return result;
 }
 
-int run_diff(int argc, char** argv) {
-  std::vector<std::string> paths;
-  bool as_json = false;
-  TracingOptions traced;
-  OptionSet set("headroom diff", "Compares two recordings op by op: which ops grew, are new or are gone.");
-  set.add_arguments("BEFORE AFTER", "Two recordings, or other inputs of headroom report", &paths);
-  add_tracing_options(set, traced);
-  set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
-  set.set_examples(
-      "  headroom diff before.trace after.trace\n"
-      "  headroom diff old.py:make_step new.py:make_step --batch 16        two versions of a program\n"
-      "  headroom diff before.trace after.trace --json | jq '.ops[] | select(.new).op'\n");
-  if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() != 2)
-    throw InvalidArgument(fmt::format("diff compares two traces; {} given", paths.size()));
-  check_tracing_options(set, paths, {"batch", "steps", "device"});
+void print_difference(const std::string& before_path, const std::string& after_path,
+                      const TracingOptions& traced, bool as_json, const Terminal& terminal) {
   Progress progress(0, "");
   const auto load = [&](const std::string& path) {
     progress.begin(0, "", "reading " + printable(path));
     return load_trace(path, traced, [&](double share) { progress.reach(share); });
   };
-  const Trace traces[] = {load(paths[0]), load(paths[1])};
+  const Trace traces[] = {load(before_path), load(after_path)};
   progress.begin(0, "", "following events");
   const History before(traces[0]), after(traces[1]);
   progress.finish();
   const std::vector<OpDifference> ops = differences(before, after);
   Sheet sheet = to_sheet(before, after, ops);
-  std::vector<std::string> words = to_words(paths[1], traced);
-  words.insert(words.end(), {"--html", "report.html"});
-  sheet.next = {{command_line("headroom report " + shell_word(paths[1]), words)}};
-  print(sheet, as_json, set.terminal());
+  const std::vector<std::string> paths(after_path.empty() ? 0 : 1, after_path);
+  sheet.next = {{command_on("headroom report", paths, traced, {"--html", "report.html"})}};
+  print(sheet, as_json, terminal);
+}
+
+int run_diff(int argc, char** argv) {
+  std::vector<std::string> paths;
+  bool as_json = false;
+  TracingOptions traced;
+  OptionSet set("headroom diff", "Compares two recordings op by op, as headroom report --against does.");
+  set.add_arguments("BEFORE AFTER", "Two recordings, or other inputs of headroom report", &paths);
+  add_tracing_options(set, traced);
+  set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (paths.size() != 2)
+    throw InvalidArgument(fmt::format("diff compares two traces; {} given", paths.size()));
+  check_tracing_options(set, paths, {"batch", "steps", "device"});
+  print_difference(paths[0], paths[1], traced, as_json, set.terminal());
   return kExitDone;
 }
 

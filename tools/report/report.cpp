@@ -28,6 +28,7 @@
 #include "tools/report/exchange.h"
 #include "tools/report/history.h"
 #include "tools/report/load_trace.h"
+#include "tools/report/questions.h"
 #include "tools/report/steps.h"
 #include "tools/report/verdict.h"
 #include "tools/report/views.h"
@@ -378,12 +379,16 @@ std::string solve_command(const History& history, const Verdict& verdict) {
 
 int run_report(int argc, char** argv) {
   std::vector<std::string> paths;
-  std::string html, chrome, output;
+  std::string html, chrome, output, against;
   std::string format;
-  bool as_json = false;
+  bool as_json = false, asserts = false;
+  Limits limits;
   std::optional<int64_t> device_bytes;
   TracingOptions traced;
-  OptionSet set("headroom report", "Shows memory over time and the tensors that are live at the peak.");
+  OptionSet set(
+      "headroom report",
+      "Shows memory over time and the tensors that are live at the peak; compares recordings, and checks "
+      "them against limits.");
   set.add_arguments("TRACE",
                     "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot, gzipped or "
                     "not; or a PyTorch "
@@ -399,18 +404,39 @@ int run_report(int argc, char** argv) {
   set.add_bytes("device-memory",
                 "Memory of the GPU, to predict when a leak fills it (default: as in the trace)",
                 &device_bytes);
+  set.add_text("against", "Compare with this earlier recording, op by op", &against);
+  set.add_switch("assert", "Check the limits below; exit with 5 if one does not hold", &asserts);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
+  set.begin_group("With --assert");
+  add_limits(set, limits);
   set.set_examples(
       "  headroom report run.trace                   a timeline and a table in the terminal\n"
       "  headroom report run.trace --html run.html   an interactive page\n"
-      "  headroom report snapshot.pickle --chrome run.json\n"
       "  headroom report train.py:make_step --batch 16 --device rtx-3090\n"
       "  headroom report --net lenet --batch 64      the planned step of a net\n"
+      "  headroom report after.trace --against before.trace\n"
+      "  headroom report new.py:make_step --against old.py:make_step --batch 16\n"
+      "  headroom report run.trace --assert --max-peak 2GiB --no-oom\n"
       "  headroom report run.trace --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() > 1) throw InvalidArgument(fmt::format("report shows one trace; {} given", paths.size()));
-  check_inputs(set, paths, traced, {"batch", "steps", "device"});
+  std::vector<std::string> inputs = paths;
+  if (!paths.empty() && !against.empty()) inputs.push_back(against);
+  check_inputs(set, inputs, traced, {"batch", "steps", "device"});
   const std::string input = paths.empty() ? "" : paths.front();
+  if (asserts || !against.empty()) {
+    const std::string_view asked = asserts ? "--assert" : "--against";
+    for (const std::string_view other : {"html", "chrome", "format", "output", "device-memory", "against"}) {
+      if (set.is_on_command_line(other) && fmt::format("--{}", other) != asked)
+        throw InvalidArgument(fmt::format("--{} does not go with {}", other, asked));
+    }
+    if (asserts) return assert_limits(input, traced, limits, as_json, set.terminal());
+    print_difference(against, input, traced, as_json, set.terminal());
+    return kExitDone;
+  }
+  for (const std::string_view limit : kLimitOptions) {
+    if (set.is_on_command_line(limit)) throw InvalidArgument(fmt::format("--{} needs --assert", limit));
+  }
   if (!output.empty() && format.empty()) throw InvalidArgument("--output needs --format");
   for (const std::string* path : {&html, &chrome, &output}) {
     if (path->empty()) continue;

@@ -1,5 +1,5 @@
-// headroom show: prints the layers of an ONNX file, with their parameters, operations and activations at a
-// batch, and the parts that would use the most memory in a training step. Needs no weights.
+// headroom show, the earlier name of `headroom models FILE`.
+#include "tools/models/show.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,26 +13,18 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_cost.h"
 #include "sheet/writers.h"
+#include "tools/models/model_pictures.h"
 #include "tools/subcommands.h"
-#include "tools/workload/model_files.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 namespace {
-
-struct ShowOptions {
-  ModelOptions model;
-  std::vector<std::string> files;
-  std::string optimizer = "adam";
-  int64_t batch = 1;
-  int64_t depth = 0;  // 0: every module
-  bool json = false;
-};
 
 struct LayerRow {
   std::string module = {}, ops = {}, output = {};
@@ -133,13 +125,14 @@ std::string shortened(const std::string& text, size_t most) {
 }
 
 void add_layers(Sheet& sheet, const std::vector<LayerRow>& rows, const LayerRow& total) {
-  SheetTable& table = sheet.table({.key = "layers",
-                                   .columns = {{"module", "module", kWrappedText},
-                                               {"ops", "ops", kWrappedText, 2},
-                                               {"output", "output", kText, 3},
-                                               {"parameters", "parameters", kCount},
-                                               {"MFLOP", "flops", kMega, 1},
-                                               {"results MiB", "activation_bytes", kMib}}});
+  SheetTable& table = sheet.table(
+      {.key = "layers",
+       .columns = {{"module", "module", kWrappedText},
+                   {"ops", "ops", kWrappedText, 2},
+                   {"output", "output", kText, 3},
+                   {"parameters", "parameters", kCount},
+                   {"MFLOP", "flops", kMega, 1},
+                   {.title = "results MiB", .key = "activation_bytes", .unit = kMib, .has_bar = true}}});
   const auto add = [&table](const LayerRow& row, Mark mark) {
     table.add({{row.module, shortened(row.module, 44)},
                {row.ops, shortened(row.ops, 24)},
@@ -151,6 +144,26 @@ void add_layers(Sheet& sheet, const std::vector<LayerRow>& rows, const LayerRow&
   };
   for (const LayerRow& row : rows) add(row, Mark::kNone);
   add(total, Mark::kTotal);
+}
+
+// The pictures of the page: the parts of a step's memory, and each module's share.
+void add_pictures(Sheet& sheet, const std::vector<LayerRow>& rows, const std::optional<StepMemory>& step) {
+  if (step) {
+    sheet.parts.emplace_back(
+        Picture{"Memory of a training step, without workspace",
+                draw_parts({{"weights", step->weight_bytes, 1},
+                            {"optimizer state", step->optimizer_bytes, 3},
+                            {"constants and counters", step->input_bytes, 5},
+                            {"activations and gradients at the peak", step->step_bytes, 4}})});
+  }
+  std::vector<ModuleAmount> results, parameters;
+  for (const LayerRow& row : rows) {
+    const std::string& name = row.module.empty() ? row.ops : row.module;
+    results.push_back({name, row.activation_bytes});
+    parameters.push_back({name, row.parameters});
+  }
+  sheet.parts.emplace_back(Picture{"Results of the forward pass by module", draw_modules(results, kSize)});
+  sheet.parts.emplace_back(Picture{"Parameters by module", draw_modules(parameters, kCount)});
 }
 
 void add_step(Sheet& sheet, const StepMemory& step, const std::string& optimizer) {
@@ -175,10 +188,7 @@ void add_step(Sheet& sheet, const StepMemory& step, const std::string& optimizer
 
 }  // namespace
 
-int run_show(int argc, char** argv) {
-  ShowOptions options;
-  OptionSet set("headroom show", "Shows the layers of an ONNX file and what uses memory in a training step.");
-  set.add_arguments("FILE", "The ONNX file", &options.files);
+void add_show_options(OptionSet& set, ShowOptions& options) {
   set.add_text("weights", "Load the weights from this safetensors file", &options.model.weights);
   set.add_list("dim", "Sizes of free axes, NAME=N; --batch sets the first axis", &options.model.dims);
   set.add_integer("batch", "Batch size of a step", &options.batch, 1, int64_t{1} << 40);
@@ -187,13 +197,15 @@ int run_show(int argc, char** argv) {
   set.add_text("output", "Output to compute the loss from (default: the first)", &options.model.output);
   set.add_choice("optimizer", "Optimizer of the training step", &options.optimizer,
                  {"sgd", "momentum", "rmsprop", "adam", "adamw"});
-  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
-  set.set_examples(
-      "  headroom show net.onnx --batch 32\n  headroom show bert.onnx --dim length=128 --depth 3\n");
-  if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (options.files.size() != 1) throw InvalidArgument("show takes one file");
-  options.model.path = options.files[0];
+  set.add_text("html", "Also write a page with pictures to this file", &options.html);
+}
 
+void show_model(const ShowOptions& options, const Terminal& terminal) {
+  if (!options.html.empty()) {
+    if (is_same_file(options.html, options.model.path))
+      throw InvalidArgument(fmt::format("{}: would overwrite the model", options.html));
+    require_writable(options.html);
+  }
   const std::shared_ptr<const onnx::Model> model = read_model(options.model);
   onnx::ImportSettings import;
   import.batch = options.batch;
@@ -216,6 +228,7 @@ int run_show(int argc, char** argv) {
   }
 
   Sheet sheet;
+  sheet.title = model->path;
   sheet.verdict(fmt::format("{}: {} parameters in {} tensor{}, {} forward at batch {}", model->path,
                             shown_as(total.parameters, kCount), imported.parameters.size(),
                             imported.parameters.size() == 1 ? "" : "s", flops_text(total.flops),
@@ -244,6 +257,7 @@ int run_show(int argc, char** argv) {
   sheet.set("activation_bytes", total.activation_bytes);
   sheet.set("absent_bytes", imported.absent_bytes);
   sheet.set("notes", imported.notes);
+  if (!options.html.empty()) add_pictures(sheet, rows, step);
   add_layers(sheet, rows, total);
   if (!step) {
     sheet.fact("no training step: " + why_no_step, 2);
@@ -256,7 +270,26 @@ int run_show(int argc, char** argv) {
     const std::vector<std::string> words = to_words(next, OptionSet::Words::kChanged);
     sheet.next = {{command_line("headroom predict", words)}};
   }
-  print(sheet, options.json, set.terminal());
+  if (!options.html.empty()) {
+    const std::string page = to_html(sheet);
+    const std::string_view parts[] = {page};
+    write_file(options.html, parts);
+    sheet.next.push_back({"xdg-open " + shell_word(options.html), {}, !sheet.next.empty()});
+  }
+  print(sheet, options.json, terminal);
+}
+
+int run_show(int argc, char** argv) {
+  ShowOptions options;
+  std::vector<std::string> files;
+  OptionSet set("headroom show", "Shows an ONNX file, as headroom models FILE does.");
+  set.add_arguments("FILE", "The ONNX file", &files);
+  add_show_options(set, options);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (files.size() != 1) throw InvalidArgument("show takes one file");
+  options.model.path = files[0];
+  show_model(options, set.terminal());
   return kExitDone;
 }
 
