@@ -172,6 +172,17 @@ void follow_next_commands(const ScratchFolder& folder, const std::string& exampl
   }
 }
 
+TEST(Tutorial, ShowsTheProgramThatIsCompiled) {
+  std::string program;
+  for (const std::string& line :
+       lines_of(read_file(HEADROOM_SOURCE_DIR "/examples/06_own_net.cpp", 1 << 20))) {
+    if (program.empty() && !line.starts_with("#include \"")) continue;
+    program += (line.empty() ? "" : std::string(kIndent) + line) + "\n";
+  }
+  const std::string page = read_file(HEADROOM_SOURCE_DIR "/docs/tutorial.md", 1 << 20);
+  EXPECT_NE(page.find(program), std::string::npos);
+}
+
 TEST_P(Documentation, ExamplesPrintWhatThePageShowsAndTheirNextCommandsCureFailures) {
   const ScratchFolder folder;
   std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
