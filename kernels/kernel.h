@@ -16,7 +16,8 @@
 
 namespace headroom {
 
-// One op prepared for fixed shapes. Running allocates nothing from the system heap.
+// One op prepared for fixed shapes. Preparing takes no memory and no time that grow with the extents; the
+// first run may make tables, later ones allocate nothing from the system heap.
 class Kernel {
  public:
   virtual ~Kernel() = default;

@@ -66,7 +66,6 @@ class HalfKernel final : public Kernel {
     };
     place(inputs, input_offsets_);
     place(outputs, output_offsets_);
-    thread_scratch(bytes_);  // so that a run on this thread allocates nothing
   }
 
   int64_t workspace_bytes() const override { return inner_->workspace_bytes(); }

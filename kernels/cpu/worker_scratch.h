@@ -9,30 +9,32 @@
 
 #include "base/bytes.h"
 #include "base/thread_pool.h"
+#include "kernels/cpu/on_first_use.h"
 
 namespace headroom::cpu {
 
 class WorkerScratch {
  public:
-  // Reserves `bytes` for each thread of the pool except the first; none without a pool.
-  WorkerScratch(const ThreadPool* threads, int64_t bytes) : stride_(round_up(bytes, kAlignment)) {
-    const int64_t others = threads == nullptr ? 0 : threads->threads() - 1;
-    if (others == 0 || bytes == 0) return;
-    memory_.reset(static_cast<std::byte*>(
-                      ::operator new (static_cast<size_t>(others * stride_), std::align_val_t{kAlignment})),
-                  [](std::byte* memory) { ::operator delete (memory, std::align_val_t{kAlignment}); });
-  }
+  // `bytes` for each thread of the pool except the first; none without a pool.
+  WorkerScratch(const ThreadPool* threads, int64_t bytes)
+      : stride_(round_up(bytes, kAlignment)),
+        memory_([others = threads == nullptr ? 0 : threads->threads() - 1, stride = stride_] {
+          return std::shared_ptr<std::byte>(
+              static_cast<std::byte*>(
+                  ::operator new (static_cast<size_t>(others * stride), std::align_val_t{kAlignment})),
+              [](std::byte* memory) { ::operator delete (memory, std::align_val_t{kAlignment}); });
+        }) {}
 
   // `first` for worker 0.
   template <typename T>
   T* of(int worker, T* first) const {
-    return worker == 0 ? first : reinterpret_cast<T*>(memory_.get() + (worker - 1) * stride_);
+    return worker == 0 ? first : reinterpret_cast<T*>(memory_->get() + (worker - 1) * stride_);
   }
 
  private:
   static constexpr int64_t kAlignment = 256;  // as the workspace has
   int64_t stride_;
-  std::shared_ptr<std::byte> memory_;
+  OnFirstUse<std::shared_ptr<std::byte>> memory_;
 };
 
 }  // namespace headroom::cpu

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include "tests/kernels/conv_cases.h"
+#include "tests/kernels/heap_counter.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace headroom::test {
@@ -175,6 +178,35 @@ TEST_P(ConvKernelTest, TheSameInputGivesTheSameBits) {
   const HostTensor& route = c.pool ? one[1] : one[0];
   const auto grads = [&] { return run_op(ConvBlockFilterGrad{op, c.filter}, {x, dy, route}); };
   EXPECT_TRUE(grads()[0].same_bytes(grads()[0]));
+}
+
+// Plans ask for the workspace alone, also of images that have no room anywhere.
+TEST_P(ConvKernelTest, PreparingTakesAsManyAllocationsForAnyImage) {
+  if (!HeapCounter::works()) GTEST_SKIP() << "a sanitizer owns the heap, or the C library is not glibc";
+  const ConvCase& row = GetParam();
+  const auto allocations = [&](int64_t times) {
+    const TensorSpec image{DType::kF32, {row.x[0], times * row.x[1], times * row.x[2], row.x[3]}};
+    const TensorSpec taps{DType::kF32, row.filter}, sums{DType::kF32, {row.filter[3]}};
+    const TensorSpec result = infer_outputs(row.conv, std::array{image, taps})[0];
+    const ConvBlock block{row.conv, row.pool};
+    const auto of_block = infer_outputs(block, std::array{image, taps, sums});
+    const TensorSpec route = row.pool ? of_block[1] : of_block[0];
+    int64_t count = 0;
+    const auto prepare = [&](const Op& op, const std::vector<TensorSpec>& inputs) {
+      const auto outputs = infer_outputs(op, inputs);
+      const HeapCounter counter;
+      EXPECT_GE(make_cpu_kernel(op, inputs, outputs)->workspace_bytes(), 0);
+      count += counter.allocations();
+    };
+    prepare(row.conv, {image, taps});
+    prepare(block, {image, taps, sums});
+    prepare(Conv2dInputGrad{row.conv, image.shape}, {result, taps});
+    prepare(Conv2dFilterGrad{row.conv, taps.shape}, {image, result});
+    prepare(ConvBlockInputGrad{block, image.shape}, {of_block[0], route, taps});
+    prepare(ConvBlockFilterGrad{block, taps.shape}, {image, of_block[0], route});
+    return count;
+  };
+  EXPECT_EQ(allocations(1), allocations(500));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ConvKernelTest, testing::ValuesIn(kConvCases),

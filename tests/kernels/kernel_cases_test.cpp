@@ -135,7 +135,7 @@ TEST_P(EveryKernel, PropagatesNan) {
   }
 }
 
-TEST_P(EveryKernel, AllocatesNothingOnTheHeap) {
+TEST_P(EveryKernel, AllocatesNothingOnTheHeapAfterItsFirstRun) {
   if (!HeapCounter::works()) GTEST_SKIP() << "a sanitizer owns the heap, or the C library is not glibc";
   const KernelCase& row = GetParam();
   const std::vector<HostTensor> tensors = row.inputs;
@@ -145,6 +145,7 @@ TEST_P(EveryKernel, AllocatesNothingOnTheHeap) {
   const std::unique_ptr<Kernel> kernel = make_cpu_kernel(row.op, input_specs, output_specs);
   const HostTensor workspace({DType::kU8, {kernel->workspace_bytes()}});
   const std::vector<TensorView> inputs = views_of(tensors), outputs = views_of(results);
+  kernel->run(inputs, outputs, workspace.data<void>(), {});
   const HeapCounter counter;
   kernel->run(inputs, outputs, workspace.data<void>(), {});
   EXPECT_EQ(counter.allocations(), 0);

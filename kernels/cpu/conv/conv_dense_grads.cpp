@@ -14,9 +14,11 @@ constexpr int64_t kCacheFloats = 32 * 1024 / 4;
 }  // namespace
 
 UnpooledInputGrad::UnpooledInputGrad(const ConvShape& shape)
-    : shape_(shape), padded_channels_(round_up(shape.cg, kLanes)) {
-  for (int32_t offset : shape.position_offsets()) pixels_.push_back(offset / std::max<int64_t>(1, shape.c));
-}
+    : shape_(shape), padded_channels_(round_up(shape.cg, kLanes)), pixels_([shape] {
+        std::vector<int32_t> pixels = *shape.position_offsets();
+        for (int32_t& offset : pixels) offset /= static_cast<int32_t>(std::max<int64_t>(1, shape.c));
+        return pixels;
+      }) {}
 
 int64_t UnpooledInputGrad::workspace_bytes() const {
   // Weights of one group transposed, then its channels of one padded image.
@@ -32,6 +34,7 @@ void UnpooledInputGrad::run_tap(const float* dy, const float* weights, float* im
                                 int64_t column, int64_t tap_offset) const {
   constexpr int kRows = kSums / V;
   const int64_t count = shape_.positions(), depth = shape_.kg;
+  const std::vector<int32_t>& pixels = *pixels_;
   for (int64_t first = 0; first < count; first += kRows) {
     const int64_t rows = std::min<int64_t>(kRows, count - first);
     const float* g[kRows];
@@ -49,7 +52,7 @@ void UnpooledInputGrad::run_tap(const float* dy, const float* weights, float* im
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
-      float* pixel = image + (pixels_[static_cast<size_t>(first + r)] + tap_offset) * image_stride + column;
+      float* pixel = image + (pixels[static_cast<size_t>(first + r)] + tap_offset) * image_stride + column;
       for (int v = 0; v < V; ++v) store(pixel + v * kLanes, load(pixel + v * kLanes) + sums[r][v]);
     }
   }
@@ -132,11 +135,12 @@ void UnpooledFilterGrad::run_block(const float* images, int64_t image_stride, in
                                    int64_t dy_stride, int64_t column, float* sums) const {
   constexpr int kTaps = kSums / V;
   const int64_t taps = shape_.taps();
+  const std::vector<int32_t>&offsets = *taps_, &positions = *positions_;
   for (int64_t first = 0; first < taps; first += kTaps) {
     const int64_t rows = std::min<int64_t>(kTaps, taps - first);
     int64_t offset[kTaps];
     for (int t = 0; t < kTaps; ++t)
-      offset[t] = taps_[static_cast<size_t>(first + std::min<int64_t>(t, rows - 1))];
+      offset[t] = offsets[static_cast<size_t>(first + std::min<int64_t>(t, rows - 1))];
     Vec tile[kTaps][V];
     for (int t = 0; t < kTaps; ++t) {
       for (int v = 0; v < V; ++v) {
@@ -147,7 +151,7 @@ void UnpooledFilterGrad::run_block(const float* images, int64_t image_stride, in
     const bool contiguous = rows == kTaps && offset[kTaps - 1] - offset[0] == kTaps - 1;
     for (int64_t image = 0; image < count; ++image) {
       const float* pixels = images + image * image_stride;
-      for (const int32_t position : positions_) {
+      for (const int32_t position : positions) {
         Vec row[V];
         for (int v = 0; v < V; ++v) row[v] = load(g + v * kLanes);
         g += dy_stride;

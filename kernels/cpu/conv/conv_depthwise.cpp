@@ -54,14 +54,18 @@ AxisTaps AxisTaps::of_pixels(int64_t outputs, int64_t pixels, int64_t taps, int 
 
 Depthwise::Depthwise(const ConvShape& shape, ThreadPool* threads)
     : shape_(shape),
-      output_rows_(AxisTaps::of_outputs(shape.oh, shape.h, shape.kh, shape.op.stride[0], shape.op.padding[0],
-                                        shape.op.dilation[0])),
-      output_columns_(AxisTaps::of_outputs(shape.ow, shape.w, shape.kw, shape.op.stride[1],
-                                           shape.op.padding[1], shape.op.dilation[1])),
-      pixel_rows_(AxisTaps::of_pixels(shape.oh, shape.h, shape.kh, shape.op.stride[0], shape.op.padding[0],
-                                      shape.op.dilation[0])),
-      pixel_columns_(AxisTaps::of_pixels(shape.ow, shape.w, shape.kw, shape.op.stride[1], shape.op.padding[1],
-                                         shape.op.dilation[1])),
+      output_rows_([s = shape] {
+        return AxisTaps::of_outputs(s.oh, s.h, s.kh, s.op.stride[0], s.op.padding[0], s.op.dilation[0]);
+      }),
+      output_columns_([s = shape] {
+        return AxisTaps::of_outputs(s.ow, s.w, s.kw, s.op.stride[1], s.op.padding[1], s.op.dilation[1]);
+      }),
+      pixel_rows_([s = shape] {
+        return AxisTaps::of_pixels(s.oh, s.h, s.kh, s.op.stride[0], s.op.padding[0], s.op.dilation[0]);
+      }),
+      pixel_columns_([s = shape] {
+        return AxisTaps::of_pixels(s.ow, s.w, s.kw, s.op.stride[1], s.op.padding[1], s.op.dilation[1]);
+      }),
       threads_(threads) {}
 
 void Depthwise::accumulate(const AxisTaps& rows, const AxisTaps& columns, const float* from,
@@ -100,16 +104,17 @@ void Depthwise::accumulate(const AxisTaps& rows, const AxisTaps& columns, const 
 }
 
 void Depthwise::forward(const float* x, const float* filter, const float* bias, float* y) const {
-  accumulate(output_rows_, output_columns_, x, shape_.h, shape_.w, filter, bias, y);
+  accumulate(*output_rows_, *output_columns_, x, shape_.h, shape_.w, filter, bias, y);
 }
 
 void Depthwise::input_grad(const float* dy, const float* filter, float* dx) const {
-  accumulate(pixel_rows_, pixel_columns_, dy, shape_.oh, shape_.ow, filter, nullptr, dx);
+  accumulate(*pixel_rows_, *pixel_columns_, dy, shape_.oh, shape_.ow, filter, nullptr, dx);
 }
 
 void Depthwise::filter_grad(const float* x, const float* dy, float* dfilter) const {
   const int64_t channels = shape_.c, window = shape_.kh * shape_.kw;
   const int64_t pieces = (channels + kLanes - 1) / kLanes;
+  const AxisTaps &rows = *output_rows_, &columns = *output_columns_;
   for_each_piece(threads_, pieces, 1, [&](int64_t begin, int64_t end, int) {
     const int64_t from = begin * kLanes, to = std::min(end * kLanes, channels);
     for (int64_t tap = 0; tap < window; ++tap) std::fill_n(dfilter + tap * channels + from, to - from, 0.0f);
@@ -119,12 +124,12 @@ void Depthwise::filter_grad(const float* x, const float* dy, float* dfilter) con
       for (int64_t image = 0; image < shape_.n; ++image) {
         const float* pixels = x + image * shape_.image_elements() + first;
         for (int64_t row = 0; row < shape_.oh; ++row) {
-          const auto row_taps = output_rows_.of(row);
+          const auto row_taps = rows.of(row);
           for (int64_t column = 0; column < shape_.ow; ++column, gradient += channels) {
             Vec g[vectors];
             for (int v = 0; v < vectors; ++v) g[v] = load_some(gradient + v * kLanes, lanes);
             for (const AxisTaps::Tap& of_row : row_taps) {
-              for (const AxisTaps::Tap& of_column : output_columns_.of(column)) {
+              for (const AxisTaps::Tap& of_column : columns.of(column)) {
                 const float* pixel = pixels + (of_row.at * shape_.w + of_column.at) * channels;
                 float* sum = dfilter + (of_row.index * shape_.kw + of_column.index) * channels + first;
                 for (int v = 0; v < vectors; ++v) {

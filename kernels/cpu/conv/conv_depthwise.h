@@ -54,7 +54,7 @@ class Depthwise {
                   int64_t from_width, const float* filter, const float* bias, float* to) const;
 
   ConvShape shape_;
-  AxisTaps output_rows_, output_columns_, pixel_rows_, pixel_columns_;
+  OnFirstUse<AxisTaps> output_rows_, output_columns_, pixel_rows_, pixel_columns_;
   ThreadPool* threads_;
 };
 

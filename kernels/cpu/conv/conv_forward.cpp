@@ -91,6 +91,7 @@ class Forward {
                   const std::array<Vec, V>& start, int64_t begin, int64_t end, float* buffer) const {
     const int64_t per_tile = std::max<int64_t>(1, kPositions / windows_.area);
     std::array<const float*, kPositions> x;
+    const int32_t* const offsets = windows_.offsets->data();
     const int64_t total = end * windows_.count;
     int64_t image = begin, window = 0;  // position of the next window
     const float* pixels = shape_.padded_image(call.in(0), image, buffer);
@@ -105,7 +106,7 @@ class Forward {
         }
         for (int64_t i = 0; i < windows_.area; ++i) {
           x[static_cast<size_t>(count * windows_.area + i)] =
-              pixels + group * shape_.cg + windows_.offsets[static_cast<size_t>(window * windows_.area + i)];
+              pixels + group * shape_.cg + offsets[window * windows_.area + i];
         }
         ++window;
       }
@@ -127,7 +128,7 @@ class Forward {
       for (int v = 0; v < V; ++v) sums[p][v] = start[static_cast<size_t>(v)];
     }
     const float* w = weights;
-    for (const int32_t offset : taps_) {
+    for (const int32_t offset : *taps_) {
       Vec row[V];
       for (int v = 0; v < V; ++v) row[v] = load(w + v * kLanes);
       w += V * kLanes;
@@ -168,7 +169,7 @@ class Forward {
   ConvShape shape_;
   Windows windows_;
   Epilogue epilogue_;
-  std::vector<int32_t> taps_;
+  Offsets taps_;
   ThreadPool* threads_;
   WorkerScratch padded_;  // an image with its padding
 };

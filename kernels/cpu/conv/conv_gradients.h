@@ -24,8 +24,8 @@ class UnpooledInputGrad {
   void copy_group(const float* image, int64_t group, int64_t index, float* dx) const;
 
   ConvShape shape_;
-  int64_t padded_channels_;      // channels of one group, in whole vectors
-  std::vector<int64_t> pixels_;  // by position: its first pixel in a padded image
+  int64_t padded_channels_;  // channels of one group, in whole vectors
+  Offsets pixels_;           // by position: its first pixel in a padded image
 };
 
 // dfilter from a dense gradient: tiles of taps x output channels stay in registers over the positions of a
@@ -45,7 +45,7 @@ class UnpooledFilterGrad {
   bool whole_rows() const { return shape_.groups == 1 && padded_channels_ == shape_.k; }
 
   ConvShape shape_;
-  std::vector<int32_t> taps_, positions_;
+  Offsets taps_, positions_;
   int64_t padded_channels_;  // channels of one group, in whole vectors
   int64_t images_per_block_;
 };
@@ -107,7 +107,7 @@ class MaskedFilterGrad {
   void sum_columns(const float* x, const float* dy, const uint8_t* index, int64_t begin, int64_t end,
                    float* dfilter, float* padded) const;
 
-  std::vector<int32_t> taps_;
+  Offsets taps_;
   ThreadPool* threads_;
   WorkerScratch padded_;  // an image with its padding
 };

@@ -1,7 +1,12 @@
 #include "kernels/cpu/conv/conv_shape.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <limits>
+
+#include "base/errors.h"
 
 namespace headroom::cpu {
 
@@ -23,24 +28,38 @@ ConvShape::ConvShape(const Conv2d& conv, const Shape& x, const Shape& filter)
   ow = window_output(w, kw, op.stride[1], op.padding[1], op.dilation[1]);
 }
 
-std::vector<int32_t> ConvShape::tap_offsets() const {
-  std::vector<int32_t> offsets;
-  for (int64_t y = 0; y < kh; ++y) {
-    for (int64_t x = 0; x < kw; ++x) {
-      for (int64_t channel = 0; channel < cg; ++channel) {
-        offsets.push_back(static_cast<int32_t>((y * op.dilation[0] * wp + x * op.dilation[1]) * c + channel));
+Offsets ConvShape::tap_offsets() const {
+  return Offsets([shape = *this] {
+    shape.check_offsets();
+    std::vector<int32_t> offsets;
+    for (int64_t y = 0; y < shape.kh; ++y) {
+      for (int64_t x = 0; x < shape.kw; ++x) {
+        const int64_t at = (y * shape.op.dilation[0] * shape.wp + x * shape.op.dilation[1]) * shape.c;
+        for (int64_t channel = 0; channel < shape.cg; ++channel)
+          offsets.push_back(static_cast<int32_t>(at + channel));
       }
     }
-  }
-  return offsets;
+    return offsets;
+  });
 }
 
-std::vector<int32_t> ConvShape::position_offsets() const {
-  std::vector<int32_t> offsets;
-  for (int64_t y = 0; y < oh; ++y) {
-    for (int64_t x = 0; x < ow; ++x) offsets.push_back(static_cast<int32_t>(position_offset(y, x)));
-  }
-  return offsets;
+Offsets ConvShape::position_offsets() const {
+  return Offsets([shape = *this] {
+    shape.check_offsets();
+    std::vector<int32_t> offsets;
+    for (int64_t y = 0; y < shape.oh; ++y) {
+      for (int64_t x = 0; x < shape.ow; ++x)
+        offsets.push_back(static_cast<int32_t>(shape.position_offset(y, x)));
+    }
+    return offsets;
+  });
+}
+
+void ConvShape::check_offsets() const {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  if (padded_elements() > kMax)
+    throw InvalidArgument(fmt::format("a convolution on the CPU takes images of at most {} values, not {}",
+                                      kMax, padded_elements()));
 }
 
 const float* ConvShape::padded_image(const float* x, int64_t index, float* buffer) const {
@@ -65,16 +84,21 @@ void ConvShape::crop(const float* image, int64_t pixel_stride, int64_t index, fl
 }
 
 Windows::Windows(const ConvShape& shape, const std::optional<Pool2d>& pool, const Shape& y)
-    : count(y[1] * y[2]), area(pool ? int64_t{pool->window[0]} * pool->window[1] : 1) {
-  const Pool2d p = pool.value_or(Pool2d{{1, 1}, {1, 1}, {0, 0}});
-  for (int64_t oy = 0; oy < y[1]; ++oy) {
-    for (int64_t ox = 0; ox < y[2]; ++ox) {
-      for (int64_t i = 0; i < area; ++i) {
-        offsets.push_back(static_cast<int32_t>(
-            shape.position_offset(oy * p.stride[0] + i / p.window[1], ox * p.stride[1] + i % p.window[1])));
-      }
-    }
-  }
-}
+    : count(y[1] * y[2]),
+      area(pool ? int64_t{pool->window[0]} * pool->window[1] : 1),
+      offsets([shape, height = y[1], width = y[2], area = area,
+               p = pool.value_or(Pool2d{{1, 1}, {1, 1}, {0, 0}})] {
+        shape.check_offsets();
+        std::vector<int32_t> all;
+        for (int64_t oy = 0; oy < height; ++oy) {
+          for (int64_t ox = 0; ox < width; ++ox) {
+            for (int64_t i = 0; i < area; ++i) {
+              all.push_back(static_cast<int32_t>(shape.position_offset(oy * p.stride[0] + i / p.window[1],
+                                                                       ox * p.stride[1] + i % p.window[1])));
+            }
+          }
+        }
+        return all;
+      }) {}
 
 }  // namespace headroom::cpu

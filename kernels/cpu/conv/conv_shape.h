@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "kernels/cpu/on_first_use.h"
 #include "kernels/cpu/simd.h"
 #include "ops/ops.h"
 
 namespace headroom::cpu {
 
 inline constexpr int64_t kWorkspaceAlignment = 64;  // floats; a multiple of every vector and cache line
+
+// Offsets in an image, as a table of its own for each convolution.
+using Offsets = OnFirstUse<std::vector<int32_t>>;
 
 struct ConvShape {
   ConvShape(const Conv2d& op, const Shape& x, const Shape& filter);
@@ -43,9 +47,12 @@ struct ConvShape {
     return (row / kw * op.dilation[0] * wp + row % kw * op.dilation[1]) * c;
   }
   // Offset of each tap from the first, in filter order (kh, kw, cg).
-  std::vector<int32_t> tap_offsets() const;
+  Offsets tap_offsets() const;
   // position_offset of all output positions in order.
-  std::vector<int32_t> position_offsets() const;
+  Offsets position_offsets() const;
+
+  // Throws InvalidArgument for images with more values than these offsets can reach.
+  void check_offsets() const;
 
   // Returns image `index` of x with zeros around it: x itself if there is no padding, otherwise a copy in
   // `buffer` (padded_elements() floats).
@@ -61,7 +68,7 @@ struct Windows {
   int64_t count;  // in one image
   int64_t area;   // positions in each
   // By window and position: the offset in a padded image of its first tap.
-  std::vector<int32_t> offsets;
+  Offsets offsets;
 };
 
 }  // namespace headroom::cpu

@@ -115,6 +115,7 @@ void SparseFilterGrad::sum_channels(const float* x, const float* dy, const uint8
   Term* terms = reinterpret_cast<Term*>(
       buffer + (shape_.padded() ? round_up(shape_.padded_elements(), kWorkspaceAlignment) : 0));
   int32_t* counts = reinterpret_cast<int32_t*>(terms + k * windows_.count);
+  const int32_t* const offsets = windows_.offsets->data();
   std::array<int32_t, kNoGradient + 1> offset_of{};  // by position in the window
   // Rows of taps are evenly spaced unless the filter is dilated along a row.
   const Rows rows = run == shape_.kw * shape_.cg ? Rows{shape_.kh, shape_.run_offset(1), run} : Rows{1, 0, 0};
@@ -124,7 +125,7 @@ void SparseFilterGrad::sum_channels(const float* x, const float* dy, const uint8
     for (int64_t window = 0; window < windows_.count; ++window) {
       const int64_t row = (image * windows_.count + window) * k;
       // A table, not a condition: which channels are live cannot be predicted.
-      std::copy_n(windows_.offsets.data() + window * windows_.area, windows_.area, offset_of.data());
+      std::copy_n(offsets + window * windows_.area, windows_.area, offset_of.data());
       for (int64_t channel = begin; channel < end; ++channel) {
         const uint8_t place = index[row + channel];
         terms[channel * windows_.count + counts[channel]] = {offset_of[place], dy[row + channel]};
@@ -217,14 +218,15 @@ void SparseInputGrad::run_block(const float* dy, const uint8_t* index, const flo
     }
   }
   float* target = shape_.padded() ? padded : dx + first * image_stride;
+  const int32_t* const offsets = windows_.offsets->data();
   std::fill_n(target, images * image_stride, 0.0f);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t image = 0; image < images; ++image) {
       float* pixels = target + image * image_stride + shape_.run_offset(row);
       for (int64_t place = 0; place < places; ++place) {
         const int64_t list = image * places + place;
-        add_terms(terms + list * k, counts[list], transposed + row * k * run,
-                  pixels + windows_.offsets[static_cast<size_t>(place)], {1, 0, 0}, run / kLanes);
+        add_terms(terms + list * k, counts[list], transposed + row * k * run, pixels + offsets[place],
+                  {1, 0, 0}, run / kLanes);
       }
     }
   }
@@ -270,6 +272,7 @@ void MaskedFilterGrad::sum_columns(const float* x, const float* dy, const uint8_
                                    int64_t end, float* dfilter, float* padded) const {
   const int64_t taps = shape_.taps(), k = shape_.k, area = windows_.area;
   const int64_t per_group = columns_per_group();
+  const int32_t *const tap_offsets = taps_->data(), *const offsets = windows_.offsets->data();
   for (int64_t image = 0; image < shape_.n; ++image) {
     const float* pixels = shape_.padded_image(x, image, padded);
     for (int64_t part = begin; part < end; ++part) {
@@ -280,7 +283,7 @@ void MaskedFilterGrad::sum_columns(const float* x, const float* dy, const uint8_
         const int64_t rows = std::min<int64_t>(kMaskedTaps, taps - first);
         int64_t offset[kMaskedTaps];
         for (int t = 0; t < kMaskedTaps; ++t) {
-          offset[t] = taps_[static_cast<size_t>(first + std::min<int64_t>(t, rows - 1))] + group * shape_.cg;
+          offset[t] = tap_offsets[first + std::min<int64_t>(t, rows - 1)] + group * shape_.cg;
         }
         Vec sums[kMaskedTaps][kMaskedVectors] = {};
         for (int64_t window = 0; window < windows_.count; ++window) {
@@ -296,7 +299,7 @@ void MaskedFilterGrad::sum_columns(const float* x, const float* dy, const uint8_
             Vec live[kMaskedVectors];
             for (int v = 0; v < kMaskedVectors; ++v)
               live[v] = place[v] == IntVec{} + static_cast<int32_t>(i) ? g[v] : Vec{};
-            const float* patch = pixels + windows_.offsets[static_cast<size_t>(window * area + i)];
+            const float* patch = pixels + offsets[window * area + i];
 #pragma GCC unroll 9
             for (int t = 0; t < kMaskedTaps; ++t) {
               for (int v = 0; v < kMaskedVectors; ++v) sums[t][v] += patch[offset[t]] * live[v];
