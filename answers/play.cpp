@@ -195,7 +195,8 @@ Played play_on_machine(const Traced& program, const RunSetup& setup, const PlayO
                                 round->player(i).fragmentation(), gpu.memory().info().peak_process,
                                 gpu.profile().kept_context_bytes(), gpu.libraries().held_bytes()});
       played.used_bytes = std::max(played.used_bytes, gpu.memory().info().peak_used);
-      played.work += static_cast<int64_t>(program.devices[i].trace->events.size());
+      played.work += static_cast<int64_t>(program.devices[i].trace->events.size()) +
+                     played.devices.back().statistics.driver_calls();
     }
   };
   try {
@@ -266,6 +267,7 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
       here.fragmentation = player.fragmentation();
     }
     here.statistics = allocator->statistics();
+    played.work += here.statistics.driver_calls();
     const MemoryInfo memory = device.memory().info();
     here.process_bytes = memory.peak_process;
     played.used_bytes = memory.peak_used;

@@ -97,6 +97,9 @@ class TotalSearch {
     }
   }
   void note(Played played, int64_t total_bytes) {
+    // A strategy of pages makes calls for each of them, however few the events are.
+    work_.each = std::max(work_.each, played.work);
+    work_.is_long = work_.is_long || work_.each > kMaxSearchedEvents / SearchWork::kTrials;
     if (!played.fits || played.enough_total == 0) return;
     known_ = std::move(played);
     known_total_ = total_bytes;

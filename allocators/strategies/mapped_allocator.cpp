@@ -61,7 +61,7 @@ MappedAllocator::~MappedAllocator() {
 }
 
 Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
-  MappedLane* lane = lane_of(stream);
+  MappedLane* lane = bytes > addresses_ ? nullptr : lane_of(stream);
   if (lane == nullptr) return {};
   lanes_.compare_clocks();
   Block block = lane->take(bytes);

@@ -97,7 +97,6 @@ void MappedPages::sort_spare() noexcept {
 }
 
 bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for_good) {
-  const auto spare = std::find(spare_.begin(), spare_.end(), page);
   const Where there = where(space, place);
   MappedSpace::Address& address = address_at(there);
   if (address.page != page) {
@@ -115,7 +114,6 @@ bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for
   address.is_lent = at(page).home != there;
   if (address.is_lent) ++space.lent;
   if (!is_from_here) note_stream(page, space.stream);
-  spare_.erase(spare);
   return true;
 }
 

@@ -2,6 +2,7 @@
 // mapped there, so that it can return without a driver call. Knows no request and no lane.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -97,8 +98,21 @@ class MappedPages {
   void sort_spare() noexcept;
   // Gives a spare page a place: maps it there unless it still is, instead of any other page, whose work must
   // be done. The place becomes its home if `for_good`, if it has none, or if its home is on another stream.
-  // False when the driver refuses. Throws std::bad_alloc.
+  // False when the driver refuses. Throws std::bad_alloc. Only while a Settling lives.
   bool settle(Index spare, MappedSpace& space, int64_t at, bool for_good);
+  // Takes the pages that were settled while it lived from the spare ones, all at once.
+  class Settling {
+   public:
+    explicit Settling(MappedPages& pages) : pages_(pages) {}
+    ~Settling() {
+      std::erase_if(pages_.spare_, [&](Index page) { return pages_.at(page).place != kNowhere; });
+    }
+    Settling(const Settling&) = delete;
+    Settling& operator=(const Settling&) = delete;
+
+   private:
+    MappedPages& pages_;
+  };
   // Maps pages[i] at places[i] unless it is mapped there, runs of places in one call, so that settle() need
   // not. The work on other pages there must be done. Does nothing if the driver refuses. Throws
   // std::bad_alloc.

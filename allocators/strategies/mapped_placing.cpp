@@ -137,6 +137,7 @@ void MappedAllocator::return_pages(MappedSpace& space) {
     const MappedPages::Index page = space.addresses[static_cast<size_t>(missing_pages_[number])].page;
     return page != MappedPages::kNone && is_idle(page) ? page : MappedPages::kNone;
   };
+  const MappedPages::Settling settling(pages_);
   for (size_t i = 0; i < missing_pages_.size();) {
     const MappedPages::Index page = comes_back(i);
     if (page == MappedPages::kNone) {
@@ -221,6 +222,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
     if (pages_.bytes_of(page) == space.page_bytes) settling_.push_back(page);
   }
   pages_.map(space, missing_pages_, settling_);
+  const MappedPages::Settling settling(pages_);
   for (size_t i = 0; i < settling_.size(); ++i) {
     const MappedPages::Index page = settling_[i];
     const int64_t at = missing_pages_[i];

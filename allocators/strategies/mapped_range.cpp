@@ -22,6 +22,7 @@ MappedRange::MappedRange(int64_t bytes, int64_t page_bytes, Fit fit)
 }
 
 int64_t MappedRange::take(int64_t bytes) {
+  if (bytes > at(last_).end()) return -1;  // also beyond the numbers of a FirstFitList
   const Index piece = fit_ == Fit::kFirst ? first_fit(bytes) : best_fit(bytes);
   if (piece == kNone) return -1;
   prepare(1);

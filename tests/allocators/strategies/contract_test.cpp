@@ -14,6 +14,7 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "base/bytes.h"
+#include "device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 #include "tests/require_cuda.h"
 
@@ -56,6 +57,42 @@ TEST(StrategyTable, EveryStrategyHasASectionInTheDocs) {
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   for (const Strategy& strategy : strategies()) {
     EXPECT_NE(page.find(fmt::format("\n## {}\n", strategy.name)), std::string::npos) << strategy.name;
+  }
+}
+
+// Sizes at which a number of 32, 53 or 64 bits ends, on devices that have room for them and that have not.
+TEST(StrategySizes, AnyRequestIsServedOrRefusedOnADeviceOfAnySize) {
+  for (const Strategy& strategy : strategies()) {
+    for (const int total_power : {31, 40, 50, 59}) {
+      DeviceProfile profile = small_profile();
+      profile.total_bytes = int64_t{1} << total_power;
+      SimulatedGpu device(profile, 0, Backing::kNone);
+      device.initialize();
+      StrategySettings settings{.name = std::string(strategy.name)};
+      if (strategy.needs_limit) settings.limit_bytes = profile.total_bytes / 2;
+      const auto allocator = make_allocator(settings, device);
+      for (const int power : {31, 32, 38, 40, 49, 53, 56, 58, 60, 62}) {
+        for (const int64_t more : {-513, -1, 0, 1, 513}) {
+          const int64_t bytes = (int64_t{1} << power) + more;
+          SCOPED_TRACE(fmt::format("{}: {} bytes of 2^{}", strategy.name, bytes, total_power));
+          try {
+            void* const small = allocator->allocate(4 * kMiB);
+            try {
+              void* const block = allocator->allocate(bytes);
+              EXPECT_LT(bytes, profile.total_bytes);
+              EXPECT_GE(allocator->statistics().allocated.current, bytes + 4 * kMiB);
+              allocator->deallocate(block, bytes);
+            } catch (const OutOfMemory&) {
+            }
+            allocator->deallocate(small, 4 * kMiB);
+          } catch (const OutOfMemory&) {  // a region that grew holds all there is
+          }
+          ASSERT_EQ(allocator->statistics().allocated.current, 0);
+          ASSERT_LE(device.memory().info().process, profile.total_bytes);
+          allocator->trim();
+        }
+      }
+    }
   }
 }
 

@@ -78,6 +78,36 @@ TEST_F(Mapped, ContentsStayWhenIdlePagesAreTakenFromBothSides) {
   }
 }
 
+// 2^18 pages under one block: with work per page that grew with their number this would not end.
+TEST(MappedSizes, ABlockMayLieOnAnyNumberOfPages) {
+  DeviceProfile profile = small_profile();
+  profile.total_bytes = int64_t{1} << 50;
+  SimulatedGpu gpu(profile, 0, Backing::kNone);
+  gpu.initialize();
+  MappedAllocator allocator(gpu, "mapped", std::nullopt, 0);
+  constexpr int64_t kBytes = 512 * kGiB;
+  for (int turn = 0; turn < 2; ++turn) {
+    void* block = allocator.allocate(kBytes);
+    EXPECT_EQ(allocator.statistics().reserved.current, kBytes);
+    allocator.deallocate(block, kBytes);
+  }
+}
+
+// Beyond the addresses of one range, whatever is free below.
+TEST(MappedSizes, ARequestAboveAllAddressesIsOutOfMemory) {
+  DeviceProfile profile = small_profile();
+  profile.total_bytes = int64_t{1} << 59;
+  SimulatedGpu gpu(profile, 0, Backing::kNone);
+  gpu.initialize();
+  MappedAllocator allocator(gpu, "mapped", std::nullopt, 0);
+  allocator.deallocate(allocator.allocate(4 * kPage), 4 * kPage);
+  for (int power = 40; power < 63; ++power) {
+    for (const int64_t more : {-512, -1, 0, 1, 512}) {
+      EXPECT_THROW(allocator.allocate((int64_t{1} << power) + more), OutOfMemory) << power << " " << more;
+    }
+  }
+}
+
 TEST_F(Mapped, ALimitIsKeptToThePage) {
   for (const int64_t extra : {int64_t{0}, kPage - 1}) {
     MappedAllocator allocator = make(Limit{10 * kPage + extra});
