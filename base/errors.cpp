@@ -65,6 +65,9 @@ void OutOfMemory::set_user(std::string op, std::string tensor, std::string sourc
   message_ = describe(facts_);
 }
 
+HostOutOfMemory::HostOutOfMemory(int64_t bytes)
+    : message_(fmt::format("out of memory on the host: {} do not fit this machine", format_bytes(bytes))) {}
+
 DeviceError::DeviceError(std::string call, std::string status, std::string description, std::string where)
     : Error(fmt::format("{} failed: {}: {}{}{}", call, status, description, where.empty() ? "" : " at ",
                         where)),
@@ -127,7 +130,8 @@ StreamHazard::StreamHazard(Access before, Access now, std::string value)
 
 ExitCode exit_code(const std::exception& error) {
   if (dynamic_cast<const InvalidArgument*>(&error)) return kExitBadInput;
-  if (dynamic_cast<const OutOfMemory*>(&error)) return kExitOutOfMemory;
+  if (dynamic_cast<const OutOfMemory*>(&error) || dynamic_cast<const std::bad_alloc*>(&error))
+    return kExitOutOfMemory;
   if (dynamic_cast<const LibraryError*>(&error) || dynamic_cast<const DeviceError*>(&error) ||
       dynamic_cast<const CollectiveError*>(&error)) {
     return kExitLibraryFailure;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -64,6 +65,17 @@ class OutOfMemory : public Error {
  private:
   MemoryFacts facts_;
   std::string message_;
+};
+
+// No room in the memory of the machine itself, which holds the inputs of a step and all that a simulated
+// device computes.
+class HostOutOfMemory : public std::bad_alloc {
+ public:
+  explicit HostOutOfMemory(int64_t bytes);
+  const char* what() const noexcept override { return message_.what(); }
+
+ private:
+  Error message_;
 };
 
 // A driver call that failed, or one whose arguments the driver refused.
@@ -142,7 +154,7 @@ enum ExitCode : int {
   kExitDone = 0,
   kExitOther = 1,           // output that cannot be written, and errors without a code of their own
   kExitBadInput = 2,        // bad arguments, settings or files
-  kExitOutOfMemory = 3,     // out of memory in a strategy
+  kExitOutOfMemory = 3,     // out of memory in a strategy, or on the host
   kExitLibraryFailure = 4,  // a library, the driver or a device failed
   kExitCheckFailed = 5,     // finished, but a requested check failed
 };

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 
+#include "device/host_memory.h"
 #include "device/stream.h"
 #include "device/stream_ordered_pool.h"
 #include "device/virtual_memory.h"
@@ -54,12 +54,10 @@ class DeviceMemory {
   }
 
   // Host memory of `bytes` (> 0) that copies fastest: page-locked for a GPU, plain here. Throws DeviceError
-  // or std::bad_alloc when the host has none.
-  virtual void* allocate_host(int64_t bytes) {
-    return ::operator new(static_cast<size_t>(bytes), kHostAlignment);
-  }
+  // or HostOutOfMemory when the host has none.
+  virtual void* allocate_host(int64_t bytes) { return allocate_host_memory(bytes); }
   // Releases memory from allocate_host with the same `bytes`.
-  virtual void release_host(void* pointer, int64_t) noexcept { ::operator delete(pointer, kHostAlignment); }
+  virtual void release_host(void* pointer, int64_t) noexcept { release_host_memory(pointer); }
 
   // Addresses and physical memory apart, within the same total; null if the device has none.
   virtual VirtualMemory* virtual_memory() { return nullptr; }
@@ -78,7 +76,6 @@ class DeviceMemory {
   virtual double driver_time_us() const { return 0; }
 
  private:
-  static constexpr std::align_val_t kHostAlignment{256};
 };
 
 }  // namespace headroom

@@ -14,4 +14,7 @@ namespace headroom {
 DeviceError index_fault(std::string_view op_name, std::string_view what, int64_t index, int64_t position,
                         int64_t extent);
 
+// True for such an error: the data is at fault, not the device.
+bool is_index_fault(const DeviceError& error);
+
 }  // namespace headroom

@@ -1,32 +1,16 @@
 #include "device/pinned_host.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <new>
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "device/host_memory.h"
 
 namespace headroom {
-
-namespace {
-
-// Memory of the machine, or of the container that the process runs in, whose limit is a number or "max".
-int64_t host_bytes() {
-  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    int64_t limit = 0;
-    if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
-}
-
-}  // namespace
 
 void* PinnedHostMemory::try_allocate(int64_t bytes) {
   const auto failure = [&](const char* status, const std::string& why) {
@@ -68,8 +52,7 @@ void PinnedHostMemory::copy_to_host(void* to, const void* from, int64_t bytes) {
 MemoryInfo PinnedHostMemory::info() const {
   const std::lock_guard lock(mutex_);
   MemoryInfo info;
-  static const int64_t total = host_bytes();
-  info.total = total;
+  info.total = host_total_bytes();
   info.process = held_;
   info.peak_process = info.peak_used = peak_;
   info.free = std::max<int64_t>(0, info.total - held_);

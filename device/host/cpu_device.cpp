@@ -1,17 +1,17 @@
 #include "device/host/cpu_device.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <fstream>
 
 #include "base/errors.h"
+#include "device/host_memory.h"
 
 namespace headroom {
 namespace {
 
 int64_t capacity_of(std::optional<int64_t> capacity_bytes) {
-  if (!capacity_bytes) return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (!capacity_bytes) return host_total_bytes();
   if (*capacity_bytes < 1) {
     throw InvalidArgument(
         fmt::format("capacity of the CPU: {} bytes, but at least 1 is needed", *capacity_bytes));

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -24,7 +25,9 @@ namespace {
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // open() takes the lowest free number, which is `stream`, as all lower ones are open by now.
-    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDWR);
+    // What is written to the standard output then fails, as on a full disk.
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF)
+      open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR);
   }
 }
 
@@ -49,6 +52,12 @@ int run_main(const char* name, int (*run)(int, char**), int argc, char** argv) {
       print_failure(name, error.what());
       return exit_code(error);
     }
+  } catch (const HostOutOfMemory& error) {
+    print_failure(name, error.what());
+    return exit_code(error);
+  } catch (const std::bad_alloc& error) {
+    print_failure(name, "out of memory on the host: a request of this program itself found no room");
+    return exit_code(error);
   } catch (const std::exception& error) {
     print_failure(name, error.what());
     return exit_code(error);

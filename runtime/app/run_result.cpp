@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+
+#include "device/index_fault.h"
 
 namespace headroom {
 
@@ -32,7 +35,7 @@ int exit_code_of(RunOutcome outcome) {
 
 Ending attempt(const std::function<void()>& work) {
   Ending ending;
-  const auto fail = [&](RunOutcome outcome, const Error& error) {
+  const auto fail = [&](RunOutcome outcome, const std::exception& error) {
     ending.outcome = outcome;
     ending.error = error.what();
   };
@@ -41,12 +44,15 @@ Ending attempt(const std::function<void()>& work) {
   } catch (const OutOfMemory& error) {
     fail(RunOutcome::kOutOfMemory, error);
     ending.memory = error.facts();
+  } catch (const HostOutOfMemory& error) {
+    fail(RunOutcome::kOutOfMemory, error);
   } catch (const LibraryError& error) {
     fail(RunOutcome::kLibraryFailure, error);
     ending.memory = error.memory();
     ending.log = error.log();
     ending.call = error.call();
   } catch (const DeviceError& error) {  // no room for a context or kernels
+    if (is_index_fault(error)) throw InvalidArgument(fmt::format("the data: {}", error.what()));
     fail(RunOutcome::kLibraryFailure, error);
     ending.call = error.call();
   } catch (const CollectiveError& error) {

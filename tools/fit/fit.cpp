@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -76,26 +74,6 @@ class TorchWorkload final : public Workload {
   std::string model_;
   Progress& progress_;
 };
-
-// The free memory of the host, if it is known.
-std::optional<int64_t> host_available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    int64_t kib = 0;
-    std::string key;
-    if (std::istringstream(line) >> key >> kib && key == "MemAvailable:") return kib * kKiB;
-  }
-  return {};
-}
-
-// A simulated GPU's memory is the host's.
-bool host_has_room(const Traced& program, const RuntimeOptions& options) {
-  const std::optional<int64_t> available = host_available_bytes();
-  if (!available || !simulated_profile(options)) return true;
-  int64_t bytes = 0;
-  for (const TracedDevice& device : program.devices) bytes += device.trace->peak_bytes;
-  return bytes < *available / 10 * 9;
-}
 
 // Results of the command.
 struct Found {

@@ -15,6 +15,8 @@
 #include "answers/step_kernels.h"
 #include "base/errors.h"
 #include "base/progress.h"
+#include "base/text.h"
+#include "device/host_memory.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/train_result.h"
@@ -184,16 +186,37 @@ Measurement measure_step(const WorkloadOptions& options, std::span<const Program
 
 }  // namespace
 
+bool host_has_room(const Traced& program, const RuntimeOptions& options) {
+  const std::optional<int64_t> available = host_available_bytes();
+  if (!available || cuda_ordinal(options.device)) return true;
+  int64_t bytes = 0;
+  for (const TracedDevice& device : program.devices) bytes += device.trace->peak_bytes;
+  return bytes < *available / 10 * 9;
+}
+
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
   const WorkloadOptions modeled = without_budget_of_a_card(options);
   const std::vector<Program> programs = make_programs(modeled);
   require_fit(programs);
   double fragmentation = 0;
+  const Traced traced = lower(plan_programs(programs, modeled.runtime.plan), modeled.runtime);
+  const bool has_room = host_has_room(traced, modeled.runtime);
   if (options.runtime.device != "cpu") {
-    const Played played = play(lower(plan_programs(programs, modeled.runtime.plan), modeled.runtime),
-                               setup_to_fit(modeled.runtime));
+    const Played played = play(traced, setup_to_fit(modeled.runtime));
     if (!played.devices.empty()) fragmentation = played.front().fragmentation;
+    if (!has_room && !played.fits) {  // the run would end so, if the host could begin it
+      Measurement failed;
+      failed.outcome = RunOutcome::kOutOfMemory;
+      failed.error = played.error;
+      failed.memory = played.facts;
+      return failed;
+    }
+  }
+  if (!has_room) {
+    int64_t bytes = 0;
+    for (const TracedDevice& device : traced.devices) bytes += device.trace->peak_bytes;
+    throw HostOutOfMemory(bytes);
   }
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;
   Progress progress(static_cast<double>(options.step.steps), "steps");
@@ -281,7 +304,7 @@ std::string to_json(const Measurement& m) {
   }
   if (m.devices.size() > 1) json["devices"] = nlohmann::ordered_json::parse(to_json(m.devices));
   if (m.replicas.size() > 1) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));
-  return json.dump();
+  return json_text(json);
 }
 
 Measurement parse_measurement(const std::string& text) {

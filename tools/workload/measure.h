@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "answers/workload.h"
 #include "runtime/app/run_result.h"
 #include "tools/workload/workload.h"
 #include "trace/trace.h"
@@ -29,6 +30,9 @@ struct Measurement : RunResult {
   int repeated_nodes = 0;
   int64_t host_bytes = 0;  // planned for values in host memory
 };
+
+// The memory of simulated GPUs and of the CPU is the host's: returns true if that has room for the program.
+bool host_has_room(const Traced& program, const RuntimeOptions& options);
 
 // Runs the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
 // library failures end in the result. Throws InvalidArgument for bad options.
