@@ -1,5 +1,7 @@
 #include "allocators/c/caller_device.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/errors.h"
@@ -17,6 +19,13 @@ void* CallerMemory::try_allocate(int64_t bytes) {
   void* const pointer = driver_.reserve(driver_.context, bytes);
   if (pointer == nullptr) return nullptr;
   const std::lock_guard lock(mutex_);
+  const auto misuse = [&](const char* why) {
+    throw DeviceError(
+        "reserve", "MISUSE",
+        fmt::format("the driver of the caller returned {} for {} bytes: {}", pointer, bytes, why), "");
+  };
+  if (reinterpret_cast<uintptr_t>(pointer) % 256 != 0) misuse("not aligned to 256 bytes");
+  if (!ranges_.add(pointer, bytes)) misuse("it overlaps memory that it returned before");
   taken_bytes_ += bytes;
   peak_bytes_ = std::max(peak_bytes_, taken_bytes_);
   return pointer;
@@ -25,6 +34,7 @@ void* CallerMemory::try_allocate(int64_t bytes) {
 void CallerMemory::release(void* pointer, int64_t bytes) noexcept {
   driver_.unreserve(driver_.context, pointer, bytes);
   const std::lock_guard lock(mutex_);
+  ranges_.remove(pointer);
   taken_bytes_ -= bytes;
 }
 
@@ -37,7 +47,9 @@ void CallerMemory::copy_to_host(void*, const void*, int64_t) {
 }
 
 MemoryInfo CallerMemory::info() const {
-  const int64_t free_bytes = std::max<int64_t>(0, driver_.reservable_bytes(driver_.context));
+  // A driver without a bound may say so by any number.
+  constexpr int64_t kMost = int64_t{1} << 60;
+  const int64_t free_bytes = std::clamp<int64_t>(driver_.reservable_bytes(driver_.context), 0, kMost);
   const std::lock_guard lock(mutex_);
   MemoryInfo info;
   info.free = free_bytes;

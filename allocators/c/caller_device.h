@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "allocators/address_ranges.h"
 #include "allocators/headroom_strategy.h"
 #include "device/device.h"
 #include "device/host/host_captures.h"
@@ -28,6 +29,7 @@ class CallerMemory final : public DeviceMemory {
  private:
   const headroom_driver driver_;
   mutable std::mutex mutex_;
+  AddressRanges ranges_;
   int64_t taken_bytes_ = 0, peak_bytes_ = 0;
 };
 

@@ -135,6 +135,52 @@ TEST(CInterface, BlocksOfTheCallersMemoryKeepTheirBytesAndAllIsGivenBack) {
   }
 }
 
+// A caller's driver that returns an address twice, or one that is not aligned, and one whose figure of free
+// memory is any number: every strategy says so by a status, and none hands out memory twice.
+TEST(CInterface, ADriverThatBreaksItsContractIsReported) {
+  struct Driver {
+    int64_t shift_bytes = 0, left_bytes = 0;
+    char* base = nullptr;
+  };
+  constexpr int64_t kBytes = 64 * kMiB;
+  std::vector<char> memory(kBytes + 4096);
+  auto* const base =
+      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 4095) / 4096 * 4096);
+  for (const Driver shape :
+       {Driver{0, 32 * kMiB, base}, Driver{3, 32 * kMiB, base}, Driver{0, INT64_MAX, base},
+        Driver{0, -5, base}, Driver{0, 32 * kMiB, nullptr}}) {
+    for (int i = 0; const char* name = headroom_strategy_name(i); ++i) {
+      Driver context = shape;
+      const headroom_driver driver = {
+          .context = &context,
+          .reserve = [](void* self, int64_t bytes) -> void* {
+            const Driver& it = *static_cast<Driver*>(self);
+            return it.base == nullptr || bytes > kBytes / 2 ? nullptr : it.base + it.shift_bytes;
+          },
+          .unreserve = [](void*, void*, int64_t) {},
+          .reservable_bytes = [](void* self) { return static_cast<Driver*>(self)->left_bytes; },
+          .follow = nullptr,
+      };
+      headroom_allocator* allocator = nullptr;
+      if (headroom_open_on(name, &driver, &allocator) != HEADROOM_OK) continue;
+      std::map<char*, int64_t> live;
+      for (int64_t bytes = 1; bytes < 30 * kMiB; bytes *= 2) {
+        void* block = nullptr;
+        if (headroom_allocate(allocator, bytes, nullptr, &block) != HEADROOM_OK) break;
+        const auto next = live.lower_bound(static_cast<char*>(block));
+        EXPECT_TRUE(next == live.end() || static_cast<char*>(block) + bytes <= next->first) << name;
+        EXPECT_TRUE(next == live.begin() || std::prev(next)->first + std::prev(next)->second <= block)
+            << name;
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 256, 0u) << name;
+        live[static_cast<char*>(block)] = bytes;
+      }
+      for (const auto& [block, bytes] : live)
+        EXPECT_EQ(headroom_deallocate(allocator, block, nullptr), HEADROOM_OK);
+      headroom_close(allocator);
+    }
+  }
+}
+
 TEST(CInterface, NoRoomIsAStatusThatNamesTheHolders) {
   CallerMemory memory;
   Opened opened("pool+limit=8MiB", memory.driver());

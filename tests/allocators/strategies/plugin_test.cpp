@@ -3,6 +3,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <ostream>
+#include <string>
+#include <vector>
 
 #include "allocators/strategies/direct_allocator.h"
 #include "allocators/strategies/strategy_text.h"
@@ -67,20 +70,70 @@ TEST_F(PluginStrategy, WithoutAReasonOfItsOwnItIsRefusedInOneWholeSentence) {
                 ": its create() made no strategy and gave no reason");
 }
 
-TEST_F(PluginStrategy, ABlockThatIsTooSmallIsRefusedAndGoesBack) {
-  const auto allocator = make_allocator(parse_strategy(kFaultyPlugin), device_.device());
-  for (int i = 0; i < 2; ++i) {
+// A fault of a plugin, and the words that say so; each is found by the time that statistics are asked
+// for, or written when the strategy goes.
+struct PluginFault {
+  const char *name, *words;
+};
+void PrintTo(const PluginFault& fault, std::ostream* stream) {
+  *stream << fault.name;
+}
+
+class FaultyPlugin : public testing::TestWithParam<PluginFault> {};
+
+TEST_P(FaultyPlugin, IsReportedByNameAndNeverACrash) {
+  TestDevice device(TestDeviceKind::kSimulated);
+  device.device().initialize();
+  const int64_t before = device.device().memory().info().process;
+  std::string reported;
+  testing::internal::CaptureStderr();
+  try {
+    const auto allocator =
+        make_allocator(parse_strategy(kFaultyPlugin + ":fault=" + GetParam().name), device.device());
+    std::vector<void*> blocks;
     try {
-      allocator->allocate(1024);
-      FAIL() << "it was taken";
-    } catch (const InvalidArgument& error) {
-      const std::string message = error.what();
-      EXPECT_TRUE(message.ends_with("it returned a block of 768 bytes for a request of 1024 bytes"))
-          << message;
+      for (int i = 0; i < 3; ++i) blocks.push_back(allocator->allocate(1024));
+    } catch (const OutOfMemory&) {
     }
-    EXPECT_EQ(allocator->statistics().allocated.current, 0);
-    EXPECT_EQ(allocator->statistics().reserved.current, 0);
+    for (void* block : blocks) allocator->deallocate(block, 1024);
+    allocator->trim();
+    allocator->statistics();
+  } catch (const InvalidArgument& error) {
+    reported = error.what();
   }
+  reported += testing::internal::GetCapturedStderr();
+  EXPECT_NE(reported.find(GetParam().words), std::string::npos) << reported;
+  EXPECT_TRUE(reported.empty() || reported.find(HEADROOM_FAULTY_PLUGIN) != std::string::npos) << reported;
+  EXPECT_EQ(device.device().memory().info().process, before) << "all goes back";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, FaultyPlugin,
+    testing::Values(PluginFault{"none", ""}, PluginFault{"endless_message", "AAAA"},
+                    PluginFault{"small", "it returned a block of 768 bytes for a request of 1024 bytes"},
+                    PluginFault{"negative", "a block of -5 bytes for a request of 1024 bytes"},
+                    PluginFault{"huge", "lies outside the memory that it reserved"},
+                    PluginFault{"unaligned", "is not aligned to 256 bytes"},
+                    PluginFault{"same", "overlaps a live one"},
+                    PluginFault{"wild", "lies outside the memory that it reserved"},
+                    PluginFault{"past_the_end", "lies outside the memory that it reserved"},
+                    PluginFault{"reserve_negative", ""}, PluginFault{"reserve_huge", ""},
+                    PluginFault{"release_wild", "it released 512 bytes at 0x1234, where it holds 0"},
+                    PluginFault{"release_part", "it released 512 bytes at "},
+                    PluginFault{"leak", "left 1048576 bytes reserved"},
+                    PluginFault{"release_twice", "where it holds 0"},
+                    PluginFault{"free_nothing", "deallocate() returned 0 for its block of 1024 bytes"},
+                    PluginFault{"free_negative", "deallocate() returned -7 for its block of 1024 bytes"},
+                    PluginFault{"free_more", "deallocate() returned 2048 for its block of 1024 bytes"},
+                    PluginFault{"trim_negative", "trim() returned -5, and released 0 bytes"},
+                    PluginFault{"trim_huge", "trim() returned 9223372036854775807, and released 0 bytes"},
+                    PluginFault{"largest_negative", "largest_free_block() returned -1"},
+                    PluginFault{"largest_huge", "largest_free_block() returned 9223372036854775807"}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST_F(PluginStrategy, WithoutItsFunctionsItIsRefused) {
+  EXPECT_EQ(failure_of(std::string("plugin=") + HEADROOM_EMPTY_PLUGIN),
+            std::string("strategy plugin ") + HEADROOM_EMPTY_PLUGIN + ": it has no allocate()");
 }
 
 TEST_F(PluginStrategy, AFileOfThisFolderIsNamedWhereItsPathWasMeant) {
