@@ -10,7 +10,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "base/bytes.h"
@@ -54,6 +55,40 @@ std::string_view type_name(DType dtype) {
                       [&](const auto& row) { return row.first == dtype; })
       ->second;
 }
+
+// Finds a name that a header has twice: the parser would silently keep the last. The parser's own callback
+// would make its work grow with the square of the names.
+class Names final : public nlohmann::json_sax<Json> {
+ public:
+  std::optional<std::string> repeated;
+
+  bool key(std::string& name) override {
+    if (depth_ != 1 || names_.insert(name).second) return true;
+    repeated = name;
+    return false;
+  }
+  bool start_object(size_t) override { return enter(1); }
+  bool end_object() override { return enter(-1); }
+  bool start_array(size_t) override { return enter(1); }
+  bool end_array() override { return enter(-1); }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
+
+ private:
+  bool enter(int64_t levels) {
+    depth_ += levels;
+    return true;
+  }
+
+  int64_t depth_ = 0;
+  std::unordered_set<std::string> names_;
+};
 
 // One file being read; errors name it.
 class Reader {
@@ -137,16 +172,11 @@ class Reader {
     }
     const std::string_view text = content_.substr(kLengthBytes, length);
     data_ = content_.substr(kLengthBytes + length);
-    // The parser would silently keep the last of two equal names.
-    std::set<std::string> names;
-    const auto check_key = [&](int depth, Json::parse_event_t event, Json& key) {
-      if (depth == 1 && event == Json::parse_event_t::key && !names.insert(key.get<std::string>()).second) {
-        fail(fmt::format("tensor '{}': appears twice in the header", key.get<std::string>()));
-      }
-      return true;
-    };
     try {
-      return Json::parse(text, check_key);
+      Names names;
+      Json::sax_parse(text, &names);
+      if (names.repeated) fail(fmt::format("tensor '{}': appears twice in the header", *names.repeated));
+      return Json::parse(text);
     } catch (const Json::exception& error) {
       fail(fmt::format("the header is not JSON: {}", error.what()));
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <unordered_map>
 #include <utility>
 
 #include "base/errors.h"
@@ -149,6 +150,7 @@ class Line {
 
 std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view file) {
   std::vector<TomlEntry> entries;
+  std::unordered_map<std::string, int> lines;  // of each key
   for (int number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view content = text.substr(0, end);
@@ -157,10 +159,8 @@ std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view file) 
     Line line(content, file, number);
     if (line.at_end()) continue;
     TomlEntry entry = line.read_entry();
-    for (const TomlEntry& before : entries) {
-      if (before.key == entry.key)
-        line.fail(fmt::format("'{}' stands in line {} already", shown(entry.key), before.line));
-    }
+    const auto [before, is_new] = lines.emplace(entry.key, entry.line);
+    if (!is_new) line.fail(fmt::format("'{}' stands in line {} already", shown(entry.key), before->second));
     entries.push_back(std::move(entry));
   }
   return entries;

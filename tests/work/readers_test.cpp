@@ -10,6 +10,9 @@
 #include <string_view>
 
 #include "base/files.h"
+#include "base/mapped_file.h"
+#include "base/safetensors.h"
+#include "base/toml.h"
 #include "runtime/onnx/read_model.h"
 #include "tests/fuzz/memory_file.h"
 #include "tools/explain/explanation.h"
@@ -162,6 +165,37 @@ TEST(ReadersWork, Logs) {
   expect_proportional("progress, then a failure", progress, read_log_file);
   expect_proportional("failures", failures, read_log_file);
   expect_proportional("one line", one_line, read_log_file);
+}
+
+TEST(ReadersWork, SettingsFiles) {
+  const auto keys = [](int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += fmt::format("key_{} = {}\n", i, i);
+    return text;
+  };
+  expect_proportional("TOML", keys, [](const std::string& text) {
+    EXPECT_GE(parse_toml(text, "many.toml").size(), static_cast<size_t>(kSmall));
+  });
+}
+
+TEST(ReadersWork, TensorFiles) {
+  const auto tensors = [](int n) {
+    std::string header = "{";
+    for (int i = 0; i < n; ++i) {
+      header += fmt::format(R"({}"t{}":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}]}})",
+                            i == 0 ? "" : ",", i, 4 * i, 4 * i + 4);
+    }
+    header += "}";
+    std::string text(8, '\0');
+    for (size_t byte = 0; byte < 8; ++byte)
+      text[byte] = static_cast<char>(header.size() >> (8 * byte) & 0xff);
+    return text + header + std::string(4 * static_cast<size_t>(n), 'x');
+  };
+  expect_proportional("safetensors", tensors, [](const std::string& text) {
+    const MemoryFile file(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+    EXPECT_GE(load_safetensors(file.path()).tensors.size(), static_cast<size_t>(kSmall));
+    EXPECT_GE(view_safetensors(MappedFile(file.path())).size(), static_cast<size_t>(kSmall));
+  });
 }
 
 TEST(ReadersWork, Rules) {
