@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,8 +11,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -38,6 +43,7 @@ class Descriptor {
       : value_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     if (value_ < 0) refuse(named, doing, errno);
   }
+  explicit Descriptor(int opened) : value_(opened) {}
   ~Descriptor() {
     if (value_ >= 0) close(value_);
   }
@@ -52,12 +58,22 @@ class Descriptor {
   int value_;
 };
 
+// More than any log or trace that people pipe.
+constexpr int64_t kMaxPipeBytes = kGiB;
+
+// Repeats a call of the system while signals interrupt it.
+template <typename Call>
+ssize_t retried(const Call& call) {
+  ssize_t result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 // False with errno set on failure.
 bool write_all(int descriptor, std::span<const std::string_view> parts) {
   for (std::string_view part : parts) {
     while (!part.empty()) {
-      const ssize_t done = write(descriptor, part.data(), part.size());
-      if (done < 0 && errno == EINTR) continue;
+      const ssize_t done = retried([&] { return write(descriptor, part.data(), part.size()); });
       if (done < 0) return false;
       part.remove_prefix(static_cast<size_t>(done));
     }
@@ -67,19 +83,102 @@ bool write_all(int descriptor, std::span<const std::string_view> parts) {
 
 }  // namespace
 
+// Bytes that came out of a pipe so far, in memory without a name.
+struct OpenFile::Pipe {
+  explicit Pipe(int opened) : from(opened), kept(memfd_create("headroom-pipe", MFD_CLOEXEC)) {}
+
+  int from, kept;  // until the process ends
+  int64_t bytes = 0;
+  bool is_at_end = false, is_device = false;
+  std::mutex mutex;
+
+  int64_t read(const std::string& path, int64_t at, void* to, int64_t wanted) {
+    const std::lock_guard lock(mutex);
+    if (at == bytes && !is_at_end) {
+      const ssize_t got = retried([&] { return ::read(from, to, static_cast<size_t>(wanted)); });
+      if (got < 0) return got;
+      is_at_end = got == 0;
+      if (bytes + got > kMaxPipeBytes) {
+        throw InvalidArgument(
+            fmt::format("{}: more than {} came out of it; if that is meant, write it to a file", path,
+                        format_bytes(kMaxPipeBytes)));
+      }
+      const std::string_view part(static_cast<const char*>(to), static_cast<size_t>(got));
+      if (!write_all(kept, std::span(&part, 1))) return -1;
+      bytes += got;
+      return got;
+    }
+    return retried([&] { return pread(kept, to, static_cast<size_t>(std::min(wanted, bytes - at)), at); });
+  }
+};
+
+OpenFile::OpenFile(const std::string& path) : path_(path) {
+  // Every pipe that this process has read, by the identity of the file.
+  static std::mutex mutex;
+  static std::map<std::pair<dev_t, ino_t>, std::shared_ptr<Pipe>> pipes;
+  struct stat status {};
+  const auto refused = [&] { refuse(path_, "open", errno); };
+  if (stat(path.c_str(), &status) != 0) refused();
+  const auto open_it = [&] {
+    const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (opened < 0) refused();
+    return opened;
+  };
+  if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode)) {
+    descriptor_ = open_it();
+    bytes_ = status.st_size;
+    return;
+  }
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Pipe>& known = pipes[{status.st_dev, status.st_ino}];
+  if (known == nullptr) known = std::make_shared<Pipe>(open_it());
+  known->is_device = S_ISCHR(status.st_mode);
+  pipe_ = known;
+}
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+int64_t OpenFile::read(void* to, int64_t bytes) {
+  if (pipe_ == nullptr) return retried([&] { return ::read(descriptor_, to, static_cast<size_t>(bytes)); });
+  const int64_t got = pipe_->read(path_, at_, to, bytes);
+  at_ += std::max<int64_t>(got, 0);
+  return got;
+}
+
+int OpenFile::whole() {
+  if (pipe_ == nullptr) return descriptor_;
+  if (pipe_->is_device) throw InvalidArgument(fmt::format("{}: not a regular file", path_));
+  std::vector<char> chunk(size_t{1} << 20);
+  for (int64_t got = 1; got != 0;) {
+    got = read(chunk.data(), std::ssize(chunk));
+    if (got < 0) refuse(path_, "read", errno);
+  }
+  return pipe_->kept;
+}
+
+std::string name_for_child(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || (!S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)))
+    return path;
+  OpenFile file(path);
+  return fmt::format("/proc/{}/fd/{}", getpid(), file.whole());
+}
+
 std::string read_file(const std::string& path, int64_t max_bytes,
                       const std::function<void(std::string_view)>& check_start) {
   constexpr size_t kStartBytes = 4 * kKiB;  // minimum capacity of a pipe
-  const Descriptor file(path, O_RDONLY, "open");
+  OpenFile file(path);
   std::string content;
   bool checked = !check_start;
   for (;;) {
     const size_t have = content.size();
     content.resize(
         have + static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(have), 64 * kKiB, 64 * kMiB)));
-    const ssize_t got = read(file.value(), content.data() + have, content.size() - have);
-    if (got < 0 && errno != EINTR) refuse(path, "read", errno);
-    content.resize(have + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    const int64_t got = file.read(content.data() + have, static_cast<int64_t>(content.size() - have));
+    if (got < 0) refuse(path, "read", errno);
+    content.resize(have + static_cast<size_t>(got));
     if (!checked && (got == 0 || content.size() >= kStartBytes)) {
       check_start(content);
       checked = true;
@@ -102,13 +201,15 @@ bool is_special(const std::string& path) {
   return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
 
-// Returns the target of a link, so that the link stays and its target changes.
+// Returns the target of a link, so that the link stays and its target changes. Throws InvalidArgument for
+// links that lead round in a circle.
 std::string target_of(const std::string& path) {
   std::error_code error;
   std::filesystem::path way = path;
   constexpr int kMaxLinks = 40;  // Linux's bound
   // weakly_canonical does not follow links to missing files.
-  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(way, error); ++i) {
+  for (int i = 0; std::filesystem::is_symlink(way, error); ++i) {
+    if (i == kMaxLinks) refuse(path, "write", ELOOP);
     way = way.parent_path() / std::filesystem::read_symlink(way, error);
   }
   const std::filesystem::path target = std::filesystem::weakly_canonical(way, error);
@@ -150,7 +251,15 @@ bool give_name(int descriptor, const std::string& name) {
 void require_writable(const std::string& path) {
   if (path.empty()) throw InvalidArgument("the name of the file to write is empty");
   if (is_special(path)) {
-    const Descriptor file(path, O_WRONLY | O_NONBLOCK, "write");
+    // Until the process ends. A pipe whose reader is still to come is opened when it is written.
+    static std::mutex mutex;
+    static std::map<std::string, std::unique_ptr<Descriptor>> kept;
+    const std::lock_guard lock(mutex);
+    std::unique_ptr<Descriptor>& file = kept[path];
+    if (file != nullptr) return;
+    const int opened = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (opened < 0 && errno != ENXIO) refuse(path, "write", errno);
+    file = std::make_unique<Descriptor>(opened);
     return;
   }
   const std::string temporary = temporary_beside(target_of(path));
@@ -186,21 +295,11 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path_, ignored)) fail("is a folder, not a file");
-  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) fail(std::strerror(errno));
-  try {
-    content_ = std::make_unique<Gunzip>(descriptor_);
-  } catch (...) {
-    close(descriptor_);
-    throw;
-  }
-  struct stat status {};
-  if (fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
+  file_ = std::make_unique<OpenFile>(path_);
+  content_ = std::make_unique<Gunzip>([this](void* to, int64_t bytes) { return file_->read(to, bytes); });
 }
 
-InputFile::~InputFile() {
-  close(descriptor_);
-}
+InputFile::~InputFile() = default;
 
 int64_t InputFile::read(void* destination, int64_t bytes) {
   const int64_t done = content_->read(destination, bytes);
@@ -219,8 +318,9 @@ int64_t InputFile::read(void* destination, int64_t bytes) {
 }
 
 std::optional<double> InputFile::share_read() const {
-  if (file_bytes_ == 0) return std::nullopt;
-  return std::min(1.0, static_cast<double>(content_->stored_bytes()) / static_cast<double>(file_bytes_));
+  const int64_t bytes = file_->bytes().value_or(0);
+  if (bytes == 0) return std::nullopt;
+  return std::min(1.0, static_cast<double>(content_->stored_bytes()) / static_cast<double>(bytes));
 }
 
 int64_t InputFile::stored_bytes() const {

@@ -26,11 +26,43 @@ std::string read_file(const std::string& path, int64_t max_bytes,
 void write_file(const std::string& path, std::span<const std::string_view> parts);
 
 // Throws InvalidArgument naming the file if write_file could not write it, so that this is known before hours
-// of work. Leaves `path` unchanged and no other file.
+// of work. Leaves `path` unchanged and no other file; keeps a pipe open, whose reader would see its end.
 void require_writable(const std::string& path);
 
 // Returns true if both paths lead to the same file, through links or not, even if it does not exist yet.
 bool is_same_file(const std::string& a, const std::string& b);
+
+// A file open to be read from its beginning. The bytes of a pipe come once, so they are kept: another reader
+// of the same pipe in this process gets them from the beginning, too.
+class OpenFile {
+ public:
+  // Throws InvalidArgument naming the file when it cannot be opened.
+  explicit OpenFile(const std::string& path);
+  ~OpenFile();
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  // Reads up to `bytes`: none at the end, below 0 with errno set on failure. Throws InvalidArgument when more
+  // comes out of a pipe or a device than a file has that people write.
+  int64_t read(void* to, int64_t bytes);
+  // Bytes of a regular file; nullopt for a pipe.
+  std::optional<int64_t> bytes() const { return bytes_; }
+  // A descriptor of a regular file with the whole content, to be mapped; the pipe is read to its end first.
+  // Throws InvalidArgument for a device.
+  int whole();
+
+ private:
+  struct Pipe;
+
+  const std::string path_;
+  int descriptor_ = -1;
+  std::shared_ptr<Pipe> pipe_;  // null for a regular file
+  int64_t at_ = 0;
+  std::optional<int64_t> bytes_;
+};
+
+// Another name of the file, for a child process, which could not read a pipe once more.
+std::string name_for_child(const std::string& path);
 
 // A file read from beginning to end, gunzipped on the way where its content says gzip.
 class InputFile {
@@ -57,10 +89,9 @@ class InputFile {
 
  private:
   const std::string path_;
-  int descriptor_ = -1;
+  std::unique_ptr<OpenFile> file_;
   std::unique_ptr<Gunzip> content_;
   int64_t at_ = 0;
-  int64_t file_bytes_ = 0;  // as it is stored; 0 of a pipe
 };
 
 }  // namespace headroom

@@ -5,13 +5,12 @@
 #else
 #include <zlib.h>
 #endif
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace headroom {
 namespace {
@@ -107,7 +106,7 @@ struct Gunzip::Inflater {
 };
 #endif
 
-Gunzip::Gunzip(int descriptor) : descriptor_(descriptor), buffer_(kBufferBytes) {
+Gunzip::Gunzip(Read read) : read_(std::move(read)), buffer_(kBufferBytes) {
   next_ = end_ = buffer_.data();
 }
 
@@ -138,12 +137,12 @@ int64_t Gunzip::read(void* destination, int64_t bytes) {
 
 // Reads up to `bytes` of the stored file; returns 0 at the end and after a fault.
 int64_t Gunzip::take(uint8_t* to, int64_t bytes) {
-  ssize_t got = 0;
+  int64_t got = 0;
   do {
-    got = ::read(descriptor_, to, static_cast<size_t>(bytes));
+    got = read_(to, bytes);
   } while (got < 0 && errno == EINTR);
   if (got < 0) fail(Fault::kUnreadable, std::strerror(errno));
-  got = std::max<ssize_t>(got, 0);
+  got = std::max<int64_t>(got, 0);
   stored_bytes_ += got;
   return got;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,9 @@ class Gunzip {
  public:
   enum class Fault : uint8_t { kNone, kTruncated, kCorrupt, kUnreadable };
 
-  // Reads from the descriptor, which stays the caller's.
-  explicit Gunzip(int descriptor);
+  // Reads up to so many bytes: none at the end, below 0 with errno set on failure.
+  using Read = std::function<int64_t(void* to, int64_t bytes)>;
+  explicit Gunzip(Read read);
   ~Gunzip();
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
@@ -37,7 +39,7 @@ class Gunzip {
   int64_t read_plain(uint8_t* to, int64_t bytes);
   int64_t read_member(uint8_t* to, int64_t bytes);
 
-  const int descriptor_;
+  const Read read_;
   State state_ = State::kBegin;
   std::vector<uint8_t> buffer_;
   uint8_t *next_ = nullptr, *end_ = nullptr;  // unused part of the buffer

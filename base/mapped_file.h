@@ -9,8 +9,8 @@ namespace headroom {
 
 class MappedFile {
  public:
-  // Maps the whole file. Throws InvalidArgument naming the file when it cannot be opened or is no regular
-  // file. The file must not shrink while this lives.
+  // Maps the whole file, or all that comes out of a pipe. Throws InvalidArgument naming the file when it
+  // cannot be opened or is a folder or a device. The file must not shrink while this lives.
   explicit MappedFile(std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

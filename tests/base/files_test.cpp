@@ -3,14 +3,20 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "base/bytes.h"
 #include "base/errors.h"
+#include "base/mapped_file.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {
@@ -86,6 +92,93 @@ TEST(IsSameFile, SeesThroughLinksAndWaysThere) {
   EXPECT_TRUE(is_same_file(a, folder / "./a"));
   EXPECT_TRUE(is_same_file(folder / "link", folder / "new"));
   EXPECT_FALSE(is_same_file(a, folder / "new"));
+}
+
+// A named pipe that a thread writes the content into, once.
+class FilledPipe {
+ public:
+  FilledPipe(const std::string& path, std::string content)
+      : path_(path), writer_([path, content = std::move(content)] {
+          const int pipe = open(path.c_str(), O_WRONLY);
+          for (size_t at = 0; at < content.size();) {
+            const ssize_t done = write(pipe, content.data() + at, content.size() - at);
+            if (done <= 0) break;
+            at += static_cast<size_t>(done);
+          }
+          close(pipe);
+        }) {}
+  ~FilledPipe() { writer_.join(); }
+  FilledPipe(const FilledPipe&) = delete;
+  FilledPipe& operator=(const FilledPipe&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::thread writer_;
+};
+
+std::string pipe_in(const ScratchFolder& folder, const char* name) {
+  const std::string path = folder / name;
+  EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  return path;
+}
+
+TEST(Pipes, AreReadFromTheBeginningAsOftenAsTheyAreOpened) {
+  const ScratchFolder folder;
+  std::string content;
+  for (int i = 0; i < 50'000; ++i) content += std::to_string(i);
+  const FilledPipe pipe(pipe_in(folder, "pipe"), content);
+  char start[10];
+  EXPECT_EQ(OpenFile(pipe.path()).read(start, 10), 10);  // a part, as who looks for the format
+  EXPECT_EQ(std::string(start, 10), content.substr(0, 10));
+  EXPECT_EQ(read_file(pipe.path(), kMiB), content);
+  InputFile streamed(pipe.path());
+  std::string read(content.size() + 1, ' ');
+  EXPECT_EQ(streamed.read(read.data(), std::ssize(read)), std::ssize(content));
+  const MappedFile mapped(pipe.path());
+  EXPECT_EQ(std::memcmp(mapped.bytes().data(), content.data(), content.size()), 0);
+  EXPECT_EQ(mapped.bytes().size(), content.size());
+  EXPECT_EQ(read_file(name_for_child(pipe.path()), kMiB), content);
+}
+
+TEST(Pipes, OneThatDoesNotEndIsRefusedWithASentence) {
+  char chunk[1 << 16];
+  OpenFile endless("/dev/zero");
+  try {
+    while (endless.read(chunk, std::ssize(chunk)) > 0) {
+    }
+    FAIL() << "it ended";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "/dev/zero: more than 1.00 GiB came out of it; if that is meant, write it to a file");
+  }
+  EXPECT_THROW(MappedFile("/dev/zero"), InvalidArgument);
+}
+
+TEST(Pipes, OneThatWasFoundWritableStaysOpenUntilItIsWritten) {
+  const ScratchFolder folder;
+  const std::string path = pipe_in(folder, "pipe");
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  require_writable(path);
+  char byte = 0;
+  EXPECT_EQ(read(reader, &byte, 1), -1);  // 0 would be its end
+  const std::string_view parts[] = {"content"};
+  write_file(path, parts);
+  char content[8] = {};
+  EXPECT_EQ(read(reader, content, sizeof(content)), 7);
+  EXPECT_STREQ(content, "content");
+  close(reader);
+}
+
+TEST(WriteFile, RefusesLinksThatLeadRoundInACircle) {
+  const ScratchFolder folder;
+  std::filesystem::create_symlink("b", folder / "a");
+  std::filesystem::create_symlink("a", folder / "b");
+  const std::string_view parts[] = {"content"};
+  EXPECT_THROW(write_file(folder / "a", parts), InvalidArgument);
+  EXPECT_THROW(require_writable(folder / "a"), InvalidArgument);
+  EXPECT_THROW(read_file(folder / "a", 100), InvalidArgument);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "a"));
 }
 
 }  // namespace

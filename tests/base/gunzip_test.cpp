@@ -32,7 +32,9 @@ struct Outcome {
 Outcome read_all(std::string_view stored, int64_t piece_bytes = 1 << 16) {
   const ScratchFolder folder;
   const int descriptor = open(folder.write("stored", std::string(stored)).c_str(), O_RDONLY);
-  Gunzip gunzip(descriptor);
+  Gunzip gunzip([descriptor](void* to, int64_t bytes) -> int64_t {
+    return ::read(descriptor, to, static_cast<size_t>(bytes));
+  });
   Outcome outcome{};
   std::string piece(static_cast<size_t>(piece_bytes), '\0');
   for (int64_t got = piece_bytes; got == piece_bytes;) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -247,9 +246,9 @@ bool is_trace_input(const std::string& text) {
   require_function(text);
   if (text.ends_with(".onnx")) return false;
   // A model's file begins with the version of its format, the first field of a message.
-  constexpr int kFirstFieldOfModel = 8;
-  const int first = std::ifstream(text, std::ios::binary).get();
-  return first != std::ifstream::traits_type::eof() && first != kFirstFieldOfModel;
+  constexpr char kFirstFieldOfModel = 8;
+  char first = kFirstFieldOfModel;
+  return OpenFile(text).read(&first, 1) == 1 && first != kFirstFieldOfModel;
 }
 
 namespace {

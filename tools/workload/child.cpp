@@ -6,12 +6,13 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/files.h"
 
 namespace headroom {
 
 Measurement measure_in_child(const std::vector<std::string>& words) {
   std::vector<std::string> arguments = {"run"};
-  arguments.insert(arguments.end(), words.begin(), words.end());
+  for (const std::string& word : words) arguments.push_back(name_for_child(word));
   arguments.emplace_back("--json");
   const ChildResult ended = run_child(own_path(), arguments);
   Measurement measured;
