@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +20,7 @@ namespace {
 constexpr size_t kBufferBytes = size_t{1} << 18;
 // A stack, each byte of which may become three. Two names and an event of twelve numbers are far shorter.
 constexpr size_t kMaxLineBytes = 8 + 3 * kMaxTraceStackBytes;
-// A killed program loses at most the events of this time.
+// A killed program loses at most the events of this time, and less at its beginning: the time doubles.
 constexpr int64_t kFlushNs = 500'000'000;
 // Further names stay empty, as in a program that invents new ones at each step.
 constexpr size_t kMaxNamesKept = size_t{1} << 19, kMaxNameBytesKept = size_t{1} << 28;
@@ -70,12 +72,22 @@ TraceLine line_of(DeviceEvent::Kind kind) {
 
 TraceWriter::TraceWriter(std::string path)
     : path_(std::move(path)),
-      descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
+      descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)),
       buffer_(kBufferBytes) {
-  if (descriptor_ < 0) {
-    throw InvalidArgument(fmt::format("{}: cannot write it: {}", path_, std::strerror(errno)));
+  const auto refuse = [&](const char* why) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw InvalidArgument(fmt::format("{}: cannot write it: {}", path_, why));
+  };
+  if (descriptor_ < 0) refuse(std::strerror(errno));
+  struct stat status {};
+  if (fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
+    // Two writers would mix their lines. File systems without locks do without.
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      refuse("another process, or another part of this one, records into it");
+    if (ftruncate(descriptor_, 0) != 0) refuse(std::strerror(errno));
   }
   end_ = fmt::format_to(buffer_.data(), "{}{}\n", kTraceStart, kTraceVersion);
+  flush();  // so that also a program that is killed at once leaves a trace
 }
 
 TraceWriter::~TraceWriter() {
@@ -194,8 +206,9 @@ char* TraceWriter::put_time(char* to, int64_t time_ns) noexcept {
 void TraceWriter::end(char* to, int64_t time_ns) noexcept {
   *to++ = '\n';
   end_ = to;
-  if (time_ns - flushed_ns_ < kFlushNs) return;
+  if (time_ns - flushed_ns_ < flush_after_ns_) return;
   flushed_ns_ = time_ns;
+  flush_after_ns_ = std::min(2 * flush_after_ns_, kFlushNs);
   flush();
 }
 

@@ -57,7 +57,7 @@ class TraceWriter {
   char* end_ = nullptr;
   NameTable names_;
   size_t name_bytes_ = 0;
-  int64_t last_ns_ = 0, flushed_ns_ = 0;
+  int64_t last_ns_ = 0, flushed_ns_ = 0, flush_after_ns_ = 1'000'000;
 };
 
 }  // namespace headroom

@@ -445,6 +445,27 @@ TEST(TraceWriter, AFailedWriteIsReportedAtTheEnd) {
   EXPECT_THROW(full.close(), Error);
 }
 
+TEST(TraceWriter, TwoDoNotWriteOneFile) {
+  const ScratchFolder folder;
+  const std::string path = folder / "run.trace";
+  TraceWriter first(path);
+  first.allocate(1, 512, {});
+  EXPECT_THROW(TraceWriter second(path), InvalidArgument);
+  first.close();
+  EXPECT_EQ(read_traces(path).front().events.size(), 1u);
+  TraceWriter third(path);
+  EXPECT_THROW(read_traces(path), InvalidArgument) << "it is empty again";
+}
+
+TEST(TraceWriter, HasItsFirstLineAtOnceAndMoreSoon) {
+  const ScratchFolder folder;
+  const std::string path = folder / "run.trace";
+  TraceWriter writer(path);
+  EXPECT_NE(read_file(path, 1000).find("headroom-trace "), std::string::npos);
+  for (int i = 0; i < 20; ++i) writer.allocate(static_cast<uint64_t>(i), 512, {.time_ns = i * 1'000'000});
+  EXPECT_GE(read_traces(path).front().events.size(), 10u);  // of the first 20 ms
+}
+
 TEST(TraceWriter, NamesOfAnyLengthAreCutNotOverrun) {
   const ScratchFolder folder;
   const std::string name(100'000, ',');
