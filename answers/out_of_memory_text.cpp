@@ -7,6 +7,7 @@
 
 #include "answers/out_of_memory.h"
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {
@@ -147,7 +148,7 @@ std::string to_json(const OutOfMemoryReport& report) {
   const TriedChange* smallest = report.smallest();
   json["smallest"] = smallest == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(smallest->what);
   // Names out of traces may hold any bytes.
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(json);
 }
 
 }  // namespace headroom

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -20,30 +21,53 @@ bool is_plain(char c) {
          kPlain.find(c) != std::string_view::npos;
 }
 
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
+struct Character {
+  size_t bytes = 0;  // 0: not valid UTF-8 (RFC 3629)
+  uint32_t code = 0;
+};
 
-// Bytes of the character that `text` begins with; 0 when it is not valid UTF-8 (RFC 3629).
-size_t character_bytes(std::string_view text) {
+// The character that `text`, which is not empty, begins with.
+Character character_of(std::string_view text) {
   const auto byte = [&](size_t i) -> uint32_t {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
   };
   const uint32_t first = byte(0);
-  if (first < 0x80) return 1;
+  if (first < 0x80) return {1, first};
   const size_t bytes = first >= 0xc2 && first <= 0xdf   ? 2
                        : first >= 0xe0 && first <= 0xef ? 3
                        : first >= 0xf0 && first <= 0xf4 ? 4
                                                         : 0;
-  if (bytes == 0) return 0;
+  if (bytes == 0) return {};
   uint32_t code = first & (0xffu >> (bytes + 1));
   for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
+    if ((byte(i) & 0xc0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3f);
   }
   const bool overlong = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
-  const bool control = code >= 0x80 && code < 0xa0;
-  return overlong || control || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? 0 : bytes;
+  const bool is_code = !overlong && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+  return is_code ? Character{bytes, code} : Character{};
+}
+
+// Returns true for what a terminal obeys or does not show: control characters, line ends, marks that turn the
+// direction of text, characters without a width, tags. With them a name can look like another.
+bool is_hidden(uint32_t code) {
+  constexpr std::pair<uint32_t, uint32_t> kHidden[] = {
+      {0x00, 0x1f},     {0x7f, 0x9f},       {0xad, 0xad},      {0x34f, 0x34f},   {0x61c, 0x61c},
+      {0x115f, 0x1160}, {0x17b4, 0x17b5},   {0x180b, 0x180f},  {0x200b, 0x200f}, {0x2028, 0x202e},
+      {0x2060, 0x206f}, {0x3164, 0x3164},   {0xfe00, 0xfe0f},  {0xfeff, 0xfeff}, {0xffa0, 0xffa0},
+      {0xfff0, 0xfffb}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
+  return std::any_of(std::begin(kHidden), std::end(kHidden),
+                     [&](const auto& range) { return code >= range.first && code <= range.second; });
+}
+
+// Bytes of the character that `text` begins with; 0 for one that is not to be shown as it is.
+size_t shown_bytes(std::string_view text) {
+  const Character character = character_of(text);
+  return is_hidden(character.code) ? 0 : character.bytes;
+}
+
+std::string as_byte(char c) {
+  return fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
 }
 
 std::string folded(std::string_view text) {
@@ -59,17 +83,39 @@ std::string printable(std::string_view text, size_t max_bytes) {
   std::string clean;
   for (size_t i = 0; i < text.size();) {
     if (i >= max_bytes) return clean + "...";
-    const size_t bytes = is_control(text[i]) ? 0 : character_bytes(text.substr(i));
+    const size_t bytes = shown_bytes(text.substr(i));
     if (bytes > 0) {
       clean += text.substr(i, bytes);
     } else if (kBlanks.find(text[i]) != std::string_view::npos) {
       clean += ' ';
     } else {
-      clean += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
+      clean += as_byte(text[i]);
     }
     i += std::max<size_t>(bytes, 1);
   }
   return clean;
+}
+
+std::string escaped_json(std::string_view json) {
+  std::string text;
+  text.reserve(json.size());
+  for (size_t i = 0; i < json.size();) {
+    const auto plain = std::find_if(json.begin() + static_cast<std::ptrdiff_t>(i), json.end(),
+                                    [](char c) { return static_cast<unsigned char>(c) >= 0x7f; });
+    const auto end = static_cast<size_t>(plain - json.begin());
+    text += json.substr(i, end - i);
+    if (end == json.size()) break;
+    const auto [bytes, code] = character_of(json.substr(end));
+    if (!is_hidden(code)) {
+      text += json.substr(end, std::max<size_t>(bytes, 1));
+    } else if (code < 0x10000) {
+      text += fmt::format("\\u{:04x}", code);
+    } else {
+      text += fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    }
+    i = end + std::max<size_t>(bytes, 1);
+  }
+  return text;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -86,17 +132,22 @@ std::string lowered(std::string_view text) {
 
 std::string shell_word(std::string_view word) {
   if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
-  const bool has_control = std::any_of(word.begin(), word.end(), is_control);
-  std::string text = has_control ? "$'" : "'";
-  for (const char c : word) {
-    if (is_control(c)) {
-      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else if (has_control && (c == '\'' || c == '\\')) {
-      text += {'\\', c};
-    } else if (c == '\'') {
+  bool has_hidden = false;
+  for (size_t i = 0, bytes = 0; i < word.size(); i += std::max<size_t>(bytes, 1)) {
+    bytes = shown_bytes(word.substr(i));
+    has_hidden = has_hidden || bytes == 0;
+  }
+  std::string text = has_hidden ? "$'" : "'";
+  for (size_t i = 0, bytes = 0; i < word.size(); i += std::max<size_t>(bytes, 1)) {
+    bytes = shown_bytes(word.substr(i));
+    if (bytes == 0) {
+      text += as_byte(word[i]);
+    } else if (has_hidden && (word[i] == '\'' || word[i] == '\\')) {
+      text += {'\\', word[i]};
+    } else if (word[i] == '\'') {
       text += "'\\''";
     } else {
-      text += c;
+      text += word.substr(i, bytes);
     }
   }
   return text + "'";

@@ -11,9 +11,18 @@
 namespace headroom {
 
 // Converts any bytes to one line of valid UTF-8 for a terminal, a log or JSON: tabs, line ends and NUL become
-// blanks, other control characters and invalid bytes become "\x1b". Text longer than `max_bytes` ends in
-// "...".
+// blanks; other control characters, marks of direction, characters without width and invalid bytes become
+// "\x1b", byte by byte. Text longer than `max_bytes` ends in "...".
 std::string printable(std::string_view text, size_t max_bytes = std::string_view::npos);
+
+// Escapes the same characters in a JSON text of valid UTF-8, which stays the same value.
+std::string escaped_json(std::string_view json);
+
+// The text of a value of the JSON library, so escaped; with `indent` blanks for each level, or in one line.
+template <typename Json>
+std::string json_text(const Json& json, int indent = -1) {
+  return escaped_json(json.dump(indent, ' ', false, Json::error_handler_t::replace));
+}
 
 // Returns the text without blanks, tabs and line ends on either side.
 std::string_view trimmed(std::string_view text);
@@ -21,8 +30,8 @@ std::string_view trimmed(std::string_view text);
 // With small letters in place of A to Z.
 std::string lowered(std::string_view text);
 
-// Returns the word, quoted if a shell would interpret it; control characters as \x1b, so that a terminal gets
-// no commands.
+// Returns the word, quoted if a shell would interpret it; what printable() escapes as \x1b too, so that a
+// terminal gets no commands.
 std::string shell_word(std::string_view word);
 
 // `command`, which is not quoted, and the words after it.

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {
@@ -58,7 +59,7 @@ std::optional<double> Datum::number() const {
 }
 
 std::string to_json(const Datum& value, int indent) {
-  return json_of(value).dump(indent, ' ', false, Json::error_handler_t::replace);
+  return json_text(json_of(value), indent);
 }
 
 Datum parse_json(std::string_view text) {

@@ -4,6 +4,9 @@
 
 #include <array>
 #include <cstdio>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +16,7 @@ namespace {
 
 // Returns the words that a shell reads from the text, one per line.
 std::string words_in_shell(const std::string& text) {
-  FILE* pipe = popen(("bash -c 'printf \"%s|\" \"$@\"' bash " + text).c_str(), "r");
+  FILE* pipe = popen(("bash <<'END_OF_WORDS'\nprintf '%s|' " + text + "\nEND_OF_WORDS\n").c_str(), "r");
   std::array<char, 256> chunk{};
   std::string out;
   while (fgets(chunk.data(), chunk.size(), pipe) != nullptr) out += chunk.data();
@@ -51,6 +54,50 @@ TEST(Printable, IsOneLineOfValidUtf8WhateverTheBytes) {
             "2J");  // a control sequence in UTF-8
   EXPECT_EQ(printable("\xed\xa0\x80\xc0\xaf"),
             "\\xed\\xa0\\x80\\xc0\\xaf");  // a surrogate, an overlong slash
+}
+
+// Marks that turn the direction of text, characters without a width, tags: what shows one name as another.
+constexpr std::string_view kHiddenCharacters[] = {
+    "\xe2\x80\xae", "\xe2\x81\xa6", "\xd8\x9c", "\xe2\x80\x8b",     "\xef\xbb\xbf", "\xc2\xad",
+    "\xe2\x80\xa8", "\xc2\x9b",     "\xc2\x85", "\xf3\xa0\x81\x81", "\x7f"};
+
+TEST(Printable, ShowsWhatATerminalWouldHide) {
+  EXPECT_EQ(printable("safe\xe2\x80\xae"
+                      "gnp.exe"),
+            "safe\\xe2\\x80\\xaegnp.exe");
+  for (const std::string_view hidden : kHiddenCharacters) {
+    const std::string name = "a" + std::string(hidden) + "b";
+    EXPECT_EQ(printable(name).find(hidden), std::string::npos) << printable(name);
+    EXPECT_EQ(shell_word(name).find(hidden), std::string::npos) << printable(name);
+    EXPECT_EQ(words_in_shell(shell_word(name)), name + "|") << printable(name);
+    const std::string json = "{\"" + name + "\":\"" + name + "\"}";
+    EXPECT_EQ(escaped_json(json).find(hidden), std::string::npos) << printable(name);
+    EXPECT_EQ(nlohmann::json::parse(escaped_json(json)), nlohmann::json::parse(json)) << printable(name);
+  }
+  EXPECT_EQ(escaped_json("{\"\xd0\xb8\":1}\n"), "{\"\xd0\xb8\":1}\n");
+}
+
+// Whatever the bytes, the results hold nothing that a terminal obeys or hides, and a shell gets the bytes
+// back.
+TEST(Printable, HoldsForRandomBytes) {
+  std::mt19937 engine(7);
+  for (int round = 0; round < 3000; ++round) {
+    std::string bytes;
+    for (size_t parts = 1 + engine() % 6; parts > 0; --parts) {
+      if (engine() % 2 == 0) {
+        bytes += kHiddenCharacters[engine() % std::size(kHiddenCharacters)];
+      } else {
+        bytes += static_cast<char>(1 + engine() % 255);
+      }
+    }
+    const std::string json = json_text(nlohmann::json(bytes));
+    for (const std::string& text : {printable(bytes), shell_word(bytes), json}) {
+      ASSERT_EQ(printable(text), text) << printable(bytes);
+    }
+    if (round % 50 == 0) {
+      ASSERT_EQ(words_in_shell(shell_word(bytes)), bytes + "|") << printable(bytes);
+    }
+  }
 }
 
 TEST(Printable, ALongTextIsCutBetweenCharacters) {

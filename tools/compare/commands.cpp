@@ -95,7 +95,7 @@ int compare_command(int argc, char** argv) {
   progress.finish();
   std::filesystem::remove(result);
   if (json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"rows", rows}}.dump());
+    fmt::print("{}\n", json_text(nlohmann::ordered_json{{"rows", rows}}));
   } else {
     fmt::print("{}", table.text(set.terminal()));
   }

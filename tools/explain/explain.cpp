@@ -23,6 +23,7 @@
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "runtime/app/option_set.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/file_kind.h"
@@ -301,10 +302,10 @@ int run_explain(int argc, char** argv) {
       if (paths.size() > 1) all.back()["file"] = path;
       continue;
     }
-    if (paths.size() > 1) fmt::print("{}{}:\n", &path == &paths.front() ? "" : "\n", path);
+    if (paths.size() > 1) fmt::print("{}{}:\n", &path == &paths.front() ? "" : "\n", printable(path));
     print_text(explanation, terminal);
   }
-  if (json) fmt::print("{}\n", (paths.size() > 1 ? all : all.front()).dump(2));
+  if (json) fmt::print("{}\n", json_text(paths.size() > 1 ? all : all.front(), 2));
   return kExitDone;
 }
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "tools/report/views.h"
 
 namespace headroom::report {
@@ -92,7 +93,7 @@ std::string chrome_trace(const History& history) {
          {"args", {{"bytes", event.bytes}, {"op", trace.names[static_cast<size_t>(event.op)]}}}});
   }
   const Json json = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(json);
 }
 
 }  // namespace headroom::report

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/text.h"
 #include "tools/report/views.h"
 #include "trace/stack.h"
 
@@ -70,7 +71,7 @@ std::string speedscope(const History& history) {
                         {"endValue", total},
                         {"samples", std::move(samples)},
                         {"weights", std::move(weights)}}}}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(json);
 }
 
 std::string exchange(const History& history, ExchangeFormat format) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "tools/report/address_map.h"
 #include "tools/report/views.h"
 #include "trace/stack.h"
@@ -302,7 +303,7 @@ std::string page_data(const History& history, const Verdict& verdict) {
   json["segments"] = segments_of(history, map);
   json["marks"] = marks_of(history, names);
   json["names"] = names.take();
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = json_text(json);
   std::string safe;
   safe.reserve(text.size());
   for (const char c : text) {  // only strings contain '<'

@@ -76,7 +76,7 @@ void print_json(const Trace& trace, const ProgramRequest& request, const std::st
                   {"op", peak.op},
                   {"module", peak.module},
                   {"source", peak.source}};
-  std::cout << json.dump(2) << "\n";
+  std::cout << json_text(json, 2) << "\n";
 }
 
 }  // namespace

@@ -422,7 +422,7 @@ int run_train(int argc, char** argv) {
   };
   const Trained result = run_on_devices(runtime, 1, std::chrono::minutes(1), Trained{}, work);
   if (options.json) {
-    fmt::print("{}\n", to_json(options, result).dump());
+    fmt::print("{}\n", json_text(to_json(options, result)));
   } else {
     print(options, result, set.terminal());
   }

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+
 namespace headroom {
 namespace {
 
@@ -31,7 +33,7 @@ std::string rows_of(const std::vector<Row>& all) {
     add_figures(row, one);
     rows.push_back(std::move(row));
   }
-  return rows.dump();
+  return json_text(rows);
 }
 
 }  // namespace
@@ -68,7 +70,7 @@ std::string to_json(const TrainResult& result) {
   json["sums"] = result.sums.empty() ? Json() : Json(result.sums);
   json["failed_rank"] = result.failed_rank ? Json(*result.failed_rank) : Json();
   json["out_of_memory"] = result.report ? Json::parse(to_json(*result.report)) : Json();
-  return json.dump();
+  return json_text(json);
 }
 
 }  // namespace headroom
