@@ -17,15 +17,18 @@ Item heads_of(const NodeImport& n, const Item& x, int64_t heads) {
   return n.im.transpose(n.im.reshape(x, {x.shape[0], x.shape[1], heads, x.shape[2] / heads}), {0, 2, 1, 3});
 }
 
-// Returns -inf for later positions, after `past` columns that all rows see.
-Item causal_bias(const NodeImport& n, int64_t rows, int64_t columns, int64_t past) {
+// Returns -inf for keys more than `before` positions before a row or more than `after` after it; a negative
+// number leaves that side without a bound. The rows come after `past` columns.
+Item window_bias(const NodeImport& n, int64_t rows, int64_t columns, int64_t past, int64_t before,
+                 int64_t after) {
   if (rows * columns > Importer::kMaxFolded) n.fail("is too large");
   const HostTensor bias({DType::kF32, {rows, columns}});
   const std::span<float> values = bias.data<float>();
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
-      values[static_cast<size_t>(i * columns + j)] =
-          j > past + i ? -std::numeric_limits<float>::infinity() : 0;
+      const int64_t behind = j - (past + i);
+      const bool is_hidden = (before >= 0 && -behind > before) || (after >= 0 && behind > after);
+      values[static_cast<size_t>(i * columns + j)] = is_hidden ? -std::numeric_limits<float>::infinity() : 0;
     }
   }
   return n.im.constant(bias, ElementType::kFloat);
@@ -76,17 +79,26 @@ void import_attention(NodeImport& n) {
   scores = n.im.binary(BinaryKind::kMul, scores, n.im.number(scale == 0 ? usual : scale));
   const int64_t wanted = n.integer("qk_matmul_output_mode", 0);
   Item side = scores;
-  if (n.has(3)) scores = n.im.binary(BinaryKind::kAdd, scores, bias_of(n, n.in(3), columns));
-  if (n.integer("is_causal", 0) != 0)
-    scores = n.im.binary(BinaryKind::kAdd, scores, causal_bias(n, rows, columns, past));
-  if (wanted == 1) side = scores;
+  // Before the mask, whose infinities it would turn into numbers.
   if (const float cap = n.number("softcap", 0); cap > 0) {
     const Item capped =
         n.im.unary(UnaryKind::kTanh, n.im.binary(BinaryKind::kMul, scores, n.im.number(1 / cap)));
     scores = n.im.binary(BinaryKind::kMul, capped, n.im.number(cap));
   }
+  if (wanted == 1) side = scores;
+  if (n.has(3)) scores = n.im.binary(BinaryKind::kAdd, scores, bias_of(n, n.in(3), columns));
+  const int64_t before = n.integer("left_window_size", -1);
+  int64_t after = n.integer("right_window_size", -1);
+  if (before < -1 || after < -1)
+    n.fail(fmt::format("a window of {} keys before and {} after", before, after));
+  if (n.integer("is_causal", 0) != 0) after = 0;
+  const bool has_window = before >= 0 || after >= 0;
+  if (has_window)
+    scores = n.im.binary(BinaryKind::kAdd, scores, window_bias(n, rows, columns, past, before, after));
   if (wanted == 2) side = scores;
-  const Item shares_of = n.im.apply(Softmax{}, {scores}, scores.type);
+  // A row that is masked throughout gives zeros.
+  const bool may_be_masked = n.has(3) || has_window;
+  const Item shares_of = n.im.apply(Softmax{.zero_nan_rows = may_be_masked}, {scores}, scores.type);
   if (wanted == 3) side = shares_of;
   Item y = n.im.matmul(grouped(shares_of, heads / groups), grouped(v, 1));
   y = n.im.reshape(y, {batch, heads, rows, width});

@@ -290,6 +290,12 @@ class Decoder {
           return for_each_integer(field, [&](int64_t value) { attribute.integers.push_back(value); }), true;
         case 9:
           return attribute.texts.push_back(text_of(field)), true;
+        case 20: {
+          const int64_t type = integer_of(field);
+          if (type >= 0 && type <= static_cast<int64_t>(Attribute::Type::kStrings))
+            attribute.type = static_cast<Attribute::Type>(type);
+          return true;
+        }
         default:
           return false;
       }

@@ -261,11 +261,55 @@ void import_where(NodeImport& n) {
   n.out(n.im.where(n.in(0), n.in(1), n.in(2)));
 }
 
+namespace {
+
+// The values of an integer type of fewer than 32 bits: others wrap around.
+Item wrapped(const NodeImport& n, const Item& x, ElementType type) {
+  const bool is_signed = type == ElementType::kInt8 || type == ElementType::kInt16;
+  const int64_t range = int64_t{1} << (8 * stored_bytes(type));
+  const auto whole = [&](int64_t number) { return n.im.cast(n.im.integers({number}), ElementType::kInt32); };
+  const Item offset = n.im.reshape(whole(is_signed ? range / 2 : 0), {});
+  const Item moved = n.im.binary(BinaryKind::kAdd, n.im.cast(x, ElementType::kInt32), offset);
+  const Item rest = n.im.binary(BinaryKind::kMod, moved, n.im.reshape(whole(range), {}));
+  return n.im.cast(n.im.binary(BinaryKind::kSub, rest, offset), type);
+}
+
+// Floats of 16 bits are computed in 32; what is cast to them has their values.
+Item rounded(const NodeImport& n, const Item& x, ElementType type) {
+  const DType half = type == ElementType::kFloat16 ? DType::kF16 : DType::kBf16;
+  Item y = n.im.cast(x, ElementType::kFloat);
+  y = n.im.elementwise(Cast{half}, {y}, type);
+  return n.im.elementwise(Cast{DType::kF32}, {y}, type);
+}
+
+// True if all values of `from` are also of `to`.
+bool holds_all(ElementType from, ElementType to) {
+  const auto is_unsigned = [](ElementType type) {
+    return type == ElementType::kBool || type == ElementType::kUint8 || type == ElementType::kUint16;
+  };
+  if (is_float(from)) return from == to;
+  const int64_t small = stored_bytes(from), large = stored_bytes(to);
+  return is_unsigned(from) ? small < large || (small == large && is_unsigned(to))
+                           : small <= large && !is_unsigned(to);
+}
+
+Item cast_element(const NodeImport& n, ElementType type) {
+  const Item& x = n.in(0);
+  if (type == x.type || x.list) return n.im.cast(x, type);
+  const bool is_half = type == ElementType::kFloat16 || type == ElementType::kBfloat16;
+  if (is_half && !n.im.stores_half()) return rounded(n, x, type);
+  const bool is_small =
+      !is_float(type) && type != ElementType::kBool && stored_bytes(type) > 0 && stored_bytes(type) < 4;
+  return is_small && !holds_all(x.type, type) ? wrapped(n, x, type) : n.im.cast(x, type);
+}
+
+}  // namespace
+
 void import_cast(NodeImport& n) {
-  n.out(n.im.cast(n.in(0), static_cast<ElementType>(n.integer("to", 1))));
+  n.out(cast_element(n, static_cast<ElementType>(n.integer("to", 1))));
 }
 void import_cast_like(NodeImport& n) {
-  n.out(n.im.cast(n.in(0), n.in(1).type));
+  n.out(cast_element(n, n.in(1).type));
 }
 
 void import_dropout(NodeImport& n) {

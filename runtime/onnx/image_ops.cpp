@@ -44,10 +44,8 @@ double input_position(const NodeImport& n, const ResizeMode& mode, double x, int
     return center * (1 - adjusted) + (x + 0.5) / scale - 0.5;
   }
   if (mode.coordinates == "pytorch_half_pixel") return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
-  if (mode.coordinates == "align_corners") {
-    const double resized = inputs * scale;  // not rounded, as the reference has it
-    return resized == 1 ? 0 : x * (inputs - 1) / (resized - 1);
-  }
+  // By the output's whole length, as in PyTorch and ONNX Runtime; onnx's reference has inputs * scale there.
+  if (mode.coordinates == "align_corners") return out == 1 ? 0 : x * (inputs - 1) / (outputs - 1);
   if (mode.coordinates == "asymmetric") return x / scale;
   n.fail(fmt::format("its coordinate_transformation_mode is '{}'", mode.coordinates));
 }

@@ -59,26 +59,25 @@ class AxisBinder {
     std::vector<int64_t> extents;
     for (size_t axis = 0; axis < input.shape->size(); ++axis) {
       const Dimension& dimension = (*input.shape)[axis];
-      const auto named = dims_.find(dimension.parameter);
+      const std::string name = axis_name(input, axis), place = fmt::format("{}.{}", input.name, axis);
+      // One axis of several with the same name may be bound apart.
+      const auto placed = dims_.find(place), named = placed == dims_.end() ? dims_.find(name) : placed;
+      const bool is_named = name != place;
       if (dimension.extent >= 0) {
         extents.push_back(dimension.extent);
         if (axis == 0 && !fixed_batch_) fixed_batch_ = dimension.extent;
-      } else if (named != dims_.end() && !dimension.parameter.empty()) {
-        used_.insert(dimension.parameter);
+      } else if (named != dims_.end()) {
+        used_.insert(named->first);
         extents.push_back(named->second);
         if (axis == 0) has_free_batch_ = true;
-      } else if (axis == 0 && batch_ && (batch_name_.empty() || batch_name_ == dimension.parameter)) {
+      } else if (axis == 0 && batch_ && (batch_name_.empty() || !is_named || batch_name_ == name)) {
         has_free_batch_ = true;
-        batch_name_ = dimension.parameter;
-        if (!dimension.parameter.empty()) dims_[dimension.parameter] = *batch_;
+        if (is_named) batch_name_ = name;
+        if (is_named) dims_[name] = *batch_;
         extents.push_back(*batch_);
       } else {
-        const std::string name =
-            dimension.parameter.empty() ? fmt::format("{}.{}", input.name, axis) : dimension.parameter;
-        const auto by_place = dims_.find(name);
-        if (by_place != dims_.end()) used_.insert(name);
-        if (by_place == dims_.end()) left_.insert(name);
-        extents.push_back(by_place == dims_.end() ? 1 : by_place->second);
+        left_.insert(name);
+        extents.push_back(1);
       }
     }
     return Shape(std::span<const int64_t>(extents));
@@ -252,10 +251,12 @@ class ModelImport {
     const auto first_value = static_cast<int>(im().graph().values().size());
     if (!is_missing) {
       im().set_node(&node);
+      const OpRow& row = *find_row(node);
       NodeImport import(im(), node, inputs, model_.opset());
       import.padding_row = roles_.padding_row(node);
       try {
-        find_row(node)->import(import);
+        require_known_attributes(row, node);
+        row.import(import);
         outputs = std::move(import.outputs);
       } catch (const Unsupported& unsupported) {
         refusals_.add(node, unsupported.why);
@@ -282,6 +283,15 @@ class ModelImport {
         refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
     }
     summarize(node, inputs, outputs, first_value);
+  }
+
+  static void require_known_attributes(const OpRow& row, const OnnxNode& node) {
+    for (const Attribute& attribute : node.attributes) {
+      if (takes_attribute(row, attribute.name)) continue;
+      throw Unsupported{fmt::format(
+          "has an attribute '{}'{}", printable(attribute.name, 40),
+          row.attributes.empty() ? "; none is known" : fmt::format("; known are {}", row.attributes))};
+    }
   }
 
   void summarize(const OnnxNode& node, const std::vector<Item>& inputs, const std::vector<Item>& outputs,

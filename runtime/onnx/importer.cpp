@@ -261,7 +261,23 @@ Item Importer::unary(UnaryKind kind, const Item& x, float alpha, float beta) {
   return elementwise(Unary{kind, alpha, beta}, {x}, x.type);
 }
 
+// Constants of 64 bits are clipped to 32, which is enough for the end of a slice and for a comparison.
+void Importer::require_unclipped(const Item& item) const {
+  const bool may_be_clipped = item.type == ElementType::kInt64 || item.type == ElementType::kUint64 ||
+                              item.type == ElementType::kUint32;
+  if (!may_be_clipped || !item.constant) return;
+  const std::span<const int32_t> numbers = item.constant->data<int32_t>();
+  const bool is_clipped = std::any_of(numbers.begin(), numbers.end(), [](int32_t number) {
+    return number == INT32_MAX || number == INT32_MIN;
+  });
+  if (is_clipped) throw Unsupported{"computes with a whole number beyond 32 bits"};
+}
+
 Item Importer::binary(BinaryKind kind, const Item& a, const Item& b) {
+  if (kind != BinaryKind::kMax && kind != BinaryKind::kMin) {
+    require_unclipped(a);
+    require_unclipped(b);
+  }
   // The number that all elements of a constant are, as those of a mask that masks nothing.
   const auto scalar_of = [](const Item& item) -> std::optional<float> {
     if (!item.constant || item.constant->elements() == 0 || item.dtype() != DType::kF32) return std::nullopt;
@@ -310,6 +326,7 @@ Item Importer::cast(const Item& x, ElementType type) {
     return result;
   }
   const DType to = dtype_of_element(type);
+  if (to == DType::kF32) require_unclipped(x);
   if (to == x.dtype()) {
     Item same = x;
     same.type = type;

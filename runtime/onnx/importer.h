@@ -94,6 +94,8 @@ class Importer {
   Value add_one(const Op& op, const std::vector<Value>& operands) { return add(op, operands)[0]; }
   // An op of one element from one of each operand, with broadcasting.
   Item elementwise(const Op& op, const std::vector<Item>& operands, ElementType type);
+  // Throws Unsupported for a constant that is not what the file has.
+  void require_unclipped(const Item& item) const;
   Item unary(UnaryKind kind, const Item& x, float alpha = 0, float beta = 0);
   Item binary(BinaryKind kind, const Item& a, const Item& b);
   Item compare(CompareKind kind, const Item& a, const Item& b);

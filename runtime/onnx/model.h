@@ -37,7 +37,10 @@ struct Tensor {
 };
 
 struct Attribute {
+  enum class Type : uint8_t { kUnknown, kFloat, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings };
+
   std::string name;
+  Type type = Type::kUnknown;  // as the file says; others of its types are kUnknown
   float number = 0;
   int64_t integer = 0;
   std::string text;
@@ -75,6 +78,9 @@ struct ValueType {
   ElementType type = ElementType::kUndefined;  // kUndefined for a sequence or a map
   std::optional<std::vector<Dimension>> shape;
 };
+
+// The name that binds a free axis: its own, or "x.1" for one without a name and for "?".
+std::string axis_name(const ValueType& input, size_t axis);
 
 struct Model {
   std::string path;

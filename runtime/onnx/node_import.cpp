@@ -25,23 +25,31 @@ float NodeImport::number_in(size_t i) const {
   return all.data<float>()[0];
 }
 
+const Attribute* NodeImport::find(std::string_view attribute, Attribute::Type type,
+                                  std::string_view type_name) const {
+  const Attribute* const found = node.find(attribute);
+  if (found != nullptr && found->type != Attribute::Type::kUnknown && found->type != type)
+    fail(fmt::format("its attribute {} is not {}", attribute, type_name));
+  return found;
+}
+
 int64_t NodeImport::integer(std::string_view attribute, int64_t otherwise) const {
-  const Attribute* found = node.find(attribute);
+  const Attribute* found = find(attribute, Attribute::Type::kInt, "a whole number");
   return found == nullptr ? otherwise : found->integer;
 }
 
 float NodeImport::number(std::string_view attribute, float otherwise) const {
-  const Attribute* found = node.find(attribute);
+  const Attribute* found = find(attribute, Attribute::Type::kFloat, "a float");
   return found == nullptr ? otherwise : found->number;
 }
 
 std::string NodeImport::text(std::string_view attribute, std::string_view otherwise) const {
-  const Attribute* found = node.find(attribute);
+  const Attribute* found = find(attribute, Attribute::Type::kString, "a text");
   return found == nullptr ? std::string(otherwise) : found->text;
 }
 
 std::vector<int64_t> NodeImport::integers(std::string_view attribute) const {
-  const Attribute* found = node.find(attribute);
+  const Attribute* found = find(attribute, Attribute::Type::kInts, "a list of whole numbers");
   return found == nullptr ? std::vector<int64_t>() : found->integers;
 }
 

@@ -46,6 +46,9 @@ class NodeImport {
   std::vector<Item> outputs;
 
  private:
+  // The attribute if it is there; fails for one of another type.
+  const Attribute* find(std::string_view attribute, Attribute::Type type, std::string_view type_name) const;
+
   std::vector<Item> inputs_;
 };
 

@@ -15,12 +15,15 @@ struct OpRow {
   int since;                 // the first opset that has it
   std::string_view becomes;  // for people: our ops, and what is refused
   void (*import)(NodeImport& n);
+  std::string_view attributes = {};  // that it reads, or that change nothing here, with a blank between two
 };
 
 // In the order of the alphabet.
 std::span<const OpRow> op_table();
 // Returns null if there is no op of that name.
 const OpRow* find_op(std::string_view name);
+// Another attribute of a node would change its results without a word.
+bool takes_attribute(const OpRow& op, std::string_view name);
 // The table in Markdown, as docs/models.md has it.
 std::string op_table_text();
 

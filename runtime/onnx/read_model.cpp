@@ -179,6 +179,11 @@ std::string OnnxNode::text() const {
   return text;
 }
 
+std::string axis_name(const ValueType& input, size_t axis) {
+  const std::string& name = (*input.shape)[axis].parameter;
+  return name.empty() || name == "?" ? fmt::format("{}.{}", input.name, axis) : name;
+}
+
 int64_t Model::opset() const {
   const auto found = opsets.find("");
   return found == opsets.end() ? 0 : found->second;

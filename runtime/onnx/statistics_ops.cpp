@@ -200,6 +200,7 @@ void import_log_softmax(NodeImport& n) {  // x - max - log(sum(exp(x - max)))
 void import_batch_normalization(NodeImport& n) {
   const Item& x = n.in(0);
   if (x.rank() < 2 || x.dtype() != DType::kF32) n.fail("takes (N,C,..) of floats");
+  if (n.integer("spatial", 1) == 0) n.fail("has statistics of each pixel");
   const float epsilon = n.number("epsilon", 1e-5f), momentum = n.number("momentum", 0.9f);
   const int64_t channels = x.shape[1];
   Axes order = {0};

@@ -73,6 +73,11 @@ std::vector<std::byte> drawn_data(const TensorSpec& spec, int64_t bound, uint64_
 }
 
 void feed_bytes(Session& session, const Value& input, const std::vector<std::byte>& bytes) {
+  const std::vector<Step>& steps = session.plan().steps;
+  const bool is_read = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+    return step.kind == StepKind::kCopyIn && step.id == input.id;
+  });
+  if (!is_read) return;  // what is fetched does not depend on it
   const auto copy = [&](auto memory) {
     if (memory.size_bytes() != bytes.size()) {
       throw InvalidArgument(
@@ -159,8 +164,7 @@ std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model) const {
     for (size_t axis = 1; axis < tensor.extents.size(); ++axis) {
       const onnx::Dimension& dimension = (*input.shape)[axis];
       if (dimension.extent >= 0) continue;
-      dims[dimension.parameter.empty() ? fmt::format("{}.{}", input.name, axis) : dimension.parameter] =
-          tensor.extents[axis];
+      dims[axis_name(input, axis)] = tensor.extents[axis];
     }
   }
   return dims;
