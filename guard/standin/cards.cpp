@@ -123,14 +123,6 @@ int64_t used_of(int card) {
   return sum(card) + cards().neighbor[card];
 }
 
-int64_t used_by(int pid, int card) {
-  const Lock lock;
-  for (const Process& process : cards().processes) {
-    if (process.pid == pid) return process.used[card];
-  }
-  return -1;
-}
-
 void uuid_of(int card, unsigned char (&uuid)[16]) {
   memcpy(uuid, "headroom standin", 16);
   uuid[15] = static_cast<unsigned char>(card);

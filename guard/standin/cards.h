@@ -32,8 +32,7 @@ struct Cards {
 Cards& cards();
 // False: no room. Negative bytes come back.
 bool change(int card, int64_t bytes);
-int64_t used_of(int card);           // by all
-int64_t used_by(int pid, int card);  // -1: none
+int64_t used_of(int card);  // by all
 void uuid_of(int card, unsigned char (&uuid)[16]);
 // Drops what this process held as another program.
 void forget_own();

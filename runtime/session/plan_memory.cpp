@@ -66,21 +66,11 @@ void SharedArenas::release() noexcept {
   }
 }
 
-const SharedArenas::Arena* SharedArenas::find(const PlacedDevice& device) const {
+void* SharedArenas::on(const PlacedDevice& device) const {
   for (const Arena& arena : arenas_) {
-    if (arena.device == &device) return &arena;
+    if (arena.device == &device) return arena.block;
   }
   return nullptr;
-}
-
-void* SharedArenas::on(const PlacedDevice& device) const {
-  const Arena* arena = find(device);
-  return arena == nullptr ? nullptr : arena->block;
-}
-
-int64_t SharedArenas::bytes_on(const PlacedDevice& device) const {
-  const Arena* arena = find(device);
-  return arena == nullptr ? 0 : arena->bytes;
 }
 
 PlanMemory::PlanMemory(const Plan& plan, Variables& variables, const SharedArenas* shared)

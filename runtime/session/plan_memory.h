@@ -25,9 +25,8 @@ class SharedArenas {
   SharedArenas(const SharedArenas&) = delete;
   SharedArenas& operator=(const SharedArenas&) = delete;
 
-  // The arena of the device, or null, and its size.
+  // The arena of the device, or null.
   void* on(const PlacedDevice& device) const;
-  int64_t bytes_on(const PlacedDevice& device) const;
 
  private:
   struct Arena {
@@ -35,7 +34,6 @@ class SharedArenas {
     int64_t bytes;
     void* block;
   };
-  const Arena* find(const PlacedDevice& device) const;
   void release() noexcept;
 
   std::vector<Arena> arenas_;
