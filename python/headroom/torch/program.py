@@ -117,7 +117,7 @@ def running(program):
             "what is traced"
         ) from error
     except Exception as error:
-        text = str(error).split("\n")[0]
+        text = " ".join(str(error).split())
         raise TraceError(f"{_place_of(error)}{type(error).__name__}: {text}") from error
     finally:
         sys.argv = arguments

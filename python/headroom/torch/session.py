@@ -182,9 +182,9 @@ def settings_of(program, batch, steps, tracer):
         "device": tracer.gpu.name,
         "strategy": "caching",
     }
-    assumed = tracer.values.assumed()
+    assumed = [*tracer.assumed, *tracer.values.assumed()]
     if assumed:
-        settings["assumed"] = assumed
+        settings["assumed"] = "; ".join(assumed)
     if batch is not None:
         settings["batch"] = str(batch)
     settings["steps"] = str(steps)

@@ -128,6 +128,7 @@ class Tracer(TorchDispatchMode):
         self.moved = weakref.WeakSet()  # modules that the program moved or converted
         self.copied = []  # (block, the block that it was copied from) of deep copies
         self.conversions = set()  # blocks made of others on the GPU, which are no inputs
+        self.assumed = {}  # sentences about what a run on a GPU may do otherwise
         self.composites = {}  # op -> the function that composes it as on a GPU
         self.costs = None  # the times of ops (costs.py), where somebody wants them
 

@@ -121,13 +121,13 @@ class KnownValues:
         self._data_bytes = 0
 
     def assumed(self):
-        """A sentence about the values that sizes follow from; "" where all are those of the program's data."""
+        """Sentences about the values that sizes follow from; none where all are those of the program's data."""
         if not self.computing.has_computed:
-            return ""
-        return (
+            return []
+        return [
             "some sizes follow from what the model computes, here with the weights that it starts with; "
             "trained ones can give others"
-        )
+        ]
 
     # Tensors.
 

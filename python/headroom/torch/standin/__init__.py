@@ -10,7 +10,6 @@ import sys
 import torch
 
 from ..errors import refusal
-from ..recorder import is_user_file
 from . import cuda, distributed, lazy, maths, tensors, training
 from .patch import patch, patch_all
 
@@ -22,28 +21,31 @@ def install(tracer, stack):
     distributed.install(stack)
     maths.install(stack)
     lazy.install(stack)
-    _refuse_compile(stack)
+    _run_compiled_as_eager(tracer, stack)
     _refuse_nested_tensors(stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.
     patch(stack, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
-def _refuse_compile(stack):
-    def refuse(*args, **kwargs):
-        caller = sys._getframe(1).f_code
-        name = "torch.compile"
-        instead = "trace the program without it"
-        if not is_user_file(caller.co_filename):
-            name = f"{caller.co_name}(), which calls torch.compile,"
-        if caller.co_name == "flex_attention":
-            instead = "trace the program with F.scaled_dot_product_attention and a mask"
-        raise refusal(
-            f"{name} cannot be traced: which buffers its kernels take is decided when they are "
-            f"compiled for a real GPU; {instead} (an upper bound for most models)"
-        )
+def _run_compiled_as_eager(tracer, stack):
+    """Compiled functions run as they are written; which buffers their kernels would take is decided for a real GPU."""
 
-    patch(stack, torch, "compile", refuse)
-    patch(stack, torch.nn.Module, "compile", refuse)
+    def compile(model=None, *args, **kwargs):
+        if sys._getframe(1).f_code.co_name == "flex_attention":
+            raise refusal(
+                "flex_attention(), which calls torch.compile, cannot be traced: which buffers its kernels take is "
+                "decided when they are compiled for a real GPU; trace the program with "
+                "F.scaled_dot_product_attention and a mask (an upper bound for most models)"
+            )
+        if model is None:  # a decorator with options
+            return lambda function: compile(function, *args, **kwargs)
+        tracer.assumed["torch.compile is traced as eager; compiled kernels usually take less"] = True
+        if isinstance(model, torch.nn.Module):
+            vars(model).setdefault("_orig_mod", model)  # as programs ask a compiled module for
+        return model
+
+    patch(stack, torch, "compile", compile)
+    patch(stack, torch.nn.Module, "compile", lambda model, *_, **__: compile(model) and None)
 
 
 def _refuse_nested_tensors(stack):
