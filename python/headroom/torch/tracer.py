@@ -58,9 +58,10 @@ def is_dense(tensor):
 
 @functools.lru_cache(maxsize=None)
 def _is_composite(func):
-    """Returns true if an op is made of others. In inference mode it comes as a whole."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+    """Returns true if an op is made of others on every device; in inference mode it comes as a whole."""
+    keys = torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.CPU
+    composite, own = (torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), k) for k in keys)
+    return composite and not own
 
 
 class _Counter(TorchDispatchMode):
@@ -147,7 +148,7 @@ class Tracer(TorchDispatchMode):
             return _CPU
         if self.depth > 0:
             return func(*args, **(kwargs or {}))
-        if _is_composite(func):
+        if torch.is_inference_mode_enabled() and (func in self.composites or _is_composite(func)):
             with self:
                 return self.composites.get(func, func.decompose)(*args, **(kwargs or {}))
         self.depth += 1

@@ -160,6 +160,10 @@ class Standin(unittest.TestCase):
         self.assertEqual(len(ops(torch.inference_mode)), 4)
         self.assertEqual(ops(torch.inference_mode), ops(torch.no_grad))
 
+    def test_ops_with_kernels_of_their_own_are_not_taken_apart(self):
+        blocks = trace(training(lambda net, x: F.silu(net(x)).mean()), batch=8, steps=1).blocks
+        self.assertIn("aten::silu_backward", [b.op for b in blocks])
+
     def test_classes_of_torch_cuda_stay_classes(self):
         def loss(net, x):
             for kind in (
