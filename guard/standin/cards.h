@@ -22,7 +22,7 @@ struct Cards {
   int64_t total, context, module, lazy;
   int64_t peak[kMaxCards];       // of the sum
   int64_t tree_peak[kMaxCards];  // without the neighbor
-  int64_t neighbor[kMaxCards];  // used by processes that no test started
+  int64_t neighbor[kMaxCards];   // used by processes that no test started
   int hides_processes;
   Process processes[kMaxProcesses];
 };

@@ -48,15 +48,23 @@ TEST(Walk, ThePredictionRequestsTheSameAsTheSessionInTheSameOrder) {
 
       // A trace has no library starts' figures and no frees' names.
       const Replica replica{std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &net.graph),
-                             {&plan}, {parse_device_name("/GPU:0")}};
+                            {&plan},
+                            {parse_device_name("/GPU:0")}};
       const Traced lowered = lower({&replica, 1});
       std::vector<Request> requests;
       for (const TraceEvent& event : lowered.front().events) {
-        const auto name = [&](int32_t position) { return lowered.front().names[static_cast<size_t>(position)]; };
-        requests.emplace_back(event.allocates ? AllocatorEvent::Kind::kAllocate
-                                              : AllocatorEvent::Kind::kDeallocate,
-                              event.bytes, name(event.op), name(event.tag), 0);
+        const auto name = [&](int32_t position) {
+          return lowered.front().names[static_cast<size_t>(position)];
+        };
+        requests.emplace_back(
+            event.allocates ? AllocatorEvent::Kind::kAllocate : AllocatorEvent::Kind::kDeallocate,
+            event.bytes, name(event.op), name(event.tag), 0);
       }
+      // It has one step, and players play it twice.
+      const size_t turn = lowered.steps.front();
+      const int64_t begin = turn == 0 ? 0 : lowered.turns[turn - 1].events;
+      const std::vector<Request> step(requests.begin() + begin, requests.end());
+      requests.insert(requests.end(), step.begin(), step.end());
       std::erase_if(taken, [](const Request& request) {
         return std::get<0>(request) != AllocatorEvent::Kind::kAllocate &&
                std::get<0>(request) != AllocatorEvent::Kind::kDeallocate;
