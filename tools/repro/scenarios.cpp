@@ -368,7 +368,7 @@ constexpr Scenario kScenarios[] = {
      "Two tensors of 916 MiB are freed, more than 60 % of a limit of 3000 MiB, and one of 1100 is made: "
      "PyTorch "
      "gives nothing back before a request fails, unless a threshold is set.",
-     kC11, run_c11, "PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.6", kC11Cured},
+     kC11, run_c11, "garbage_collection_threshold:0.6 in PYTORCH_CUDA_ALLOC_CONF", kC11Cured},
     {"D1", "A device guard, and operands on two devices",
      "Two tensors, one made in a guard of the second GPU: an op on both is an error, in PyTorch's words, "
      "unless one is copied.",
