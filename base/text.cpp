@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstddef>
 #include <iterator>
 #include <utility>
@@ -151,6 +152,38 @@ std::string shell_word(std::string_view word) {
     }
   }
   return text + "'";
+}
+
+std::vector<std::string> shell_words(std::string_view line) {
+  std::vector<std::string> words;
+  bool in_word = false, quoted = false, has_escapes = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (!quoted && c == ' ') {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    std::string& word = words.back();
+    const bool escapes = c == '\\' && (!quoted || has_escapes) && i + 1 < line.size();
+    if (!quoted && (c == '\'' || (c == '$' && i + 1 < line.size() && line[i + 1] == '\''))) {
+      has_escapes = c == '$';
+      i += has_escapes ? 1 : 0;
+      quoted = true;
+    } else if (quoted && c == '\'') {
+      quoted = false;
+    } else if (escapes && quoted && line[i + 1] == 'x' && i + 3 < line.size()) {
+      unsigned value = 0;
+      std::from_chars(line.data() + i + 2, line.data() + i + 4, value, 16);
+      word += static_cast<char>(value);
+      i += 3;
+    } else {
+      i += escapes ? 1 : 0;
+      word += line[i];
+    }
+  }
+  return words;
 }
 
 std::string command_line(std::string_view command, std::span<const std::string> words) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace headroom {
 
@@ -33,6 +34,9 @@ std::string lowered(std::string_view text);
 // Returns the word, quoted if a shell would interpret it; what printable() escapes as \x1b too, so that a
 // terminal gets no commands.
 std::string shell_word(std::string_view word);
+
+// The words of a line of shell_word()s.
+std::vector<std::string> shell_words(std::string_view line);
 
 // `command`, which is not quoted, and the words after it.
 std::string command_line(std::string_view command, std::span<const std::string> words);

@@ -150,6 +150,7 @@ class Categories {
                                     : Decision{kGradients, Rule::kBackwardKeeps};
       case StepPhase::kForward:
       case StepPhase::kOther:
+      case StepPhase::kEvaluation:
         break;
     }
     return decide_forward(block);
@@ -173,6 +174,7 @@ class Categories {
     const auto position = static_cast<size_t>(request.position);
     switch (moments_[position].phase) {
       case StepPhase::kForward:
+      case StepPhase::kEvaluation:
         return follows_module({position, trace_.events.size()}) ? kActivations : kOther;
       case StepPhase::kBackward:
         return kGradients;

@@ -119,11 +119,11 @@ struct DeviceEvent {
 };
 
 // The activity of a training program within a step.
-enum class StepPhase : uint8_t { kSetup, kForward, kBackward, kOptimizer, kOther };
+enum class StepPhase : uint8_t { kSetup, kForward, kBackward, kOptimizer, kOther, kEvaluation };
 
 // In the order of the enumeration; a trace file holds the position.
-inline constexpr std::array<std::string_view, 5> kStepPhaseNames = {"setup", "forward", "backward",
-                                                                    "optimizer", "other"};
+inline constexpr std::array<std::string_view, 6> kStepPhaseNames = {
+    "setup", "forward", "backward", "optimizer", "other", "evaluation"};
 
 // From here on events belong to this step and phase.
 struct TraceMark {

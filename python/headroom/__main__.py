@@ -1,4 +1,5 @@
-"""python3 -m headroom trace train.py:make_step: what the command `headroom trace` runs.
+"""python3 -m headroom trace train.py:make_step, or python3 -m headroom trace -- python train.py: what the command
+`headroom trace` runs.
 
 Exit codes: 0 done, 2 bad usage or a program that cannot be traced, 130 Ctrl-C, 1 anything else. Errors are one line.
 """
@@ -7,6 +8,16 @@ import argparse
 import importlib.util
 import os
 import sys
+import time
+
+if not __package__:  # run by its path, in a Python that does not have the package
+    _folder = sys.path[0] = os.path.dirname(os.path.abspath(__file__))
+    _spec = importlib.util.spec_from_file_location(
+        "headroom", os.path.join(_folder, "__init__.py"), submodule_search_locations=[_folder]
+    )
+    sys.modules["headroom"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["headroom"])
+    sys.path[0] = ""
 
 _DONE, _OTHER, _BAD_INPUT, _INTERRUPTED = 0, 1, 2, 130
 
@@ -24,8 +35,9 @@ def _parse(words):
     parser = argparse.ArgumentParser(prog="python3 -m headroom", description=__doc__.split(":")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     trace = commands.add_parser("trace", help="trace a program's allocations, without a GPU")
-    trace.add_argument("program", help="FILE.py:FUNCTION")
+    trace.add_argument("program", nargs="?", help="FILE.py:FUNCTION, or a command after --")
     trace.add_argument("--batch", type=int)
+    trace.add_argument("--batch-option", help="the option of a command that is its batch")
     trace.add_argument("--steps", type=int, default=3)
     trace.add_argument("--device", default="h200")
     trace.add_argument("-o", "--output", default="run.trace")
@@ -38,7 +50,13 @@ def _parse(words):
         action="store_true",
         help="trace again for each line of JSON on stdin (headroom/torch/answers.py)",
     )
-    return parser.parse_args(words)
+    words = list(sys.argv[1:] if words is None else words)
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:end])
+    arguments.command = words[end + 1 :]
+    if (arguments.program is None) == (end == len(words)):
+        parser.error("give one program: FILE.py:FUNCTION, or a command after --")
+    return arguments
 
 
 def main(words=None):
@@ -60,35 +78,79 @@ def main(words=None):
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < (2, 4):
         return _fail(_OTHER, f"PyTorch {torch.__version__} is too old: tracing needs 2.4 or later")
+    from headroom.torch import command as commands
+    from headroom.torch.child import ChildError, in_child
     from headroom.torch.errors import TraceError
-    from headroom.torch.program import trace_program
+    from headroom.torch.whole_program import trace_command
 
+    try:
+        program = arguments.program or commands.parse(arguments.command)
+    except TraceError as error:
+        return _fail(_BAD_INPUT, error)
+    title = arguments.program or program.title
     if arguments.requests:
         from headroom.torch.answers import serve
 
-        serve(arguments.program, arguments.steps, arguments.device)
+        serve(program, arguments.steps, arguments.device, arguments.batch_option)
         return _DONE
+    on_step = _tell_steps if arguments.progress else None
+    start = time.perf_counter()
     try:
-        trace = trace_program(
-            arguments.program,
-            arguments.batch,
-            arguments.steps,
-            arguments.device,
-            on_step=_tell_steps if arguments.progress else None,
-        )
+        facts = None
+        if arguments.program:
+            # In a copy of this process: one that has run a backward pass cannot be copied, and a function may turn out
+            # to be a whole program.
+            facts, error = in_child(lambda: _trace_function(program, arguments, on_step))
+            if error:
+                raise error
+        if facts is None:
+            facts = trace_command(
+                commands.of_function(program) if arguments.program else program,
+                arguments.output,
+                arguments.batch,
+                arguments.steps,
+                arguments.device,
+                arguments.batch_option,
+                on_step,
+            )
     except (TraceError, ValueError) as error:
         return _fail(_BAD_INPUT, error)
-    try:
-        trace.save(arguments.output)
+    except ChildError as error:
+        return _fail(_OTHER, f"{title}: {error}")
     except OSError as error:
         return _fail(_OTHER, f"{arguments.output}: cannot write it: {error.strerror}")
+    if facts["batch"]:
+        print(f"headroom: note: {facts['batch']}", file=sys.stderr, flush=True)
     if not arguments.quiet:
         print(
-            f"{arguments.program}: {len(trace.blocks)} allocations in {arguments.steps} steps, at most "
-            f"{trace.peak_bytes / 2**20:.2f} MiB live at once; {trace.seconds:.1f} s"
+            f"{title}: {facts['allocations']} allocations in {facts['steps']} steps, at most "
+            f"{facts['peak_bytes'] / 2**20:.2f} MiB live at once; {time.perf_counter() - start:.1f} s"
         )
         print(f"next: headroom predict {arguments.output} --device {arguments.device}")
     return _DONE
+
+
+def _trace_function(program, arguments, on_step):
+    """Traces "train.py:make_step" into the file. Returns facts, None for a function that trains by itself, and an error."""
+    from headroom.torch.errors import TraceError
+    from headroom.torch.program import trace_program
+    from headroom.torch.session import TrainsByItself
+
+    try:
+        trace = trace_program(
+            program, arguments.batch, arguments.steps, arguments.device, on_step=on_step
+        )
+        trace.save(arguments.output)
+    except TrainsByItself:
+        return None, None
+    except (TraceError, ValueError, OSError) as error:
+        return None, type(error)(*error.args)  # without what it came through
+    return {
+        "allocations": len(trace.blocks),
+        "peak_bytes": trace.peak_bytes,
+        "steps": arguments.steps,
+        "batch": "",
+    }, None
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ std::string OptionSet::usage() const {
   if (arguments_.target != nullptr) {
     text += " " + (arguments_.required ? arguments_.name : "[" + arguments_.name + "]");
   }
+  if (takes_command_) text += " [-- COMMAND]";
   return text + "\n";
 }
 

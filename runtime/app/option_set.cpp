@@ -108,6 +108,11 @@ void OptionSet::add_text(std::string name, std::string help, std::string* target
        .show = [=] { return toml_quoted(*target); }});
 }
 
+void OptionSet::add_option_name(std::string name, std::string help, std::string* target) {
+  add_text(std::move(name), std::move(help), target);
+  options_.back().takes_dashes = true;
+}
+
 void OptionSet::add_choice(std::string name, std::string help, std::string* target,
                            std::vector<std::string> known, std::function<bool(const std::string&)> also) {
   const auto set = [=](Text text, Text origin) {
@@ -258,8 +263,34 @@ void OptionSet::require_values(int argc, const char* const* argv) {
   }
 }
 
+bool has_command(int argc, const char* const* argv) {
+  return std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+}
+
+// Returns the words before `--`; CLI11 would take the value of such an option for an option.
+std::vector<std::string> OptionSet::own_words(int argc, const char* const* argv) {
+  const std::vector<std::string> all(argv, argv + argc);
+  const auto end = takes_command_ ? std::find(all.begin(), all.end(), "--") : all.end();
+  if (end != all.end()) command_.assign(end + 1, all.end());
+  std::vector<std::string> words;
+  for (auto word = all.begin(); word != end; ++word) {
+    const bool follows_option = !words.empty() && words.back().starts_with("--");
+    const Option* option = follows_option ? find(words.back().substr(2)) : nullptr;
+    if (option != nullptr && option->takes_dashes && word->starts_with('-')) {
+      words.back() += "=" + *word;
+    } else {
+      words.push_back(*word);
+    }
+  }
+  return words;
+}
+
 bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
-  require_values(argc, argv);
+  const std::vector<std::string> words = own_words(argc, argv);
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  const int count = static_cast<int>(pointers.size());
+  require_values(count, pointers.data());
   CLI::App app("", program_);
   app.allow_extras();  // reported below, with a suggestion
   app.set_help_flag("--help");
@@ -290,7 +321,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     app.add_option("arguments", *arguments_.target)->expected(1, kMaxValues)->take_all();
   }
   try {
-    app.parse(argc, argv);
+    app.parse(count, pointers.data());
   } catch (const CLI::CallForHelp&) {
     out << help();
     return false;
@@ -303,6 +334,10 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   }
+  const bool has_dashes = takes_command_ && has_command(argc, argv);
+  if (has_dashes && command_.empty())
+    throw InvalidArgument("no command after --; give one, as -- python train.py");
+  if (has_dashes && arguments_.target != nullptr) arguments_.target->push_back(command_line("--", command_));
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
     std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};
     for (const Option& option : options_) names.push_back("--" + option.name);

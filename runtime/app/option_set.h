@@ -38,6 +38,8 @@ class OptionSet {
   // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
   // `name` in a file. The target's present value is the default. Targets must outlive parse().
   void add_text(std::string name, std::string help, std::string* target);
+  // The name of another program's option, which may begin with dashes.
+  void add_option_name(std::string name, std::string help, std::string* target);
   // One of `known`, or a text that `also` accepts.
   void add_choice(std::string name, std::string help, std::string* target, std::vector<std::string> known,
                   std::function<bool(const std::string&)> also = {});
@@ -64,6 +66,10 @@ class OptionSet {
   // given.
   void add_arguments(std::string name, std::string help, std::vector<std::string>* target,
                      bool required = true, std::string unless = {});
+  // Takes the words after `--` for the command of another program: one more argument, "-- python train.py".
+  void take_command() { takes_command_ = true; }
+  // The words of that command.
+  const std::vector<std::string>& command() const { return command_; }
   // "--name" sets it to true, "--name=false" to false.
   void add_switch(std::string name, std::string help, bool* target);
 
@@ -112,6 +118,7 @@ class OptionSet {
     std::function<void()> clear = {};                  // for a list alone: empties it
     std::string group = {};                            // the title over it in the help
     bool explain_in_short = false;                     // even if it belongs to a group
+    bool takes_dashes = false;                         // its value may begin with dashes
     std::string origin = "default";
     std::optional<std::string> default_value = {};  // result of `show` when the option was added
   };
@@ -120,6 +127,7 @@ class OptionSet {
   void add_names(std::string name, std::string help, std::span<const std::string_view> known,
                  std::function<void(size_t)> set, std::function<std::string_view()> get);
   Option* find(std::string_view name);
+  std::vector<std::string> own_words(int argc, const char* const* argv);
   void require_values(int argc, const char* const* argv);
   static void set_from_text(Option& option, const std::string& text, const std::string& origin);
   std::string usage() const;
@@ -141,6 +149,8 @@ class OptionSet {
     std::string unless = {};  // an option that may stand in their place
   };
   Arguments arguments_;  // without a target when the program takes none
+  bool takes_command_ = false;
+  std::vector<std::string> command_;
   struct Override {
     std::string name, variable;
   };
@@ -148,5 +158,8 @@ class OptionSet {
   std::vector<std::function<void()>> checks_;
   std::vector<std::string> notes_;
 };
+
+// True if one of the words is `--`: a command of another program follows.
+bool has_command(int argc, const char* const* argv);
 
 }  // namespace headroom

@@ -15,6 +15,7 @@ constexpr std::string_view kSettings[] = {
     "allow-soft-placement",
     "assert",
     "batch",
+    "batch-option",
     "bucket",
     "capacity",
     "check-streams",

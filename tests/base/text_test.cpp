@@ -38,6 +38,14 @@ TEST(CommandLine, AShellTakesEveryWordBackAsItWas) {
   EXPECT_EQ(words_in_shell(command_line("", words)), expected);
 }
 
+TEST(CommandLine, ItsWordsAreFoundAgain) {
+  const std::vector<std::string> words = {"run",   "a b",        "it's",     "$HOME",
+                                          "",      "a\\b",       "tab\t'\\", "--lr=1e-4"};
+  EXPECT_EQ(shell_words(command_line("python", words)).size(), words.size() + 1);
+  for (const std::string& word : words) EXPECT_EQ(shell_words(shell_word(word)), std::vector{word});
+  EXPECT_TRUE(shell_words("").empty());
+}
+
 TEST(CommandLine, ATerminalGetsNoControlCharacters) {
   EXPECT_EQ(shell_word("a\x1b[2Jb'\n"), "$'a\\x1b[2Jb\\'\\x0a'");
 }

@@ -45,7 +45,7 @@ TEST(ProgramAsInput, IsTracedByEveryCommandAsItsOptionsSay) {
     EXPECT_TRUE(words.starts_with("-m headroom trace train.py:make_")) << command << ": " << words;
     EXPECT_NE(words.find(" train.py:make_step --steps 2 --device rtx-3090 "), std::string::npos)
         << command << ": " << words;
-    EXPECT_NE(words.find(" --batch 4\n"), std::string::npos) << command << ": " << words;
+    EXPECT_NE(words.find(" --batch 4 --progress\n"), std::string::npos) << command << ": " << words;
   }
 }
 

@@ -276,7 +276,7 @@ TEST(ReadTrace, BrokenTracesAreRefusedByLine) {
       {"headroom-trace 3\na,1,1,1,0,0,0,0,0,0,0,0\n", "trace:2: 12 columns, expected 10"},
       {"headroom-trace 4\na,1,1,1,0,0,0,0,0,0,0,1\n", "trace:2: name 1 is not defined yet"},
       {"headroom-trace 4\nm,1,1\n", "trace:2: 3 columns, expected 4"},
-      {"headroom-trace 4\nm,1,5,0\n", "trace:2: unknown phase 5"},
+      {"headroom-trace 4\nm,1,6,0\n", "trace:2: unknown phase 6"},
       {"headroom-trace 4\nm,-1,0,0\n", "trace:2: step -1: must be 0 to 2^31-1"},
       {"headroom-trace 4\nm,2147483648,0,0\n", "trace:2: step 2147483648"},
       {"headroom-trace 4\nm,2,1,0\nm,1,1,0\n", "trace:3: step 1 after step 2"},

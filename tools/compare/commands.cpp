@@ -48,25 +48,21 @@ nlohmann::json run_under(const std::string& strategy, const std::string& limit, 
 
 void add_command_options(OptionSet& set, std::string* strategies) {
   set.begin_group("A program after --");
-  set.add_text("strategies", "Strategies to run it under, such as grab-all,allow-growth,mapped", strategies);
+  set.add_text("strategies", "Run it on a GPU under each of these, such as grab-all,allow-growth,mapped", strategies);
 }
 
 int compare_command(int argc, char** argv) {
-  const auto separator =
-      std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
-  const std::vector<std::string> command(separator + 1, argv + argc);
   std::string strategies = "grab-all,allow-growth", limit;
   bool json = false;
-  OptionSet set("headroom compare",
-                "Runs a program once under each strategy: headroom compare [OPTION...] -- COMMAND");
+  OptionSet set("headroom compare", "Runs a program on a GPU once under each strategy.");
+  set.take_command();
   set.add_text("limit", "All GPU memory that its processes may take, as for headroom run", &limit);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   add_command_options(set, &strategies);
   set.set_examples(
       "  headroom compare --limit 4GiB --strategies grab-all,allow-growth,mapped -- python train.py\n");
-  if (!set.parse(static_cast<int>(separator - argv), argv, std::cout)) return kExitDone;
-  if (command.empty()) throw InvalidArgument("no command after --");
-
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  const std::vector<std::string>& command = set.command();
   const std::vector<std::string> names = split(strategies);
   std::string result = (std::filesystem::temp_directory_path() / "headroom-result-XXXXXX").string();
   const int file = mkstemp(result.data());

@@ -27,6 +27,7 @@
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
+#include "tools/trace/command.h"
 #include "tools/trace/program.h"
 #include "tools/trace/recording.h"
 #include "tools/workload/child.h"
@@ -133,15 +134,14 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
   const auto path_of = [&](const std::string& input) { return programs.path_of(input); };
   const std::vector<std::string> base = to_words(options.workload, OptionSet::Words::kAll);
   std::vector<ComparedRow> rows;
-  const auto add = [&](const std::string& workload, std::string_view option, const std::string& value) {
+  const auto add = [&](const std::string& workload, std::string_view option, const std::string& value,
+                       int64_t passes = 1) {
     for (const std::string& strategy : options.strategies) {
       for (const std::string& settings : options.settings) {
         ComparedRow row{workload, strategy, settings, base};
         row.words.insert(row.words.end(), {"--strategy", strategy, std::string(option), value});
         if (option == kTraceOption) {
           if (options.counts_libraries) row.words.emplace_back("--libraries-first");
-          // --steps of a program is what was traced of it.
-          const int64_t passes = is_program(workload) ? 1 : options.passes;
           row.words.insert(row.words.end(), {"--steps", std::to_string(passes)});
         }
         for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
@@ -173,7 +173,8 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
           fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, of_devices.size()));
     }
     print_traced_device_note(set, of_devices.front(), options.workload.runtime);
-    add(trace, kTraceOption, path_of(trace));
+    // --steps of a program is what was traced of it.
+    add(input_title(trace), kTraceOption, path_of(trace), is_program(trace) ? 1 : options.passes);
   }
   return rows;
 }
@@ -233,6 +234,7 @@ void write(const std::string& path, const std::string& text) {
 
 void add_options(OptionSet& set, Options& options) {
   set.add_arguments("INPUT", kInputHelp, &options.inputs, false);
+  set.take_command();
   set.add_list("net", "Nets to train (mnist, mlp, lenet, residual, unet, attention)", &options.nets);
   set.add_list("trace", "Traces to replay", &options.traces);
   set.add_list("settings", "Options to try with each strategy, such as plan=packed,batch=32",
@@ -244,7 +246,7 @@ void add_options(OptionSet& set, Options& options) {
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   add_command_options(set, &options.command_strategies);
   set.set_examples(
-      "  headroom compare train.py:make_step --device rtx-3090          a PyTorch program\n"
+      "  headroom compare --device rtx-3090 -- python train.py          a PyTorch program\n"
       "  headroom compare --net mnist                                   every strategy on a 2 GB laptop\n"
       "  headroom compare --net unet mlp --batch 8 --strategy caching mapped --settings plan=dynamic "
       "plan=packed\n"
@@ -255,9 +257,12 @@ void add_options(OptionSet& set, Options& options) {
 }  // namespace
 
 int run_compare(int argc, char** argv) {
-  if (std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; })) {
-    return compare_command(argc, argv);
-  }
+  const auto own_end =
+      std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+  const bool runs_command = own_end != argv + argc && std::any_of(argv, own_end, [](std::string_view word) {
+    return word == "--strategies" || word.starts_with("--strategies=");
+  });
+  if (runs_command) return compare_command(argc, argv);
   Options options;
   options.workload.step.steps = kSteps;
   OptionSet set("headroom compare", "Compares memory strategies and settings on nets and traces.");
@@ -310,8 +315,10 @@ int run_compare(int argc, char** argv) {
     if (!options.nets.empty()) solved.net = options.nets.front();
     sheet.next.push_back({command_to_solve(std::move(solved))});
   } else if (options.html.empty()) {
-    const std::vector<std::string> words(argv + 1, argv + argc);
-    sheet.next.push_back({command_line("headroom compare", words) + " --html table.html"});
+    std::vector<std::string> words(argv + 1, own_end);
+    words.insert(words.end(), {"--html", "table.html"});
+    words.insert(words.end(), own_end, argv + argc);
+    sheet.next.push_back({command_line("headroom compare", words)});
   } else {
     sheet.next.push_back({"xdg-open " + shell_word(options.html)});
   }

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "sheet/writers.h"
 #include "tools/subcommands.h"
+#include "tools/trace/command.h"
 #include "tools/trace/program.h"
 #include "tools/workload/checkpoints.h"
 #include "tools/workload/child.h"
@@ -43,7 +44,7 @@ struct FitOptions {
   bool least_memory = false, verify = true, json = false;
 
   bool is_net() const { return input.empty(); }
-  std::string name() const { return is_net() ? program_name(workload) : printable(input); }
+  std::string name() const { return is_net() ? program_name(workload) : printable(input_title(input)); }
   int64_t margin() const {
     return margin_bytes.value_or(simulated_profile(workload.runtime) ? 0 : kMarginOfGpu);
   }
@@ -83,7 +84,7 @@ struct Found {
 };
 
 Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress& progress) {
-  progress.start("loading " + printable(options.input));
+  progress.start("loading " + printable(input_title(options.input)));
   TorchWorkload program(program_request(options.input, options.workload, 0), progress);
   BatchSearch search(program, setup, options.margin());
   Fit found = search.largest(options.max_batch);
@@ -225,7 +226,7 @@ Sheet to_sheet(const FitOptions& options, const Found& found) {
   const RuntimeOptions& runtime = options.workload.runtime;
   Sheet sheet;
   sheet.set("fits", answer.fits);
-  sheet.set(options.is_net() ? "net" : "input", options.is_net() ? options.name() : options.input);
+  sheet.set(options.is_net() ? "net" : "input", options.is_net() ? options.name() : input_title(options.input));
   sheet.set("strategy", runtime.strategy);
   if (options.is_net()) sheet.set("plan", std::string(to_string(runtime.plan)));
   sheet.set("device", runtime.device);
@@ -309,6 +310,7 @@ int run_fit(int argc, char** argv) {
   OptionSet set("headroom fit",
                 "Finds the largest batch that fits on a device, or the smallest device for a batch.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
+  set.take_command();
   add_workload_options(set, options.workload);
   set.add_bytes(
       "margin",
@@ -321,7 +323,8 @@ int run_fit(int argc, char** argv) {
   set.add_switch("verify", "Run --steps steps with the found batch in a separate process", &options.verify);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
-      "  headroom fit train.py:make_step --device rtx-3090         largest batch of a PyTorch program\n"
+      "  headroom fit --device rtx-3090 -- python train.py         largest batch of a PyTorch program\n"
+      "  headroom fit train.py:make_step --device rtx-3090         of a function that returns a step\n"
       "  headroom fit snapshot.pickle --least-memory               the smallest GPU for a recorded run\n"
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
       "  headroom fit --net unet --device cuda --strategy caching --margin 256MiB --steps 50\n"

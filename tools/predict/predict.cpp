@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "sheet/writers.h"
 #include "tools/subcommands.h"
+#include "tools/trace/command.h"
 #include "tools/workload/checkpoints.h"
 #include "tools/workload/device_table.h"
 #include "tools/workload/input.h"
@@ -47,7 +48,7 @@ struct Question {
   std::optional<RecordedLimit> limit = {};  // that a recorded program had
 
   bool is_net() const { return input.empty(); }
-  std::string name() const { return is_net() ? program_name(options) : printable(input); }
+  std::string name() const { return is_net() ? program_name(options) : printable(input_title(input)); }
 };
 
 struct Row {
@@ -283,7 +284,7 @@ void add_question(const Question& question, Sheet& sheet) {
     sheet.set("replicas", options.replicas.replicas);
     sheet.set("plan", std::string(to_string(options.runtime.plan)));
   } else {
-    sheet.set("input", question.input);
+    sheet.set("input", input_title(question.input));
   }
   sheet.set("device", setup.options.device);
   sheet.set("device_total_bytes", setup.device.total_bytes);
@@ -423,11 +424,13 @@ int run_predict(int argc, char** argv) {
   OptionSet set("headroom predict",
                 "Predicts whether a training fits on a device, the margin, and what uses the memory.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
+  set.take_command();
   add_workload_options(set, question.options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(
-      "  headroom predict train.py:make_step --device rtx-3090        a PyTorch program, traced without a "
-      "GPU\n"
+      "  headroom predict --device rtx-3090 -- python train.py --lr 1e-4   a PyTorch program, traced without "
+      "a GPU\n"
+      "  headroom predict train.py:make_step --device rtx-3090        a function that returns a step\n"
       "  headroom predict snapshot.pickle --device rtx-4090           a PyTorch memory snapshot\n"
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"

@@ -26,6 +26,7 @@
 #include "sheet/writers.h"
 #include "tools/replay/replay_snapshot.h"
 #include "tools/subcommands.h"
+#include "tools/trace/command.h"
 #include "tools/trace/tracing_options.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
@@ -270,9 +271,11 @@ std::string next_command(const ReplayRow& row, const ReplayOptions& options, con
                                                         : "")};
   }
   if (!set.is_given("device")) changed.device = ReplayOptions{}.device;
-  std::vector<std::string> words = options.traces;
-  for (std::string& word : other.words(OptionSet::Words::kChanged)) words.push_back(std::move(word));
-  return command_line("headroom replay", words);
+  const std::vector<std::string> words = other.words(OptionSet::Words::kChanged);
+  const std::vector<std::string>& traces = options.traces;  // the last may be a command
+  if (traces.empty()) return command_line("headroom replay", words);
+  const std::string line = command_line("headroom replay", std::span(traces).first(traces.size() - 1));
+  return command_on(line, traces.back(), words);
 }
 
 bool prepares(const StrategySettings& settings) {
@@ -355,8 +358,9 @@ int run_replay(int argc, char** argv) {
   set.add_arguments(
       "TRACE",
       "Our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots, gzipped or not; or a PyTorch "
-      "program as FILE.py:FUNCTION",
+      "program: FILE.py:FUNCTION, or its command after --",
       &options.traces, true, "net");
+  set.take_command();
   add_replay_options(set, options);
   set.set_examples(
       "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
@@ -374,9 +378,7 @@ int run_replay(int argc, char** argv) {
   if (options.traces.empty()) traces.push_back(trace_of_net(options.traced));
   Progress reading(0, "");
   for (const std::string& input : options.traces) {
-    reading.begin(0, "", "reading " + printable(input));
-    const auto follow = [&](double share) { reading.reach(share); };
-    for (Trace& trace : read_inputs(input, options.traced, follow)) traces.push_back(std::move(trace));
+    for (Trace& trace : read_inputs(input, options.traced, reading)) traces.push_back(std::move(trace));
   }
   reading.finish();
   RuntimeOptions machine{.device = options.device};

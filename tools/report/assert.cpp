@@ -75,8 +75,7 @@ int assert_limits(const std::string& path, const TracingOptions& traced, const L
                   const Terminal& terminal) {
   if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
   Progress progress(0, "");
-  progress.start("reading " + printable(path));
-  const Trace trace = load_trace(path, traced, [&](double share) { progress.reach(share); });
+  const Trace trace = load_trace(path, traced, progress);
   if (is_moment(trace)) {
     throw InvalidArgument(
         fmt::format("{}: a snapshot without a history, so its peak is not known; record it with "
@@ -103,6 +102,7 @@ int run_assert(int argc, char** argv) {
   TracingOptions traced;
   OptionSet set("headroom assert", "Checks a recording against limits, as headroom report --assert does.");
   set.add_arguments("TRACE", "A recording, or any other input of headroom report", &paths, true, "net");
+  set.take_command();
   add_net_option(set, traced);
   add_tracing_options(set, traced);
   add_limits(set, limits);

@@ -139,11 +139,7 @@ std::vector<OpDifference> differences(const History& before, const History& afte
 void print_difference(const std::string& before_path, const std::string& after_path,
                       const TracingOptions& traced, bool as_json, const Terminal& terminal) {
   Progress progress(0, "");
-  const auto load = [&](const std::string& path) {
-    progress.begin(0, "", "reading " + printable(path));
-    return load_trace(path, traced, [&](double share) { progress.reach(share); });
-  };
-  const Trace traces[] = {load(before_path), load(after_path)};
+  const Trace traces[] = {load_trace(before_path, traced, progress), load_trace(after_path, traced, progress)};
   progress.begin(0, "", "following events");
   const History before(traces[0]), after(traces[1]);
   progress.finish();
@@ -160,6 +156,7 @@ int run_diff(int argc, char** argv) {
   TracingOptions traced;
   OptionSet set("headroom diff", "Compares two recordings op by op, as headroom report --against does.");
   set.add_arguments("BEFORE AFTER", "Two recordings, or other inputs of headroom report", &paths);
+  set.take_command();
   add_tracing_options(set, traced);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;

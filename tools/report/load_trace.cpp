@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "tools/trace/program.h"
 #include "tools/trace/recording.h"
 #include "tools/workload/input.h"
@@ -10,10 +11,12 @@
 
 namespace headroom::report {
 
-Trace load_trace(const std::string& path, const TracingOptions& traced, FollowReading follow) {
+Trace load_trace(const std::string& path, const TracingOptions& traced, Progress& progress) {
   if (path.empty()) return unfold(trace_of_net(traced));
-  if (is_program(path)) return unfold(trace_program(program_request(path, traced)));
-  std::vector<Trace> traces = read_with_notes(path, std::move(follow), Moments::kTake);
+  if (is_program(path)) return unfold(trace_program(program_request(path, traced), progress));
+  progress.begin(0, "", "reading " + printable(path));
+  const auto follow = [&](double share) { progress.reach(share); };
+  std::vector<Trace> traces = read_with_notes(path, follow, Moments::kTake);
   return unfold(std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;
   })));

@@ -391,9 +391,9 @@ int run_report(int argc, char** argv) {
       "them against limits.");
   set.add_arguments("TRACE",
                     "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot, gzipped or "
-                    "not; or a PyTorch "
-                    "program as FILE.py:FUNCTION",
+                    "not; or a PyTorch program: FILE.py:FUNCTION, or its command after --",
                     &paths, true, "net");
+  set.take_command();
   add_net_option(set, traced);
   add_tracing_options(set, traced);
   set.add_text("html", "Write a self-contained HTML page to this file", &html);
@@ -412,6 +412,7 @@ int run_report(int argc, char** argv) {
   set.set_examples(
       "  headroom report run.trace                   a timeline and a table in the terminal\n"
       "  headroom report run.trace --html run.html   an interactive page\n"
+      "  headroom report --device rtx-3090 -- python train.py --lr 1e-4\n"
       "  headroom report train.py:make_step --batch 16 --device rtx-3090\n"
       "  headroom report --net lenet --batch 64      the planned step of a net\n"
       "  headroom report after.trace --against before.trace\n"
@@ -445,8 +446,7 @@ int run_report(int argc, char** argv) {
     require_writable(*path);
   }
   Progress progress(0, "");
-  progress.start("reading " + printable(input));
-  const Trace trace = load_trace(input, traced, [&](double share) { progress.reach(share); });
+  const Trace trace = load_trace(input, traced, progress);
   progress.begin(0, "", fmt::format("following {} events", trace.events.size()));
   const History history(trace);
   if (!format.empty()) {

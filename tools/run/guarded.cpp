@@ -232,20 +232,14 @@ void add_command_options(OptionSet& set, GuardOptions& options) {
   set.add_text("result", "Also write peak, time and exit code to this file as JSON", &options.result);
 }
 
-bool has_command(int argc, char** argv) {
-  return std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
-}
-
 namespace {
 
 // The status of waitpid; empty if only the help was asked for.
 std::optional<int> run_command(int argc, char** argv) {
-  const auto separator =
-      std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
-  const std::vector<std::string> words(separator + 1, argv + argc);
   GuardOptions options;
   OptionSet set("headroom run",
-                "Runs a program under a limit on GPU memory: headroom run [OPTION...] -- COMMAND");
+                "Runs a program under a limit on GPU memory.");
+  set.take_command();
   set.add_list("limit", "All GPU memory that its processes may take: 1GiB, or by GPU 0=4GiB,1=8GiB",
                &options.limits);
   set.add_text("strategy",
@@ -261,10 +255,9 @@ std::optional<int> run_command(int argc, char** argv) {
       "  headroom run --limit 1GiB -- python train.py     everything that its processes take stays below\n"
       "  headroom run --limit 0=4GiB,1=8GiB --strategy allow-growth -- python train.py\n"
       "  headroom run --record run.trace -- ./server; headroom report run.trace\n");
-  if (!set.parse(static_cast<int>(separator - argv), argv, std::cout)) return {};
+  if (!set.parse(argc, argv, std::cout)) return {};
+  const std::vector<std::string>& words = set.command();
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  if (words.empty())
-    throw InvalidArgument("no command after --; try: headroom run --limit 4GiB -- python train.py");
 
   const std::string program = find_program(words[0]);
   if (program.empty())

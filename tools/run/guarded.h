@@ -18,8 +18,6 @@ struct GuardOptions {
 // Adds the options that only a command has.
 void add_command_options(OptionSet& set, GuardOptions& options);
 
-// True if one of the words is `--`.
-bool has_command(int argc, char** argv);
 // The words before `--` are options, those after it the command. Ends as the command does.
 int run_guarded(int argc, char** argv);
 

@@ -323,9 +323,10 @@ int run_solve(int argc, char** argv) {
                 "Plans a training step for a memory budget at the least cost in time. For a PyTorch program, "
                 "prints code changes that fit the budget.");
   set.add_arguments("MODEL",
-                    "Instead of --net: an ONNX file, a PyTorch program as FILE.py:FUNCTION, or a trace or "
-                    "memory snapshot of one",
+                    "Instead of --net: an ONNX file, a PyTorch program (FILE.py:FUNCTION, or its command after "
+                    "--), or a trace or memory snapshot of one",
                     &options.models, false);
+  set.take_command();
   add_workload_options(set, workload);
   set.add_integer("points", "Rows in the table of memory against time; 0: no table", &options.points, 0, 64);
   set.add_text("html", "Also write the answer to this file as an HTML page", &options.html);
@@ -337,8 +338,8 @@ int run_solve(int argc, char** argv) {
       "  headroom solve --net residual --batch 256 --memory 600MiB --html solved.html\n"
       "  headroom solve --net residual --batch 512 --memory 400MiB --device sim:four-2080ti --replicas 4 "
       "--shard-optimizer\n"
-      "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060   the code to "
-      "change\n");
+      "  headroom solve --memory 6GiB --device rtx-3060 -- python train.py   the code to change\n"
+      "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty())

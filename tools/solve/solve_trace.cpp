@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "sheet/writers.h"
 #include "tools/report/verdict.h"
+#include "tools/trace/command.h"
 #include "tools/trace/tracing_options.h"
 #include "tools/workload/checkpoints.h"
 #include "tools/workload/input.h"
@@ -104,10 +105,10 @@ Sheet sheet_of(const Question& question, bool fits, const std::string& taken) {
   const auto& [input, options, memory, batch, is_recording] = question;
   const std::string device = options.runtime.device;
   Sheet sheet = solve::sheet_of(
-      fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
+      fmt::format("{}{}, in {} on {}", printable(input_title(input)), batch > 0 ? fmt::format(", batch {}", batch) : "",
                   format_bytes(memory), device),
       fits, taken);
-  sheet.set("input", input);
+  sheet.set("input", input_title(input));
   sheet.set("device", device);
   sheet.set("strategy", options.runtime.strategy);
   sheet.set("memory_bytes", memory);
@@ -173,7 +174,7 @@ Sheet to_sheet(const report::Finding& growth, const Question& question) {
   if (question.batch > 0) traced.batch = question.batch;
   if (question.options.step.steps > 0) traced.steps = question.options.step.steps;
   sheet.propose(
-      {command_line("headroom report " + shell_word(question.input), to_words(question.input, traced))});
+      {command_on("headroom report", question.input, to_words(question.input, traced))});
   return sheet;
 }
 

@@ -11,12 +11,14 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,7 @@
 #include "base/process/dialogue.h"
 #include "base/process/process.h"
 #include "base/text.h"
+#include "tools/trace/command.h"
 #include "trace/read_trace.h"
 
 namespace headroom {
@@ -33,6 +36,7 @@ namespace {
 
 constexpr std::string_view kFileEnd = ".py:";
 constexpr int64_t kMostBytes = 1 << 24;  // size limit of a Python file
+constexpr size_t kMostTitle = 60;        // of a command in a line of progress
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
@@ -40,28 +44,6 @@ bool is_name(std::string_view text) {
            const auto code = static_cast<unsigned char>(c);
            return std::isalnum(code) != 0 || c == '_' || code >= 0x80;
          });
-}
-
-bool can_run(const std::string& path) {
-  return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path);
-}
-
-// The Python that has the package: a person's choice, that of the environment in which the command was
-// installed, the first in PATH.
-std::string find_python() {
-  if (const char* chosen = std::getenv("HEADROOM_PYTHON"); chosen != nullptr && *chosen != '\0') {
-    return chosen;
-  }
-  if (const std::string sibling = path_of_sibling("python3"); can_run(sibling)) return sibling;
-  const char* path = std::getenv("PATH");
-  std::string_view folders = path == nullptr ? "" : path;
-  while (!folders.empty()) {
-    const size_t end = std::min(folders.find(':'), folders.size());
-    const std::string candidate = fmt::format("{}/python3", folders.substr(0, end));
-    if (end > 0 && can_run(candidate)) return candidate;
-    folders.remove_prefix(std::min(end + 1, folders.size()));
-  }
-  throw Error("no python3 in PATH: a program is traced by the Python that has PyTorch; set HEADROOM_PYTHON");
 }
 
 // Returns the last line of Python's output, without the name of the module.
@@ -86,6 +68,19 @@ std::string last_line(const ChildResult& child) {
                     python, python));
   }
   throw Error(line.empty() ? fmt::format("{}: {} failed", program, python) : line);
+}
+
+// The file that runs the package headroom of the environment in which this command was installed, for a Python
+// that does not have it; empty if there is none.
+std::string path_of_package() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (const auto& folder : fs::directory_iterator(path_of_sibling("../lib"), ignored)) {
+    const fs::path main = folder.path() / "site-packages/headroom/__main__.py";
+    if (folder.path().filename().string().starts_with("python") && fs::exists(main, ignored))
+      return main.lexically_normal().string();
+  }
+  return {};
 }
 
 // A file that is gone with the object.
@@ -161,7 +156,7 @@ void require_function(const std::string& text) {
   constexpr std::string_view kPython = ".py";
   constexpr size_t kMostNames = 5;
   const std::string file = text.ends_with(':') ? text.substr(0, text.size() - 1) : text;
-  if (!file.ends_with(kPython) || file.size() == kPython.size()) return;
+  if (is_command(text) || !file.ends_with(kPython) || file.size() == kPython.size()) return;
   std::vector<std::string> names = functions_of(read_file(file, kMostBytes));
   const size_t more = names.size() - std::min(names.size(), kMostNames);
   names.resize(names.size() - more);
@@ -174,6 +169,7 @@ void require_function(const std::string& text) {
 }
 
 bool is_program(std::string_view text) {
+  if (is_command(text)) return true;
   const size_t end = text.rfind(kFileEnd);
   return end != std::string_view::npos && end > 0 && is_name(text.substr(end + kFileEnd.size()));
 }
@@ -184,12 +180,24 @@ void require_program(const std::string& program) {
   if (is_program(program)) return;
   require_function(program);
   throw InvalidArgument(fmt::format(
-      "'{}' is not a program; give a file and a function, as train.py:make_step", printable(program, 200)));
+      "'{}' is not a program; give a file and a function, as train.py:make_step, or a command, as -- python train.py", printable(program, 200)));
 }
 
-std::vector<std::string> words_of(const ProgramRequest& request) {
-  return {"-m",       "headroom",    "trace", request.program, "--steps", std::to_string(request.steps),
-          "--device", request.device};
+// The Python that makes the request, and all its words.
+Python python_for(const ProgramRequest& request, const std::vector<std::string>& more) {
+  Python python = python_of(request.program);
+  std::vector<std::string>& words = python.words;
+  const std::string package = python.traced.empty() ? "" : path_of_package();
+  package.empty() ? words.insert(words.end(), {"-m", "headroom"}) : words.insert(words.end(), {package});
+  words.emplace_back("trace");
+  if (python.traced.empty()) words.push_back(request.program);
+  words.insert(words.end(), {"--steps", std::to_string(request.steps), "--device", request.device});
+  words.insert(words.end(), more.begin(), more.end());
+  if (python.traced.empty()) return python;
+  if (!request.batch_option.empty()) words.push_back("--batch-option=" + request.batch_option);
+  words.emplace_back("--");
+  words.insert(words.end(), python.traced.begin(), python.traced.end());
+  return python;
 }
 
 Trace read_one_trace(const std::string& path, const std::string& program) {
@@ -215,29 +223,56 @@ nlohmann::json json_of(const ProgramSpeed& speed) {
 
 }  // namespace
 
-Trace trace_program_to(const ProgramRequest& request, const std::string& path, const OnStep& on_step) {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+void print(const Notes& notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", printable(note));
+}
+
+Trace trace_to(const ProgramRequest& request, const std::string& path, Progress& progress, Notes& notes) {
   require_program(request.program);
-  std::vector<std::string> words = words_of(request);
-  words.insert(words.end(), {"--output", path, "--quiet"});
-  if (request.batch) {
-    words.emplace_back("--batch");
-    words.push_back(std::to_string(*request.batch));
-  }
-  const std::string python = find_python();
-  // "headroom: traced 2 steps", as __main__.py writes it.
-  const OnLine count = [&](std::string_view line) {
-    constexpr std::string_view kLead = "headroom: traced ";
+  const std::string title = input_title(request.program);
+  std::vector<std::string> words = {"--output", path, "--quiet"};
+  if (request.batch) words.insert(words.end(), {"--batch", std::to_string(*request.batch)});
+  words.emplace_back("--progress");
+  const Python python = python_for(request, words);
+  progress.begin(0, "", "loading " + printable(title, kMostTitle));  // the time of its imports is unknown
+  // "headroom: traced 2 steps" and "headroom: note: ...", as __main__.py writes them.
+  const OnLine read = [&](std::string_view line) {
+    constexpr std::string_view kSteps = "headroom: traced ", kNote = "headroom: note: ";
     int64_t steps = 0;
-    if (line.starts_with(kLead) &&
-        std::from_chars(line.data() + kLead.size(), line.data() + line.size(), steps).ec == std::errc())
-      on_step(steps);
+    if (line.starts_with(kNote)) notes.emplace_back(line.substr(kNote.size()));
+    if (!line.starts_with(kSteps) ||
+        std::from_chars(line.data() + kSteps.size(), line.data() + line.size(), steps).ec != std::errc())
+      return;
+    steps == 0 ? progress.begin(static_cast<double>(request.steps), "steps",
+                                "tracing " + printable(title, kMostTitle))
+               : progress.advance(1);
   };
-  if (on_step) words.emplace_back("--progress");
-  const ChildResult child = run_child(python, words, on_step ? count : OnLine(), kPatience);
-  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) {
-    fail(python, request.program, child);
-  }
-  return read_one_trace(path, request.program);
+  const ChildResult child = run_child(python.file, python.words, read, kPatience);
+  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) fail(python.file, title, child);
+  return read_one_trace(path, title);
+}
+
+}  // namespace
+
+Trace trace_program_to(const ProgramRequest& request, const std::string& path) {
+  Progress progress(0, "");
+  Notes notes;
+  Trace trace = trace_to(request, path, progress, notes);
+  progress.finish();
+  print(notes);
+  return trace;
+}
+
+Trace trace_program(const ProgramRequest& request, Progress& progress) {
+  const TemporaryFile file;
+  Notes notes;
+  Trace trace = trace_to(request, file.path(), progress, notes);
+  print(notes);
+  return trace;
 }
 
 Trace trace_program(const ProgramRequest& request) {
@@ -246,12 +281,7 @@ Trace trace_program(const ProgramRequest& request) {
 }
 
 struct ProgramTracer::Process {
-  explicit Process(const ProgramRequest& request)
-      : python(find_python()), dialogue(python, [&] {
-          std::vector<std::string> words = words_of(request);
-          words.emplace_back("--requests");
-          return words;
-        }()) {
+  explicit Process(const Python& started) : python(started.file), dialogue(python, started.words) {
     const auto temporary = std::make_shared<const TemporaryFile>();
     path = temporary->path();
     file = temporary;
@@ -259,13 +289,14 @@ struct ProgramTracer::Process {
 
   const std::string python;
   std::string path;                  // path of a file for the traces
+  std::string note = {};             // on the batch of a command
   std::shared_ptr<const void> file;  // removed with this object
   Dialogue dialogue;
 };
 
 ProgramTracer::ProgramTracer(ProgramRequest request) : request_(std::move(request)) {
   require_program(request_.program);
-  process_ = std::make_unique<Process>(request_);
+  process_ = std::make_unique<Process>(python_for(request_, {"--requests"}));
 }
 
 ProgramTracer::~ProgramTracer() = default;
@@ -276,15 +307,20 @@ TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramCh
   if (!batch) batch = request_.batch;
   if (batch) question["batch"] = *batch;
   if (speed != nullptr) question["speed"] = json_of(*speed);
+  const std::string title = input_title(request_.program);
   std::string answer;
   if (!process_->dialogue.ask(question.dump(), answer)) {
-    fail(process_->python, request_.program, process_->dialogue.end());
+    fail(process_->python, title, process_->dialogue.end());
   }
   TracedProgram traced;
   try {
     const nlohmann::json json = nlohmann::json::parse(answer);
     if (json.contains("error")) throw InvalidArgument(printable(json.at("error").get<std::string>()));
     if (json.contains("failure")) throw Error(printable(json.at("failure").get<std::string>()));
+    if (std::string note = json.value("batch", ""); note != process_->note) {
+      fmt::print(stderr, "note: {}\n", printable(note));
+      process_->note = std::move(note);
+    }
     traced.us_per_step = json.value("us_per_step", 0.0);
     traced.model = json.value("model", "");
     traced.name = json.value("name", "");
@@ -294,9 +330,9 @@ TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramCh
       traced.modules.push_back({module.at("path"), module.at("us"), module.at("children")});
     }
   } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("{}: Python's answer is not understood: {}", request_.program, error.what()));
+    throw Error(fmt::format("{}: Python's answer is not understood: {}", title, error.what()));
   }
-  traced.trace = read_one_trace(process_->path, request_.program);
+  traced.trace = read_one_trace(process_->path, title);
   return traced;
 }
 

@@ -1,5 +1,5 @@
-// Training programs in PyTorch, given as "train.py:make_step": traced in a Python process without a GPU, see
-// docs/trace.md. Knows no strategy and no view of a trace.
+// Training programs in PyTorch, given as "train.py:make_step" or by their command, "-- python train.py": traced
+// in a Python process without a GPU, see docs/trace.md. Knows no strategy and no view of a trace.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/progress.h"
 #include "trace/trace.h"
 
 namespace headroom {
 
 struct ProgramRequest {
-  std::string program;           // "train.py:make_step"
-  std::optional<int64_t> batch;  // argument of make_step; nullopt: no argument
+  std::string program;           // "train.py:make_step", or "-- python train.py"
+  std::optional<int64_t> batch;  // argument of make_step, or of the command; nullopt: its own
   int64_t steps = 3;
-  std::string device = "h200";  // the GPU whose kernels are traced, with or without "sim:"
+  std::string device = "h200";    // the GPU whose kernels are traced, with or without "sim:"
+  std::string batch_option = {};  // the option of a command that is its batch; empty: it is found out
 };
 
-// Returns true if a text names a function in a Python file: "train.py:make_step".
+// Returns true for "train.py:make_step", a function in a Python file, and for a command, see command.h.
 bool is_program(std::string_view text);
 
 // Throws InvalidArgument for a Python file without a function, with those of its functions that could build a
@@ -29,15 +31,13 @@ bool is_program(std::string_view text);
 void require_function(const std::string& text);
 
 // Traces the requests of these steps of the program to its memory strategy; the trace is named after the
-// program. Runs `python3 -m headroom trace`, with the Python of HEADROOM_PYTHON, this command's folder or
-// PATH. Throws InvalidArgument with one line, and the program's own line if there is one, for a program that
+// program. Runs `python3 -m headroom trace`, with the Python of python_of(). Prints notes on stderr. Throws InvalidArgument with one line, and the program's own line if there is one, for a program that
 // cannot be traced, and Error if Python, the package headroom or PyTorch is missing.
 Trace trace_program(const ProgramRequest& request);
-
-// Called with the number of traced steps: 0 once the program is loaded, then one more at a time.
-using OnStep = std::function<void(int64_t steps)>;
+// Shows its progress on a line that is there already.
+Trace trace_program(const ProgramRequest& request, Progress& progress);
 // Traces and keeps the trace in a file.
-Trace trace_program_to(const ProgramRequest& request, const std::string& path, const OnStep& on_step = {});
+Trace trace_program_to(const ProgramRequest& request, const std::string& path);
 
 // Changes to a program as a person would make them to save memory; python/headroom/torch/changes.py makes
 // them.

@@ -11,7 +11,6 @@
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/files.h"
-#include "base/progress.h"
 #include "base/text.h"
 #include "runtime/app/option_set.h"
 #include "tools/trace/program.h"
@@ -50,7 +49,7 @@ void print_summary(const Trace& trace, const ProgramRequest& request, const std:
                    const Terminal& terminal) {
   const PeakPlace peak = find_peak(trace);
   fmt::print("{}\n", terminal.wrapped(fmt::format(
-                         "{}{}: {} allocations in {} step{}, at most {} live at once", request.program,
+                         "{}{}: {} allocations in {} step{}, at most {} live at once", trace.name,
                          request.batch ? fmt::format(", batch {}", *request.batch) : "", trace.blocks,
                          request.steps, request.steps == 1 ? "" : "s", format_bytes(trace.peak_bytes))));
   fmt::print("{}\n",
@@ -64,7 +63,7 @@ void print_summary(const Trace& trace, const ProgramRequest& request, const std:
 void print_json(const Trace& trace, const ProgramRequest& request, const std::string& path) {
   const PeakPlace peak = find_peak(trace);
   nlohmann::ordered_json json;
-  json["program"] = request.program;
+  json["program"] = trace.name;
   json["batch"] = request.batch ? nlohmann::ordered_json(*request.batch) : nlohmann::ordered_json(nullptr);
   json["steps"] = request.steps;
   json["device"] = request.device;
@@ -89,31 +88,31 @@ int run_trace(int argc, char** argv) {
   OptionSet options(
       "headroom trace",
       "Records the allocations that a PyTorch training program would make on a GPU, without a GPU. "
-      "PROGRAM is a file and a function, train.py:make_step: make_step(batch) builds the model and "
+      "PROGRAM is the command that a person types, after --: the trace ends after --steps steps of its "
+      "optimizer. Or it is a file and a function, train.py:make_step: make_step(batch) builds the model and "
       "returns a function that runs one training step.");
-  options.add_arguments("PROGRAM", "The program as FILE.py:FUNCTION", &programs);
+  options.add_arguments("PROGRAM", "The program as FILE.py:FUNCTION, or its command after --", &programs);
+  options.take_command();
   add_tracing_options(options, traced);
   options.add_text("output", "Write the trace to this file; also -o", &output);
   options.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   options.set_examples(
+      "  headroom trace --device rtx-3090 -o run.trace -- python train.py --lr 1e-4\n"
+      "  headroom trace --device a100-80gb -- torchrun --nproc-per-node 4 train.py\n"
       "  headroom trace train.py:make_step --batch 16 --device rtx-3090 -o run.trace\n"
       "  headroom predict run.trace --device rtx-3090      does it fit?\n");
   std::string long_name = "--output";
   std::vector<char*> words(argv, argv + argc);
   for (char*& word : words) {
+    if (std::string_view(word) == "--") break;
     if (std::string_view(word) == "-o") word = long_name.data();
   }
   if (!options.parse(static_cast<int>(words.size()), words.data(), std::cout)) return kExitDone;
-  if (programs.size() != 1) throw InvalidArgument("give one program, as train.py:make_step");
+  if (programs.size() != 1)
+    throw InvalidArgument("give one program, as -- python train.py, or train.py:make_step");
   const ProgramRequest request = program_request(programs.front(), traced);
   require_writable(output);
-  Progress progress(0, "");  // the time of its imports is unknown
-  progress.start("loading " + request.program);
-  const Trace trace = trace_program_to(request, output, [&](int64_t steps) {
-    steps == 0 ? progress.begin(static_cast<double>(request.steps), "steps", "tracing " + request.program)
-               : progress.advance(1);
-  });
-  progress.finish();
+  const Trace trace = trace_program_to(request, output);
   as_json ? print_json(trace, request, output) : print_summary(trace, request, output, options.terminal());
   return kExitDone;
 }

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "tools/trace/command.h"
 
 namespace headroom {
 namespace {
@@ -15,7 +16,8 @@ constexpr int64_t kMostSteps = 1000;
 }  // namespace
 
 void add_batch_and_steps(OptionSet& set, TracingOptions& options) {
-  set.add_integer("batch", "Batch size passed to FUNCTION (default: no argument)", &options.batch, 1);
+  set.add_integer("batch", "Batch size of the program (default: its own)", &options.batch, 1);
+  set.add_option_name("batch-option", kBatchOptionHelp, &options.batch_option);
   set.add_integer("steps", "Number of steps to trace", &options.steps, 1, kMostSteps);
 }
 
@@ -25,7 +27,11 @@ void add_tracing_options(OptionSet& set, TracingOptions& options) {
 }
 
 ProgramRequest program_request(const std::string& program, const TracingOptions& options) {
-  return {.program = program, .batch = options.batch, .steps = options.steps, .device = options.device};
+  return {.program = program,
+          .batch = options.batch,
+          .steps = options.steps,
+          .device = options.device,
+          .batch_option = options.batch_option};
 }
 
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options) {
@@ -47,7 +53,7 @@ std::string command_on(const std::string& command, const std::vector<std::string
     words = to_words(inputs.front(), options);
   }
   words.insert(words.end(), more.begin(), more.end());
-  return command_line(inputs.empty() ? command : command + " " + shell_word(inputs.front()), words);
+  return inputs.empty() ? command_line(command, words) : command_on(command, inputs.front(), words);
 }
 
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,

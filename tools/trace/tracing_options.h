@@ -13,11 +13,15 @@
 
 namespace headroom {
 
+inline constexpr const char* kBatchOptionHelp =
+    "With a command: the option of its that is the batch, such as --batch-size, if that cannot be found out";
+
 struct TracingOptions {
   std::optional<int64_t> batch;  // argument of the program's function; nullopt: no argument
   int64_t steps = ProgramRequest().steps;
   std::string device = ProgramRequest().device;
   std::string net = {};  // instead of a program; see add_net_option()
+  std::string batch_option = {};  // the option of a command that is its batch
 };
 
 void add_tracing_options(OptionSet& set, TracingOptions& options);

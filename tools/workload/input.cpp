@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
+#include "tools/trace/command.h"
 #include "tools/trace/program.h"
 #include "tools/trace/recording.h"
 #include "tools/workload/recorded_setup.h"
@@ -23,6 +24,7 @@ ProgramRequest program_request(const std::string& text, const WorkloadOptions& o
   TracingOptions traced;
   if (batch > 0) traced.batch = batch;
   if (options.step.steps > 0) traced.steps = options.step.steps;
+  traced.batch_option = options.batch_option;
   // The default of other commands, a laptop, is no GPU to trace kernels of.
   const RuntimeOptions& runtime = options.runtime;
   const bool is_default = runtime.device == WorkloadOptions{}.runtime.device && !runtime.device_memory_bytes;
@@ -66,10 +68,13 @@ void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, 
   check_tracing_options(set, inputs, names);
 }
 
-std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, FollowReading follow) {
-  if (!is_program(text)) return read_recordings(text, std::move(follow));
+std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, Progress& progress) {
+  if (!is_program(text)) {
+    progress.begin(0, "", "reading " + printable(text));
+    return read_recordings(text, [&](double share) { progress.reach(share); });
+  }
   std::vector<Trace> traces;
-  traces.push_back(trace_program(program_request(text, traced)));
+  traces.push_back(trace_program(program_request(text, traced), progress));
   return traces;
 }
 
@@ -152,7 +157,7 @@ std::string command_on_input(const std::string& command, const std::string& inpu
   if (options.runtime.strategy == usual && !command.ends_with("compare")) {
     words.insert(words.end(), {"--strategy", usual});
   }
-  return command_line(command + " " + shell_word(input), words);
+  return command_on(command, input, words);
 }
 
 }  // namespace headroom

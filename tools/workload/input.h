@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/progress.h"
 #include "runtime/app/option_set.h"
 #include "tools/trace/program.h"
 #include "tools/trace/tracing_options.h"
@@ -19,7 +20,7 @@
 namespace headroom {
 
 inline constexpr const char* kInputHelp =
-    "A trace, a PyTorch memory snapshot, or a PyTorch program as FILE.py:FUNCTION";
+    "A trace, a PyTorch memory snapshot, or a PyTorch program: FILE.py:FUNCTION, or its command after --";
 
 // All traces of that file, each with the request that it did not survive, see with_failed_request.
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow = {});
@@ -40,9 +41,9 @@ Trace trace_of_net(const TracingOptions& options);
 void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, TracingOptions& options,
                   std::initializer_list<std::string_view> names);
 
-// All traces of that file, or the one of a program.
+// All traces of that file, or the one of a program; shows the progress of that.
 std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced,
-                               FollowReading follow = {});
+                               Progress& progress);
 
 // If the command line names no device and no strategy, sets those that the trace names, or the defaults for a
 // program without a trace.

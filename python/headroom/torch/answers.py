@@ -16,12 +16,14 @@ import torch
 
 from .changes import Changes, caching_configs, name_in_program
 from .child import ChildError, in_child
+from .command import of_function
 from .costs import Speed
 from .errors import TraceError
 from .gpus import find_gpu
 from .program import function_of, running, trace_program
-from .session import LoadedProgram, Trace, settings_of
+from .session import LoadedProgram, Trace, TrainsByItself, settings_of
 from .tracer import find_unshared_counts_in_child
+from .whole_program import WholeProgram
 
 
 def describe(trace):
@@ -30,10 +32,10 @@ def describe(trace):
     answer = {"us_per_step": costs.total_us() if costs else 0, "modules": []}
     if not program.models:
         return answer
-    model = max(program.models, key=lambda m: sum(p.numel() for p in m.parameters()))
+    model = program.largest_model()
     modules = dict(model.named_modules())
     answer["model"] = type(model).__name__
-    answer["name"] = name_in_program(trace.step, model) or "model"
+    answer["name"] = program.name or name_in_program(trace.step, model) or "model"
     answer["uses_cache"] = bool(caching_configs(model))
     answer["normalizes_batches"] = any(
         isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in modules.values()
@@ -51,18 +53,24 @@ def describe(trace):
 
 
 class Server:
-    """Answers requests; the program is loaded at the first."""
+    """Answers requests about "train.py:make_step" or a Command; the program is loaded at the first."""
 
-    def __init__(self, program, steps, device):
+    def __init__(self, program, steps, device, batch_option=None):
         self.program = program
         self.steps = steps
         self.gpu_name = device
+        self.batch_option = batch_option
+        self.whole = None  # the WholeProgram of what trains by itself
         self.loaded = None
         self.stack = contextlib.ExitStack()
         self.has_threads = False  # of its own, which a copy of the process would not have
 
     def answer(self, request):
         try:
+            if self.whole is None and not isinstance(self.program, str):
+                self._take_whole(self.program)
+            if self.whole is not None:
+                return self._trace_whole(request)
             if self.loaded is None and not self.has_threads:
                 self._load(host_is_gpu=False)
             if self.has_threads:
@@ -72,11 +80,25 @@ class Server:
                 # The program names no device: trace it as if all of it were on the GPU.
                 self._load(host_is_gpu=True)
                 reply = self._trace_in_child(request)
+            if "trains" in reply:
+                self.stack.close()
+                self._take_whole(of_function(self.program))
+                return self._trace_whole(request)
             return reply
         except (TraceError, ValueError) as error:
             return {"error": " ".join(str(error).split())}
         except ChildError as error:
-            return {"failure": f"{self.program}: {error}"}
+            title = self.whole.command.title if self.whole else self.program
+            return {"failure": f"{title}: {error}"}
+
+    def _take_whole(self, command):
+        self.whole = WholeProgram(command, self.steps, self.gpu_name, describe, self.batch_option)
+
+    def _trace_whole(self, request):
+        reply = self.whole.trace(request["output"], request.get("batch"), **_changes_of(request))
+        if self.whole.batch:
+            reply["batch"] = self.whole.batch.text
+        return reply
 
     def _load(self, host_is_gpu):
         self.stack.close()
@@ -110,6 +132,8 @@ class Server:
                 return None
             settings = settings_of(self.program, batch, self.steps, loaded.tracer)
             return _answer(Trace(loaded, settings, 0), request)
+        except TrainsByItself:
+            return {"trains": True}
         except (TraceError, ValueError) as error:
             return {"error": " ".join(str(error).split())}
 
@@ -136,7 +160,7 @@ def _answer(trace, request):
     return describe(trace)
 
 
-def serve(program, steps, device):
+def serve(program, steps, device, batch_option=None):
     """Answers until stdin ends. The program gets no stdin, and writes to stderr."""
     requests = os.fdopen(os.dup(0))
     answers = os.fdopen(os.dup(1), "w")
@@ -144,7 +168,7 @@ def serve(program, steps, device):
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     torch.set_num_threads(1)  # a copy of a process with threads of OpenMP would wait for them
-    server = Server(program, steps, device)
+    server = Server(program, steps, device, batch_option)
     for line in requests:
         answers.write(json.dumps(server.answer(json.loads(line))) + "\n")
         answers.flush()

@@ -7,7 +7,9 @@ is what the changed program says.
 import contextlib
 import functools
 import inspect
+import sys
 import types
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from .errors import TraceError
+from .recorder import is_user_file
 from .standin.patch import patch
 
 _TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -59,7 +62,9 @@ class ChangedProgram:
     def __init__(self, tracer, stack):
         self.tracer = tracer
         self.changes = Changes()
-        self.optimizers = []
+        self.counts_passes = False  # of a program whose steps are not called one by one
+        self._optimizers = []  # references: a program may drop some
+        self.name = None  # of the largest model, in a program whose steps are not called one by one
         self.models = []  # root modules with weights that ran, in the order of their first calls
         self._changed = set()  # ids of modules whose forward pass was changed
         self._pass = 0
@@ -89,8 +94,27 @@ class ChangedProgram:
                 self._leave()
 
     @property
+    def optimizers(self):
+        """Returns those of the program, in the order in which it made them."""
+        found = [reference() for reference in self._optimizers]
+        return [optimizer for optimizer in found if optimizer is not None]
+
+    @property
     def _is_last_pass(self):
         return self._pass == self.changes.traced_passes - 1
+
+    def largest_model(self):
+        return max(self.models, key=lambda model: sum(p.numel() for p in model.parameters()))
+
+    def find_name(self):
+        """Looks for the name of the largest model in the functions that run now."""
+        if self.models:
+            self.name = name_in_frames(self.largest_model())
+
+    def begin(self):
+        """Prepares a program whose steps are not called one by one for its first pass."""
+        self.counts_passes = True
+        self._enter()
 
     # Contexts around the forward pass.
 
@@ -139,7 +163,7 @@ class ChangedProgram:
 
         def init(optimizer, *args, **kwargs):
             original_init(optimizer, *args, **kwargs)
-            self.optimizers.append(optimizer)
+            self._optimizers.append(weakref.ref(optimizer))
             self._change_optimizer(optimizer)
 
         patch(stack, Optimizer, "__init__", init)
@@ -151,7 +175,11 @@ class ChangedProgram:
             original_step = optimizer.step
 
             def step(_, *args, **kwargs):
-                return original_step(*args, **kwargs) if self._is_last_pass else None
+                result = original_step(*args, **kwargs) if self._is_last_pass else None
+                if self.counts_passes:
+                    self._pass = 0 if self._is_last_pass else self._pass + 1
+                    self._has_gradients = False
+                return result
 
             optimizer.step = types.MethodType(functools.wraps(original_step)(step), optimizer)
 
@@ -208,6 +236,21 @@ def caching_configs(model):
         if getattr(config, "use_cache", False) is True and not any(config is c for c in configs):
             configs.append(config)
     return configs
+
+
+def name_in_frames(value):
+    """Returns the name for a value in the innermost function of the user's that runs now and has one; None if none has."""
+    frame = sys._getframe()
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            held = dict(frame.f_locals)
+            owner = getattr(held.get("self"), "__dict__", {})
+            held.update({f"self.{name}": attribute for name, attribute in owner.items()})
+            for name, found in held.items():
+                if found is value:
+                    return name
+        frame = frame.f_back
+    return None
 
 
 def name_in_program(step, value, depth=2):

@@ -11,9 +11,10 @@ import types
 from .errors import TraceError
 from .gpus import find_gpu
 from .recorder import is_user_file
-from .session import trace_loaded
+from .session import call_with_batch, trace_loaded
 
 _MOST_NAMES = 5
+_MOST_TEXT = 400  # of an error
 
 
 def _load(path, function):
@@ -64,7 +65,7 @@ def _may_build(value, name, module):
     return len(required) <= 1 and all(p.kind != p.KEYWORD_ONLY for p in required)
 
 
-def _place_of(error):
+def place_of(error):
     """The user's innermost line that an exception came through."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if is_user_file(frame.filename):
@@ -72,16 +73,29 @@ def _place_of(error):
     return ""
 
 
-def _without_arguments(error):
-    """Returns argparse's complaint as an error of the user's line; None for an exit of other code."""
+def complaint_of(error):
+    """Returns argparse's complaint that ended Python, at the user's line; None for an exit of other code."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         is_argparse = frame.f_globals.get("__name__") == "argparse"
         if is_argparse and frame.f_code.co_name == "error" and "message" in frame.f_locals:
-            return TraceError(
-                f"{_place_of(error)}{frame.f_locals['message']}; a traced program gets no arguments: give them "
-                'defaults, or parse them under if __name__ == "__main__"'
-            )
+            return f"{place_of(error)}{frame.f_locals['message']}"
     return None
+
+
+def describe_error(error):
+    """An error of the program in one line, with the user's line that it came through."""
+    text = " ".join(str(error).split())
+    if len(text) > _MOST_TEXT:
+        text = text[:_MOST_TEXT] + "..."
+    return f"{place_of(error)}{type(error).__name__}: {text}"
+
+
+def _without_arguments(error):
+    complaint = complaint_of(error)
+    return complaint and TraceError(
+        f"{complaint}; a traced function gets no arguments: trace its program by the command that you type, as "
+        "headroom trace -- python train.py --data DATA"
+    )
 
 
 def _path_and_function(program):
@@ -100,6 +114,13 @@ def function_of(program):
     return _load(*_path_and_function(program))
 
 
+def call_function(program, batch):
+    """Calls the function of "train.py:main", which trains by itself, with a batch if there is one."""
+    path, function = _path_and_function(program)
+    sys.argv = [path]
+    call_with_batch(_load(path, function), batch)
+
+
 @contextlib.contextmanager
 def running(program):
     """Runs the program in the body, without arguments. Raises a TraceError with one line, and the program's own line,
@@ -113,12 +134,11 @@ def running(program):
         raise
     except SystemExit as error:
         raise _without_arguments(error) or TraceError(
-            f"{_place_of(error)}{function} or its step ended Python ({error.code}); leave the exit out of "
+            f"{place_of(error)}{function} or its step ended Python ({error.code}); leave the exit out of "
             "what is traced"
         ) from error
     except Exception as error:
-        text = " ".join(str(error).split())
-        raise TraceError(f"{_place_of(error)}{type(error).__name__}: {text}") from error
+        raise TraceError(describe_error(error)) from error
     finally:
         sys.argv = arguments
 

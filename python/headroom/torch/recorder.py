@@ -11,7 +11,7 @@ import weakref
 # In the order of Headroom's trace format (base/memory_category.h).
 OTHER, WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, WORKSPACE, LIBRARY = range(8)
 
-PHASES = ("setup", "forward", "backward", "optimizer", "other")
+PHASES = ("setup", "forward", "backward", "optimizer", "other", "evaluation")
 
 
 def _library_folders():

@@ -6,6 +6,7 @@ import time
 import warnings
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import attention, autocast, packed, recurrent, standin
 from .changes import ChangedProgram, Changes
@@ -48,40 +49,56 @@ class Trace:
         write_trace(path, self.recorder, self.settings)
 
 
-def _make_step(make_step, batch):
-    """The step: what make_step(batch) returns, or make_step() if it takes nothing."""
+class TrainsByItself(BaseException):
+    """A function makes optimizer steps instead of returning one step: it is a whole program."""
+
+
+def call_with_batch(function, batch):
+    """Returns function(batch), or function() if it takes nothing."""
     parameters = [
         p
-        for p in inspect.signature(make_step).parameters.values()
+        for p in inspect.signature(function).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
+    name = function.__name__
     required = [p for p in parameters if p.default is p.empty]
     if len(required) > 1:
         others = " and ".join(f"'{p.name}'" for p in required[1:])
-        raise TraceError(
-            f"{make_step.__name__} is called with a batch size alone; give {others} a default"
-        )
+        raise TraceError(f"{name} is called with a batch size alone; give {others} a default")
     if batch is None:
         if required:
-            raise TraceError(f"{make_step.__name__} takes a batch size; pass --batch N")
-        step = make_step()
-    elif parameters:
-        step = make_step(batch)
-    else:
-        raise TraceError(
-            f"{make_step.__name__} takes no batch size; leave --batch out, or give it a parameter"
-        )
-    if not callable(step):
-        returned = "None" if step is None else type(step).__name__
-        raise TraceError(
-            f"{make_step.__name__} must return a function that does one training step, not {returned}"
-        )
-    if isinstance(step, torch.nn.Module):
-        raise TraceError(
-            f"{make_step.__name__} must return a function that does one training step, "
-            f"not the model ({type(step).__name__})"
-        )
-    return step
+            raise TraceError(f"{name} takes a batch size; pass --batch N")
+        return function()
+    if not parameters:
+        raise TraceError(f"{name} takes no batch size; leave --batch out, or give it a parameter")
+    return function(batch)
+
+
+def _make_step(make_step, batch, most):
+    """The step that a function returns. Raises TrainsByItself where it makes `most` steps itself, or some and returns."""
+    count = 0
+
+    def after_step(optimizer, args, kwargs):
+        nonlocal count
+        count += 1
+        if count == most:
+            raise TrainsByItself
+
+    handle = register_optimizer_step_post_hook(after_step)
+    try:
+        step = call_with_batch(make_step, batch)
+    finally:
+        handle.remove()
+    if callable(step) and not isinstance(step, torch.nn.Module):
+        return step
+    if count:
+        raise TrainsByItself
+    returned = "None" if step is None else type(step).__name__
+    if callable(step):
+        returned = f"the model ({returned})"
+    raise TraceError(
+        f"{make_step.__name__} must return a function that does one training step, not {returned}"
+    )
 
 
 class LoadedProgram:
@@ -113,9 +130,8 @@ class LoadedProgram:
         (costs.py).
         """
         tracer, changes = self.tracer, changes or Changes()
-        tracer.costs = Costs(speed) if speed else None
-        self.changed.change(changes)
-        self.step = _make_step(self._make_step, batch)
+        self.begin(changes, speed)
+        self.step = _make_step(self._make_step, batch, steps)
         if on_step:
             on_step(0)
         for number in range(1, steps + 1):
@@ -125,7 +141,20 @@ class LoadedProgram:
             self.changed.run_step(self.step)
             if on_step:
                 on_step(number)
-            self._weights.clear()
+            self.forget_casts()
+        self.finish(changes)
+
+    def forget_casts(self):
+        """Drops the weights that autocast keeps; a step is done."""
+        self._weights.clear()
+
+    def begin(self, changes, speed):
+        """Prepares for one run with changes and the times of that speed, which `finish` ends."""
+        self.tracer.costs = Costs(speed) if speed else None
+        self.changed.change(changes)
+
+    def finish(self, changes):
+        tracer = self.tracer
         tracer.recorder.enter("other")
         tracer.name_tensors()
         tracer.recorder.stop()
@@ -143,14 +172,16 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None, compute=N
     Returns a Trace. Raises TraceError with one line if the program cannot be traced, ValueError for a device
     that is not known.
     """
-    return trace_loaded(
-        lambda: make_step,
-        batch,
-        steps,
-        device,
-        program or getattr(make_step, "__name__", "make_step"),
-        compute=compute,
-    )
+    name = getattr(make_step, "__name__", "make_step")
+    try:
+        return trace_loaded(
+            lambda: make_step, batch, steps, device, program or name, compute=compute
+        )
+    except TrainsByItself:
+        raise TraceError(
+            f"{name} trains by itself: return a function that does one training step, or trace the whole program "
+            "by its command, as `headroom trace -- python train.py`"
+        ) from None
 
 
 def trace_loaded(

@@ -417,7 +417,7 @@ class Tracer(TorchDispatchMode):
             end = freed.get(block.number, len(self.recorder.events))
             if block.phase == "setup":
                 block.category = INPUTS
-            elif block.phase == "forward":
+            elif block.phase in ("forward", "evaluation"):
                 next_backward = bisect.bisect_left(backward, start)
                 is_saved = next_backward < len(backward) and end > backward[next_backward]
                 is_input = not block.module and block.op in _SOURCES

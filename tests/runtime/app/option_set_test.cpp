@@ -102,6 +102,31 @@ TEST(OptionSet, ListsTakeAllFollowingWordsAndMayBeRepeated) {
   EXPECT_TRUE(program.loud);
 }
 
+TEST(OptionSet, TheWordsAfterDashesAreTheCommandOfAnotherProgram) {
+  ParsedOptions program;
+  program.set.take_command();
+  program.parse({"--loud", "--", "python", "a b.py", "--name", "x"});
+  EXPECT_TRUE(program.loud);
+  EXPECT_EQ(program.name, "none");
+  EXPECT_EQ(program.files, Words{"-- python 'a b.py' --name x"});
+  EXPECT_EQ(program.set.command(), (Words{"python", "a b.py", "--name", "x"}));
+  std::ostringstream out;
+  EXPECT_FALSE(program.parse({"--help"}, out));
+  EXPECT_NE(out.str().find(" FILE [-- COMMAND]\n"), std::string::npos) << out.str();
+  EXPECT_THROW(program.parse({"--"}, out), InvalidArgument);
+}
+
+TEST(OptionSet, TheNameOfAnotherProgramsOptionMayBeginWithDashes) {
+  ParsedOptions program;
+  std::string option;
+  program.set.add_option_name("their-option", "An option", &option);
+  program.parse({"a", "--their-option", "--batch-size", "--loud"});
+  EXPECT_EQ(option, "--batch-size");
+  EXPECT_TRUE(program.loud);
+  program.parse({"a", "--their-option", "batch="});
+  EXPECT_EQ(option, "batch=");
+}
+
 TEST(OptionSet, ASwitchTakesNoArgument) {
   ParsedOptions program;
   program.parse({"--loud", "a"});

@@ -16,8 +16,13 @@
 namespace headroom::report {
 namespace {
 
+Trace load_file(const std::string& path) {
+  Progress progress(0, "");
+  return load_trace(path, {}, progress);
+}
+
 Trace load(const std::string& name) {
-  return load_trace(HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/" + name + ".pickle.gz");
+  return load_file(HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/" + name + ".pickle.gz");
 }
 
 struct Expected {
@@ -81,7 +86,7 @@ TEST(Snapshot, SharedSnapshotsHaveTheVerdictsOfTheirPrograms) {
   const std::filesystem::path folder = shared_data() / "snapshots";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no snapshots in " << folder;
   const auto verdict_of = [&](const char* name) {
-    const Trace trace = load_trace((folder / name).string());
+    const Trace trace = load_file((folder / name).string());
     return judge_history(History(trace), Steps(trace));
   };
   const Verdict oom = verdict_of("gpt2_oom.pickle.gz");
@@ -119,7 +124,7 @@ TEST(Snapshot, MemoryVizCanBeReadBack) {
   const Trace trace = load("leak-python");
   const History history(trace);
   const ScratchFolder folder;
-  const Trace back = load_trace(folder.write("back.pickle", memory_viz(history)));
+  const Trace back = load_file(folder.write("back.pickle", memory_viz(history)));
   const History again(back);
   EXPECT_EQ(again.peak_bytes, history.peak_bytes);
   EXPECT_EQ(again.peak_reserved_bytes, history.peak_reserved_bytes);

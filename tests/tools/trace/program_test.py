@@ -90,8 +90,8 @@ class ProgramTest(unittest.TestCase):
 
     def test_arguments_that_a_program_requires_are_told_from_other_exits(self):
         advice = (
-            "a traced program gets no arguments: give them defaults, or parse them under if __name__ == "
-            '"__main__"'
+            "a traced function gets no arguments: trace its program by the command that you type, as headroom "
+            "trace -- python train.py --data DATA"
         )
         parse = """
             import argparse

@@ -10,7 +10,7 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import cuda, distributed, lazy, maths, tensors, training
+from . import cuda, distributed, lazy, libraries, maths, tensors, training
 from .patch import patch, patch_all
 
 
@@ -21,6 +21,7 @@ def install(tracer, stack):
     distributed.install(stack)
     maths.install(stack)
     lazy.install(stack)
+    libraries.install(stack)
     _run_compiled_as_eager(tracer, stack)
     _refuse_nested_tensors(stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.

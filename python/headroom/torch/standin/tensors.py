@@ -104,6 +104,22 @@ def _install_moves(tracer, stack):
 
     patch_all(stack, FakeTensor, {"to": to, "cuda": cuda, "cpu": cpu})
 
+    # Real data: PyTorch would ask the driver which GPU is meant by "cuda".
+    def numbered(value):
+        if not isinstance(value, (str, torch.device)):
+            return value
+        device = torch.device(value)
+        return tracer.gpu.device if device.type == "cuda" and device.index is None else device
+
+    def data_to(tensor, *args, **kwargs):
+        kwargs = {name: numbered(value) for name, value in kwargs.items()}
+        return original_to(tensor, *map(numbered, args), **kwargs)
+
+    def data_cuda(tensor, device=None, non_blocking=False, **kwargs):
+        return original_to(tensor, tracer.gpu.device, non_blocking=non_blocking, **kwargs)
+
+    patch_all(stack, torch.Tensor, {"to": data_to, "cuda": data_cuda})
+
     # Data goes to the GPU by a copy, as in PyTorch, which would look for a real one.
     def make(name):
         original = getattr(torch, name)
@@ -122,6 +138,8 @@ def _install_moves(tracer, stack):
                 result = move(result, tracer.gpu.device, None, False, False, None)
             return result.requires_grad_() if requires_grad else result
 
+        # For functions that torch.jit.script compiles.
+        torch.jit._builtins._register_builtin(function, f"aten::{name}")
         return function
 
     for name in ("tensor", "as_tensor", "asarray"):

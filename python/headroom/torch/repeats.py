@@ -1,0 +1,98 @@
+"""Passes of a model that begin as the one before did: the many of an evaluation and of accumulated gradients. Their
+memory is that of the one before, so they are left out, with results of the same sizes.
+"""
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from .standin.patch import patch
+
+_PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+
+
+class _Passed(torch.autograd.Function):
+    """Gives results that have a graph, of which nothing is kept."""
+
+    @staticmethod
+    def forward(context, anchor, result):
+        return result.detach()
+
+    @staticmethod
+    def backward(context, gradient):
+        return None, None
+
+
+def _facts(tensor):
+    return (tensor.size(), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
+
+
+class Repeats:
+    def __init__(self, tracer):
+        self.tracer = tracer
+        self._last = None  # how the last pass of a root module began
+        self._results = None  # a description of what it gave
+        self._anchor = None  # a leaf for results with gradients
+        self.left_out = 0
+
+    def forget(self):
+        """Takes no pass after this for one as before: a step is done."""
+        self._last = None
+
+    def install(self, stack):
+        original = torch.nn.Module.__call__
+
+        def call(module, *args, **kwargs):
+            if self.tracer.recorder.modules or self.tracer.recorder.phase == "backward":
+                return original(module, *args, **kwargs)
+            start = self._start(module, args, kwargs)
+            if start is not None and start == self._last and self._results is not None:
+                self.left_out += 1
+                return self._alike()
+            result = original(module, *args, **kwargs)
+            self._last, self._results = start, start and self._describe(result)
+            return result
+
+        patch(stack, torch.nn.Module, "__call__", call)
+
+    def _start(self, module, args, kwargs):
+        """All that the memory of a pass depends on; None where that is not known."""
+        if self.tracer.costs is not None:  # each pass takes its time
+            return None
+        leaves, structure = tree_flatten((args, kwargs))
+        facts = []
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                facts.append(_facts(leaf))
+            elif isinstance(leaf, _PLAIN):
+                facts.append(leaf)
+            else:
+                return None
+        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), module.training)
+        return id(module), state, self.tracer.recorder.live_bytes, structure, facts
+
+    def _describe(self, result):
+        """None for results with other things than tensors on the GPU and numbers."""
+        leaves, structure = tree_flatten(result)
+        described = []
+        for leaf in leaves:
+            if type(leaf) is FakeTensor and leaf._base is None and leaf.device.type == "cuda":
+                described.append((True, _facts(leaf)))
+            elif isinstance(leaf, _PLAIN):
+                described.append((False, leaf))
+            else:
+                return None
+        return described, structure
+
+    def _alike(self):
+        described, structure = self._results
+        leaves = [self._make(*facts) if is_tensor else facts for is_tensor, facts in described]
+        return tree_unflatten(leaves, structure)
+
+    def _make(self, size, stride, dtype, device, requires_grad):
+        made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+        if not requires_grad:
+            return made
+        if self._anchor is None:
+            self._anchor = torch.empty((), requires_grad=True)
+        return _Passed.apply(self._anchor, made)

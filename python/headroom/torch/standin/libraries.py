@@ -1,0 +1,88 @@
+"""Parts of libraries that are changed as soon as a program imports them."""
+
+import importlib.machinery
+import sys
+
+from .patch import patch
+
+
+class _Finder:
+    """Finds modules as Python does, and calls a hook with each one that has one, once it is there."""
+
+    def __init__(self, hooks):
+        self.hooks = hooks
+
+    def find_spec(self, name, path=None, target=None):
+        hook = self.hooks.get(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if hook else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            hook(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def after_import(stack, hooks):
+    """Calls hooks, {name of a module: function of the module}, for modules that are there, and when others are imported."""
+    for name, hook in hooks.items():
+        if name in sys.modules:
+            hook(sys.modules[name])
+    finder = _Finder(hooks)
+    sys.meta_path.insert(0, finder)
+    stack.callback(sys.meta_path.remove, finder)
+
+
+def install(stack):
+    """For all traced programs."""
+
+    def accelerate_random(module):
+        # The states of random numbers are not sent between ranks: a trace has one.
+        patch(stack, module, "synchronize_rng_state", lambda *_, **__: None)
+
+    after_import(stack, {"accelerate.utils.random": accelerate_random})
+
+
+def shorten_trainings(stack, steps):
+    """Lets trainers that count their own steps evaluate after the last one that is traced; see steps.Steps."""
+
+    def transformers_callbacks(module):
+        flow = module.DefaultFlowCallback
+        original = flow.on_step_end
+
+        def on_step_end(self, args, state, control, **kwargs):
+            control = original(self, args, state, control, **kwargs)
+            if steps.is_finished:
+                control.should_evaluate = getattr(args.eval_strategy, "value", "no") != "no"
+                control.should_training_stop = True
+            return control
+
+        patch(stack, flow, "on_step_end", on_step_end)
+
+    def lightning_loop(module):
+        original = module._FitLoop.setup_data
+
+        def setup_data(loop):
+            trainer = loop.trainer
+            most = steps.wanted * trainer.accumulate_grad_batches
+            for name, batches in (("limit_train_batches", most), ("limit_val_batches", 2)):
+                given = getattr(trainer, name)
+                if type(given) is not int or given > batches:
+                    setattr(trainer, name, batches)
+            trainer.val_check_interval = 1.0  # after the last of them
+            return original(loop)
+
+        patch(stack, module._FitLoop, "setup_data", setup_data)
+
+    after_import(
+        stack,
+        {
+            "transformers.trainer_callback": transformers_callbacks,
+            "lightning.pytorch.loops.fit_loop": lightning_loop,
+            "pytorch_lightning.loops.fit_loop": lightning_loop,
+        },
+    )

@@ -1,0 +1,117 @@
+"""Files of tensors that a traced program saves and loads again: they hold what is known about tensors, not their bytes."""
+
+import os
+import pickle
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .libraries import after_import
+from .patch import patch
+
+_MARK = b"headroom: a traced program's file of tensors\n"
+
+
+def _make(size, stride, dtype, device, requires_grad, is_parameter, values):
+    """The tensor that was saved, on the device that `_Unpickler` was given."""
+    if values is not None:
+        tensor = torch.tensor(values, dtype=dtype)
+    else:
+        tensor = torch.empty_strided(size, stride, dtype=dtype, device=_place(device))
+    return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor
+
+
+_places = []  # of the files that are loaded now
+
+
+def _place(device):
+    place = _places[-1] if _places else None
+    if isinstance(place, dict):
+        place = place.get(device, device)
+    return place if isinstance(place, (str, torch.device)) else device
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file, known):
+        super().__init__(file)
+        self.known = known
+
+    def reducer_override(self, value):
+        if not isinstance(value, FakeTensor):
+            return NotImplemented
+        known = self.known(value)
+        facts = (
+            tuple(value.size()),
+            value.stride(),
+            value.dtype,
+            value.device.type,
+            value.requires_grad,
+            isinstance(value, torch.nn.Parameter),
+            None if known is None else known.tolist(),
+        )
+        return _make, facts
+
+
+def install(tracer, stack):
+    """Replaces torch.save and torch.load, and those of safetensors. The files go where `open` writes."""
+
+    def write(value, file):
+        file.write(_MARK)
+        try:
+            _Pickler(file, tracer.values.of).dump(value)
+        except (pickle.PicklingError, TypeError, AttributeError):  # it cannot be loaded again, here
+            pass
+
+    def save(value, file, *_, **__):
+        if hasattr(file, "write"):
+            return write(value, file)
+        with open(file, "wb") as opened:
+            write(value, opened)
+
+    def is_ours(file):
+        if not hasattr(file, "read"):
+            if not os.path.isfile(file):
+                return False
+            with open(file, "rb") as opened:
+                return opened.read(len(_MARK)) == _MARK
+        start = file.tell()
+        head = file.read(len(_MARK))
+        file.seek(start)
+        return head == _MARK
+
+    def read(file, place):
+        if not hasattr(file, "read"):
+            with open(file, "rb") as opened:
+                return read(opened, place)
+        file.seek(len(_MARK), os.SEEK_CUR)
+        _places.append(place)
+        try:
+            return pickle.load(file)
+        finally:
+            _places.pop()
+
+    original = torch.load
+
+    def load(file, map_location=None, *args, **kwargs):
+        if is_ours(file):
+            return read(file, map_location)
+        return original(file, map_location, *args, **kwargs)
+
+    def safetensors(module):
+        load_file = module.load_file
+        patch(stack, module, "save_file", lambda tensors, file, *_, **__: save(tensors, file))
+        patch(
+            stack,
+            module,
+            "load_file",
+            lambda file, device="cpu": (
+                read(file, device) if is_ours(file) else load_file(file, device)
+            ),
+        )
+
+    def torchvision(module):
+        patch(stack, module, "save_image", lambda tensor, file, *_, **__: save(None, file))
+
+    patch(stack, torch, "save", save)
+    patch(stack, torch, "load", load)
+    after_import(stack, {"safetensors.torch": safetensors, "torchvision.utils": torchvision})

@@ -1,0 +1,249 @@
+"""The steps of a program that trains by itself. A step ends at optimizer.step(), of all its optimizers where it has
+several. After the last step the data of the training ends, so that an evaluation after it runs too.
+
+Marks steps and evaluations in the recorder; knows what PyTorch trains with, and no command.
+"""
+
+import os
+import weakref
+
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils.data import dataloader
+
+from .standin.patch import patch
+
+_MOST_TURNS = 8  # steps of one optimizer in which others take none: they are not used
+_MOST_BATCHES = 3  # of a data loader in an evaluation
+_MOST_PASSES = 64  # forward passes after the last step
+
+
+class Finished(BaseException):
+    """Ends a program after its last step. No handler of a program is for it."""
+
+
+class _Loop:
+    """The use of one iterator of a data loader."""
+
+    def __init__(self, steps):
+        self.batches = 0
+        self.backwards = steps.backwards
+        self.evaluations = steps.evaluations
+        self.at_steps = []  # the batches that it had given at the end of each step
+        self.is_training = False
+
+
+class Steps:
+    """Follows a program until `wanted` steps are done and what it evaluates after them; then calls `end`."""
+
+    def __init__(self, tracer, changed, wanted, end, on_step=None):
+        self.tracer = tracer
+        self.recorder = tracer.recorder
+        self.changed = changed
+        self.wanted = wanted
+        self.done = 0
+        self.is_finished = False
+        self.backwards = self.evaluations = 0
+        self.on_first_pass = None  # called with the sampler of the batches of the first forward pass of a training
+        self._end = end
+        self._on_step = on_step
+        self._process = os.getpid()
+        self._depth = 0  # of optimizers in optimizers
+        self._ends_in_backward = False
+        self._turns = {}  # id of an optimizer -> its steps in this step
+        self._idle = set()  # ids of optimizers that take no steps
+        self._passes_left = _MOST_PASSES
+        self._loops = weakref.WeakKeyDictionary()  # iterator of a data loader -> _Loop
+        self._current = None  # the iterator that gave the last batch
+
+    def install(self, stack):
+        handles = [
+            optimizers.register_optimizer_step_pre_hook(self._before_step),
+            optimizers.register_optimizer_step_post_hook(self._after_step),
+            torch.nn.modules.module.register_module_forward_pre_hook(
+                lambda module, args: self._before_forward(module)
+            ),
+        ]
+        for handle in handles:
+            stack.callback(handle.remove)
+        self._follow_backward(stack)
+        self._follow_loaders(stack)
+        self._follow_values(stack)
+
+    # Steps of optimizers.
+
+    def _before_step(self, optimizer, args, kwargs):
+        if self.is_finished and self._depth == 0:
+            self.end()
+        if self.recorder.step == 0 and self.backwards == 0:  # it calls the training, as Lightning's do
+            self._begin()
+            self.recorder.enter("optimizer")
+        self._depth += 1
+
+    def _after_step(self, optimizer, args, kwargs):
+        self._depth -= 1
+        self._turns[id(optimizer)] = self._turns.get(id(optimizer), 0) + 1
+        self._idle.discard(id(optimizer))
+        if self._depth > 0:
+            return
+        if self.tracer.phase_before_step == "backward":  # optimizers that step as soon as they have gradients
+            self._ends_in_backward = True
+        else:
+            self._end_turn()
+
+    def _end_turn(self):
+        """The step is done once all optimizers took theirs."""
+        waiting = {id(other) for other in self.changed.optimizers} - self._turns.keys() - self._idle
+        if waiting and max(self._turns.values()) < _MOST_TURNS:
+            return
+        self._idle |= waiting
+        self._turns = {}
+        self.done += 1
+        if self._on_step:
+            self._on_step(self.done)
+        loop = self._loops.get(self._current) if self._current else None
+        if loop:
+            loop.is_training = True
+            loop.at_steps.append(loop.batches)
+        if self.done < self.wanted:
+            self.recorder.enter("forward", self.done + 1)
+            if self.tracer.costs:
+                self.tracer.costs.begin_step()
+            return
+        self.recorder.enter("other")
+        self.is_finished = True
+        if loop is None:
+            self.end()
+
+    def end(self):
+        """Ends the program, or, where it has no step, calls all that it did after its setup one."""
+        if os.getpid() != self._process:
+            return
+        if self.done == 0:
+            events = self.recorder.events
+            for index, event in enumerate(events):
+                if event[0] == "m" and event[1] == 0 and event[2] != "setup":
+                    events[index] = ("m", 1, event[2])
+        self._end()
+
+    # Forward and backward passes.
+
+    def _before_forward(self, module):
+        recorder = self.recorder
+        if len(recorder.modules) != 1 or recorder.phase == "backward":
+            return  # inside another one
+        if self._depth:
+            recorder.enter("forward")
+            return
+        if not self._is_trained(module):
+            return
+        if torch.is_grad_enabled():
+            if self.is_finished:
+                self.end()
+            if not self.changed.optimizers:  # it is only tried out, or nothing is trained
+                if recorder.phase == "setup":
+                    recorder.enter("forward")
+            elif recorder.step == 0:
+                self._begin()
+            elif recorder.phase == "evaluation":
+                recorder.enter("forward", self.done + 1)
+        elif not module.training:
+            self.evaluations += 1
+            if recorder.phase != "evaluation":
+                recorder.enter("evaluation")
+            if self.is_finished:
+                self._passes_left -= 1
+                if self._passes_left == 0:
+                    self.end()
+
+    def _begin(self):
+        """The first pass of the training: what came before it was the setup."""
+        if self.on_first_pass:
+            self.on_first_pass(getattr(self._current, "_index_sampler", None))
+        self.recorder.enter("forward", 1)
+        if self.tracer.costs:
+            self.tracer.costs.begin_step()
+
+    def _is_trained(self, module):
+        """Returns true if an optimizer has a weight of the module, or, where there is no optimizer, if it has weights."""
+        trained = {
+            id(parameter)
+            for optimizer in self.changed.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        return any(not trained or id(parameter) in trained for parameter in module.parameters())
+
+    def _follow_backward(self, stack):
+        original = torch.autograd._engine_run_backward
+
+        def run_backward(*args, **kwargs):
+            if self.recorder.phase == "backward":
+                return original(*args, **kwargs)
+            if self.is_finished:
+                self.end()
+            if self.recorder.step == 0:
+                self._begin()
+            self.backwards += 1
+            result = original(*args, **kwargs)
+            if self._depth:
+                self.recorder.enter("optimizer")
+            if not self.changed.optimizers:  # the program updates its weights by hand
+                self._turns = {None: 1}
+                self._ends_in_backward = True
+            if self._ends_in_backward:
+                self._ends_in_backward = False
+                self._end_turn()
+            return result
+
+        patch(stack, torch.autograd, "_engine_run_backward", run_backward)
+
+    def _follow_values(self, stack):
+        """After the last step no metrics are computed: only modules may ask for what a model computes."""
+        computing = self.tracer.values.computing
+        original = computing.compute
+
+        def compute(*args, **kwargs):
+            mode = computing.mode
+            if self.is_finished and not self.recorder.modules:
+                computing.mode = "never"
+            try:
+                return original(*args, **kwargs)
+            finally:
+                computing.mode = mode
+
+        patch(stack, computing, "compute", compute)
+
+    # Data loaders.
+
+    def _follow_loaders(self, stack):
+        iterator = dataloader._BaseDataLoaderIter
+        original = iterator.__next__
+
+        def next_batch(batches):
+            loop = self._loops.get(batches)
+            if loop is None:
+                loop = self._loops[batches] = _Loop(self)
+            if self._has_enough(loop):
+                raise StopIteration
+            batch = original(batches)
+            loop.batches += 1
+            self._current = batches
+            return batch
+
+        patch(stack, iterator, "__next__", next_batch)
+
+    def _has_enough(self, loop):
+        """Returns true for a loop of a training that has the batches of all steps, and one of an evaluation with some."""
+        if loop.is_training:
+            return self.is_finished or loop.batches >= self._batches_of(loop)
+        if loop.batches < _MOST_BATCHES or loop.backwards != self.backwards:
+            return False
+        return self.is_finished or loop.evaluations != self.evaluations
+
+    def _batches_of(self, loop):
+        """The batches of all steps, for loops that ask for some before they are used."""
+        if len(loop.at_steps) < 2:
+            return float("inf")
+        of_one = loop.at_steps[-1] - loop.at_steps[-2]
+        return of_one * (len(loop.at_steps) + self.wanted - self.done)

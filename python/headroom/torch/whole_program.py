@@ -1,0 +1,171 @@
+"""Traces programs that train by themselves: commands, and functions that return no step.
+
+Each trace is made by a copy of this process, which ends with the program's last step (steps.py).
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+
+import torch
+
+from .batches import Found, choose_batch
+from .changes import Changes
+from .child import end_child, in_child
+from .errors import TraceError, refused_values
+from .gpus import find_gpu
+from .program import complaint_of, describe_error, place_of
+from .repeats import Repeats
+from .sandbox import ENVIRONMENT, Sandbox
+from .session import LoadedProgram, Trace, settings_of
+from .standin import libraries, processes, saves
+from .steps import Steps
+from .tracer import find_unshared_counts_in_child
+
+
+class WholeProgram:
+    """Traces a Command. `describe` gives the wanted facts about a Trace, in the copy that made it."""
+
+    def __init__(self, command, steps, device, describe, batch_option=None):
+        self.command = command
+        self.steps = steps
+        self.gpu = find_gpu(device)
+        self.describe = describe
+        self.batch_option = batch_option
+        self.batch = None  # how it is changed, once that is known
+        self.loaded = None
+        self.stack = contextlib.ExitStack()
+
+    def trace(self, output, batch=None, changes=None, speed=None, on_step=None):
+        """Writes the trace to a file and returns the facts about it. Raises TraceError for what cannot be traced, and
+        ChildError for a program that ends Python.
+        """
+        if self.loaded is None:
+            self._load(host_is_gpu=False)
+        if batch is not None and self.batch is None and self.command.kind != "function":
+            found = self._in_copy(self._find_batch)
+            self.batch = choose_batch(self.command.arguments, found, self.batch_option)
+        arguments = (os.path.abspath(output), batch, changes or Changes(), speed, on_step)
+        facts = self._in_copy(self._trace, *arguments)
+        if facts is None:
+            # The program has nothing on the GPU: trace it as if all of it were there.
+            self._load(host_is_gpu=True)
+            facts = self._in_copy(self._trace, *arguments)
+        return facts
+
+    def _load(self, host_is_gpu):
+        self.stack.close()
+        find_unshared_counts_in_child()
+        self.loaded = LoadedProgram(lambda: None, self.gpu, host_is_gpu, self.stack)
+
+    def _in_copy(self, work, *arguments):
+        """Returns what `work` gives to `end_child` in a copy of this process, with a folder for the program's files."""
+        folder = tempfile.mkdtemp(prefix="headroom-")
+        results = self.loaded.tracer.results
+        try:
+            value, error, learned = in_child(lambda: work(folder, *arguments))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        results.learn(learned)  # for the next ones
+        if error:
+            raise error
+        return value
+
+    # In the copy.
+
+    def _end(self, value, error=None):
+        end_child((value, error, self.loaded.tracer.results.learned()))
+
+    def _find_batch(self, folder):
+        found = Found()
+
+        def end():
+            self._end(found)
+
+        def take(sampler):
+            found.take_loader(sampler)
+            end()
+
+        steps = Steps(self.loaded.tracer, self.loaded.changed, 1, end)
+        steps.on_first_pass = take
+        with contextlib.ExitStack() as stack:
+            found.install(stack)
+            self.loaded.begin(Changes(), None)
+            self._run(folder, stack, steps, self.command)
+
+    def _trace(self, folder, output, batch, changes, speed, on_step):
+        loaded, command = self.loaded, self.command
+        tracer = loaded.tracer
+        stack = contextlib.ExitStack()
+
+        repeats = Repeats(tracer)
+
+        def step_is_done(count):
+            repeats.forget()
+            loaded.forget_casts()
+            if count == self.steps:
+                loaded.changed.find_name()
+            if on_step:
+                on_step(count)
+
+        def end():
+            stack.close()
+            if not tracer.recorder.count and not tracer.host_is_gpu:
+                self._end(None)
+            loaded.finish(changes)
+            settings = settings_of(command.title, batch, max(steps.done, 1), tracer)
+            trace = Trace(loaded, settings, 0)
+            try:
+                trace.save(output)
+            except OSError as unwritable:
+                self._end(None, unwritable)
+            self._end({**self.describe(trace), "steps": steps.done})
+
+        repeats.install(stack)
+        steps = Steps(tracer, loaded.changed, self.steps, end, step_is_done)
+        if self.batch is not None and batch is not None:
+            self.batch.install(stack, batch, self.steps)
+            command = command.with_arguments(self.batch.arguments(command.arguments, batch))
+        loaded.begin(changes, speed)
+        loaded.changed.begin()
+        if on_step:
+            on_step(0)
+        self._run(folder, stack, steps, command, batch)
+
+    def _run(self, folder, stack, steps, command, batch=None):
+        """Runs the program until its end, which calls that of `steps`."""
+        torch.set_num_threads(os.cpu_count() or 1)  # for values that are computed
+        os.environ.update(ENVIRONMENT)
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        steps.install(stack)
+        processes.install(stack)
+        saves.install(self.loaded.tracer, stack)
+        libraries.shorten_trainings(stack, steps)
+        Sandbox(folder).install(stack)
+        error = None
+        try:
+            with refused_values():
+                command.run(batch)
+        except (SystemExit, KeyboardInterrupt) as ended:
+            if not steps.done and getattr(ended, "code", None) not in (None, 0):
+                error = complaint_of(ended) or f"{place_of(ended)}the program ended ({ended.code}) before its first step"
+        except TraceError as refused:
+            error = str(refused)
+        except Exception as failed:
+            error = describe_error(failed)
+        if error and not steps.is_finished:  # what follows the last step is no part of the trace
+            self._end(None, TraceError(error))
+        steps.end()
+
+
+def trace_command(command, output, batch, steps, device, batch_option=None, on_step=None):
+    """Traces a Command into a file. Returns a few facts: its steps, its allocations and the most that is live."""
+
+    def describe(trace):
+        return {"allocations": len(trace.blocks), "peak_bytes": trace.peak_bytes}
+
+    program = WholeProgram(command, steps, device, describe, batch_option)
+    facts = program.trace(output, batch, on_step=on_step)
+    return {**facts, "batch": program.batch.text if program.batch else ""}

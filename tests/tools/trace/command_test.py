@@ -1,0 +1,385 @@
+"""Tests commands: which program they run, where its steps end, and that it changes no file. See python_test.sh"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import torch._dynamo  # noqa: F401  # which a trace loads: here once for all copies of this process
+
+from headroom.__main__ import main
+from headroom.torch import command, notebook
+from headroom.torch.batches import Batch, Found, choose_batch
+from headroom.torch.child import in_child
+from headroom.torch.errors import TraceError
+from headroom.torch.sandbox import Sandbox
+
+# A training; a test gives the lines of BEFORE, STEP and AFTER.
+TRAINING = """
+    import argparse, os, sys, torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("-b", "--batch-size", type=int, default=16)
+        parser.add_argument("--eval-batch-size", type=int, default=16)
+        parser.add_argument("--epochs", type=int, default=2)
+        args = parser.parse_args()
+        data = TensorDataset(torch.randn(256, 64), torch.zeros(256, dtype=torch.long))
+        loader = DataLoader(data, args.batch_size, num_workers=2)
+        net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8)).cuda()
+        optimizer = torch.optim.AdamW(net.parameters())
+        BEFORE
+        for epoch in range(args.epochs):
+            net.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(net(x.cuda()), y.cuda())
+                loss.backward()
+                STEP
+            AFTER
+
+    if __name__ == "__main__":
+        main()
+"""
+EVALUATION = """
+net.eval()
+with torch.no_grad():
+    for x, y in DataLoader(data, args.eval_batch_size):
+        net(x.cuda())
+"""
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        self.folder = os.path.realpath(folder.name)
+        os.chdir(self.folder)
+
+    def write(self, name, text=""):
+        os.makedirs(os.path.dirname(os.path.abspath(name)), exist_ok=True)
+        with open(name, "w") as file:
+            file.write(textwrap.dedent(text))
+
+    def files(self):
+        return sorted(os.path.join(top, name) for top, _, names in os.walk(".") for name in names)
+
+
+class Parsing(InFolder):
+    def test_the_program_and_its_arguments_are_those_of_the_words(self):
+        self.write("train.py")
+        self.write("a.ipynb", "{}")
+        for words, kind, target, arguments in (
+            ("python train.py --lr 1", "script", "train.py", ("--lr", "1")),
+            ("/usr/bin/python3.11 -u -W ignore train.py -m x", "script", "train.py", ("-m", "x")),
+            ("python -m pkg.train --lr 1", "module", "pkg.train", ("--lr", "1")),
+            ("python -c pass a", "code", "pass", ("a",)),
+            ("train.py a", "script", "train.py", ("a",)),
+            ("a.ipynb", "notebook", "a.ipynb", ()),
+            ("jupyter nbconvert --execute a.ipynb", "notebook", "a.ipynb", ()),
+            ("torchrun --nproc-per-node 4 train.py --lr 1", "script", "train.py", ("--lr", "1")),
+            ("python -m torch.distributed.run -m pkg.train a", "module", "pkg.train", ("a",)),
+            ("env A=1 B=2 python train.py", "script", "train.py", ()),
+        ):
+            found = command.parse(words.split())
+            self.assertEqual((found.kind, found.target, tuple(found.arguments)), (kind, target, arguments))
+            self.assertEqual(found.title, words)
+
+    def test_a_launcher_gives_the_environment_of_its_first_rank(self):
+        self.write("train.py")
+        found = command.parse("torchrun --nnodes 2 --nproc_per_node=4 train.py".split())
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        self.assertEqual([found.environment[name] for name in names], ["0", "0", "8", "4"])
+        self.assertEqual(command.parse("env A=1 python train.py".split()).environment, {"A": "1"})
+
+    def test_what_python_does_not_run_is_one_line(self):
+        self.write("run.sh", "#!/bin/sh\n")
+        for words, text in (
+            ([], "no command after --"),
+            (["python"], "the command names no program for Python"),
+            (["python", "none.py"], "none.py: no such file"),
+            (["python", "-"], "a program on standard input cannot be traced"),
+            (["./run.sh"], "./run.sh is not a program of Python"),
+            (["no-such-command"], "no-such-command: no such command"),
+            (["torchrun", "--nproc-per-node", "x", "train.py"], "--nproc-per-node: 'x' is no number"),
+        ):
+            with self.assertRaisesRegex(TraceError, "^" + text):
+                command.parse(words)
+
+
+class Notebooks(InFolder):
+    def test_commands_of_ipython_are_left_out_and_python_is_not_changed(self):
+        source = "%matplotlib inline\n!pip install x \\\n  y\nfiles = !ls\nif 1:\n    !ls\nx = 3"
+        self.assertEqual(notebook.to_python(source), "pass\npass\n\nfiles = []\nif 1:\n    pass\nx = 3")
+        self.assertEqual(notebook.to_python("%%bash\nls"), "")
+        self.assertEqual(notebook.to_python("%%time\nx = 1"), "pass\nx = 1")
+        text = 'x = """\n%d\n"""'
+        self.assertEqual(notebook.to_python(text), text)
+
+    def test_what_is_no_notebook_is_one_line(self):
+        self.write("a.ipynb", "[]")
+        with self.assertRaisesRegex(TraceError, "^a.ipynb is no notebook"):
+            notebook.cells("a.ipynb")
+
+
+class Files(InFolder):
+    def setUp(self):
+        super().setUp()
+        self.write("data/a.txt", "one")
+        self.write("old.txt", "old")
+        self.box = tempfile.mkdtemp()
+
+    @contextlib.contextmanager
+    def sandbox(self):
+        with contextlib.ExitStack() as stack:
+            Sandbox(self.box).install(stack)
+            yield
+
+    def test_a_program_finds_what_it_wrote_and_nothing_else_is_changed(self):
+        import pathlib
+        import shutil
+
+        with self.sandbox():
+            os.makedirs("out/best")
+            self.assertTrue(os.path.isdir("out/best"))
+            pathlib.Path("out/best/a.json").write_text("{}")
+            self.assertEqual(json.loads(pathlib.Path("out/best/a.json").read_text()), {})
+            with open("data/a.txt", "a") as file:
+                file.write(" two")
+            with open("data/a.txt") as file:
+                self.assertEqual(file.read(), "one two")
+            os.remove("old.txt")
+            self.assertFalse(os.path.exists("old.txt"))
+            os.rename("out/best/a.json", "b.json")
+            self.assertEqual(sorted(os.listdir(".")), ["b.json", "data", "out"])
+            shutil.copyfile("b.json", "c.json")
+            shutil.rmtree("data")
+            self.assertFalse(os.path.exists("data/a.txt"))
+            os.makedirs("data", exist_ok=True)
+            self.assertEqual(os.listdir("data"), [])
+            os.chdir("out")
+            with open("here.txt", "w") as file:
+                file.write("x")
+            self.assertTrue(os.path.exists(os.path.join(self.folder, "out", "here.txt")))
+            with self.assertRaises(FileNotFoundError):
+                open("none/x", "w")
+            with self.assertRaises(FileExistsError):
+                os.mkdir(os.path.join(self.folder, "out"))
+            with tempfile.TemporaryDirectory() as folder:
+                self.assertTrue(folder.startswith(os.path.realpath(self.box)))
+        self.assertEqual(self.files(), ["./data/a.txt", "./old.txt"])
+        with open("data/a.txt") as file:
+            self.assertEqual(file.read(), "one")
+
+    def test_there_is_no_network(self):
+        import socket
+        import urllib.request
+
+        with self.sandbox():
+            with self.assertRaisesRegex(OSError, "no network for a traced program: example.com"):
+                urllib.request.urlopen("http://example.com")
+            with self.assertRaisesRegex(OSError, "no network for a traced program: 192.0.2.1"):
+                socket.create_connection(("192.0.2.1", 80))
+
+
+class Batches(unittest.TestCase):
+    def choose(self, options, of_loader=None, arguments=(), option=None):
+        found = Found()
+        found.options = {name: ((name,), value) for name, value in options.items()}
+        found.of_loader = of_loader
+        return choose_batch(arguments, found, option)
+
+    def test_it_is_the_option_with_the_size_of_the_training_s_loader(self):
+        self.assertEqual(self.choose({"--batch-size": 16}, 16).names, ("--batch-size",))
+        two = {"--train-batch-size": 16, "--data-batch-size": 16}
+        self.assertEqual(self.choose(two, 16).names, ("--train-batch-size",))
+        self.assertEqual(self.choose({"--batch-size": 64}, 16).names, ("--batch-size",))  # of 4 ranks
+        self.assertTrue(self.choose({}, 16).in_loaders)
+        self.assertTrue(self.choose({"--batch-size": 10}, 16).in_loaders)
+        self.assertEqual(self.choose({}, None, ["--lr=1", "batch_size=4"]).names, ("batch_size=",))
+
+    def test_what_is_ambiguous_or_unknown_names_the_option_to_pass(self):
+        with self.assertRaisesRegex(TraceError, "--batch-option --a-batch or --batch-option --b-batch$"):
+            self.choose({"--a-batch": 16, "--b-batch": 16}, 16)
+        with self.assertRaisesRegex(TraceError, "as --batch-option --batch-size"):
+            self.choose({})
+        self.assertEqual(self.choose({"--b": 3}, 16, option="--b").text, "the batch is --b (3 as typed)")
+
+    def test_the_argument_is_replaced_or_added(self):
+        for names, given, changed in (
+            (("--batch-size",), ["--lr", "1"], ["--lr", "1", "--batch-size", "8"]),
+            (("-b", "--batch-size"), ["-b", "4", "x"], ["-b", "8", "x"]),
+            (("-b", "--batch-size"), ["-b4", "x"], ["-b8", "x"]),
+            (("--batch-size",), ["--batch-size=4"], ["--batch-size=8"]),
+            (("batch_size=",), ["a.py", "batch_size=4"], ["a.py", "batch_size=8"]),
+            (("batch_size=",), ["a.py"], ["a.py", "batch_size=8"]),
+        ):
+            self.assertEqual(Batch(names).arguments(given, 8), changed)
+
+
+class Tracing(InFolder):
+    def program(self, before="pass", step="optimizer.step()", after="pass"):
+        lines = []
+        for line in textwrap.dedent(TRAINING).splitlines():
+            made = {"BEFORE": before, "STEP": step, "AFTER": after}.get(line.strip(), line.strip())
+            lines.append(textwrap.indent(made, line[: len(line) - len(line.lstrip())]))
+        self.text = "\n".join(lines)
+        self.write("train.py", self.text)
+
+    def run_main(self, *words):
+        """The exit code of the command in a copy of this process; its output goes to two members."""
+
+        def run():
+            for descriptor, name in ((1, "out"), (2, "errors")):
+                with open(os.path.join(folder, name), "w") as file:
+                    os.dup2(file.fileno(), descriptor)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            return main(["trace", *words])
+
+        with tempfile.TemporaryDirectory() as folder:
+            code = in_child(run)
+            with open(os.path.join(folder, "out")) as out, open(
+                os.path.join(folder, "errors")
+            ) as errors:
+                self.out, self.errors = out.read(), errors.read()
+        return code
+
+    def trace(self, *words, options=(), code=0):
+        """Runs it; the marks of its trace as (step, phase), or the error."""
+        self.assertEqual(
+            self.run_main("-o", "run.trace", *options, "--", *words), code, self.errors
+        )
+        if code:
+            return self.errors.splitlines()[-1]
+        with open("run.trace") as file:
+            self.lines = file.read().splitlines()
+        marks = [tuple(map(int, line.split(",")[1:3])) for line in self.lines if line[:2] == "m,"]
+        return [mark for mark, before in zip(marks, [None, *marks]) if mark != before]
+
+    def largest(self):
+        return max(int(line.split(",")[2]) for line in self.lines if line.startswith("a,"))
+
+    STEP = [1, 2, 1, 3, 1]
+
+    def test_it_ends_after_its_steps_and_what_it_evaluates_is_a_phase(self):
+        self.program(after=EVALUATION)
+        marks = self.trace("python", "train.py")
+        steps = [(step, phase) for step in (1, 2, 3) for phase in self.STEP]
+        self.assertEqual(marks, [*steps, (3, 4), (3, 5), (3, 4)])
+        self.assertEqual(self.files(), ["./run.trace", "./train.py"])
+        self.assertEqual(self.trace("python", "train.py", options=["--steps", "1"])[:5], steps[:5])
+
+    def test_no_handler_of_the_program_goes_on_after_the_last_step(self):
+        self.program(
+            step="try:\n    optimizer.step()\nexcept BaseException:\n    print('caught', file=sys.stderr)"
+        )
+        self.trace("python", "train.py")
+        self.assertNotIn("caught", self.errors)
+
+    def test_a_program_that_writes_changes_no_file(self):
+        self.program(
+            before='os.makedirs("out"); torch.save(net.state_dict(), "out/a.pt"); open("log", "w").write("x")',
+            step='optimizer.step(); torch.save({"a": 1}, "out/b.pt"); assert os.path.exists("out/b.pt")',
+        )
+        self.trace("python", "train.py")
+        self.assertEqual(self.files(), ["./run.trace", "./train.py"])
+
+    def test_several_optimizers_and_accumulated_gradients_are_one_step(self):
+        self.program(
+            before="other = torch.optim.SGD(net.parameters(), 0.1); count = 0",
+            step="count += 1\nif count % 2 == 0: optimizer.step(); other.step()",
+        )
+        marks = self.trace("python", "train.py")
+        self.assertEqual(sum(mark[1] == 3 for mark in marks), 6)
+        self.assertEqual(sum(mark[1] == 2 for mark in marks), 6)
+        self.assertEqual(max(step for step, _ in marks), 3)
+
+    def test_an_optimizer_that_takes_no_step_does_not_count(self):
+        self.program(before="other = torch.optim.SGD(net.parameters(), 0.1)")
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
+    def test_the_batch_is_an_option_or_that_of_the_loader(self):
+        self.program(after=EVALUATION)
+        self.trace("python", "train.py", options=["--batch", "128"])
+        self.assertIn("note: the batch is --batch-size (16 as typed)", self.errors)
+        large = self.largest()
+        self.trace("python", "train.py", "-b", "128")
+        self.assertEqual(self.largest(), large)
+        self.program()
+        self.write("train.py", self.text.replace("args.batch_size,", "20,"))
+        self.trace("python", "train.py", options=["--batch", "128"])
+        self.assertIn("note: the batch is batch_size of its data loader (20 as typed)", self.errors)
+        self.assertEqual(self.largest(), large)
+
+    def test_a_batch_larger_than_the_data_is_full(self):
+        self.program()
+        self.trace("python", "train.py", options=["--batch", "1024"])
+        self.assertIn(str(1024 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
+
+    def test_errors_name_the_line_and_those_after_the_last_step_do_not_matter(self):
+        self.program(before='raise ValueError("no data")')
+        self.assertRegex(self.trace("python", "train.py", code=2), r"train\.py:\d+: ValueError: no data$")
+        self.program(after='raise ValueError("no data")')
+        self.trace("python", "train.py")
+        self.program()
+        self.assertRegex(
+            self.trace("python", "train.py", "--what", code=2),
+            r"train\.py:\d+: unrecognized arguments: --what$",
+        )
+        self.program(before="sys.exit(3)")
+        self.assertRegex(
+            self.trace("python", "train.py", code=2), r"the program ended \(3\) before its first step$"
+        )
+
+    def test_modules_code_notebooks_and_ranks_run_too(self):
+        self.program(before='print(os.environ.get("WORLD_SIZE"), sys.argv, file=sys.stderr)')
+        self.write("pkg/__init__.py")
+        self.write("pkg/train.py", self.text)
+        first = self.trace("python", "train.py")
+        self.assertEqual(self.trace("python", "-m", "pkg.train"), first)
+        self.assertEqual(self.trace("python", "-c", "import train; train.main()"), first)
+        self.assertEqual(self.trace("torchrun", "--nproc-per-node", "4", "train.py", "-b", "8"), first)
+        self.assertIn("4 ['train.py', '-b', '8']", self.errors)
+        cells = [{"cell_type": "code", "source": ["%cd x\n", self.text]}]
+        self.write("train.ipynb", json.dumps({"cells": cells}))
+        self.assertEqual(self.trace("train.ipynb"), first)
+
+    def test_a_function_that_trains_by_itself_is_a_whole_program(self):
+        self.program()
+        self.assertEqual(self.run_main("train.py:main", "-o", "a.trace"), 0, self.errors)
+        self.assertIn("in 3 steps", self.out)
+
+    def test_requests_trace_it_anew_with_changes(self):
+        self.program()
+        requests = [{"batch": 64}, {"batch": 128}, {"batch": 128, "changes": {"passes": 2}}, {}]
+        ran = subprocess.run(
+            [sys.executable, "-m", "headroom", "trace", "--requests", "--", "python", "train.py"],
+            input="".join(
+                json.dumps({"output": f"{number}.trace", **request}) + "\n"
+                for number, request in enumerate(requests)
+            ),
+            capture_output=True,
+            text=True,
+        )
+        answers = [json.loads(line) for line in ran.stdout.splitlines()]
+        self.assertEqual([answer.get("error") for answer in answers], [None] * 4, ran.stderr)
+        self.assertEqual(answers[0]["name"], "net")
+        self.assertEqual(answers[0]["batch"], "the batch is --batch-size (16 as typed)")
+        sums = []
+        for number in range(4):
+            with open(f"{number}.trace") as file:
+                lines = file.read().splitlines()
+            backward = sum(line[:2] == "m," and line.split(",")[2] == "2" for line in lines)
+            sums.append((backward, sum(line[:2] == "m," and line.split(",")[2] == "3" for line in lines)))
+        self.assertEqual(sums, [(3, 3), (3, 3), (6, 3), (3, 3)])
+
+
+if __name__ == "__main__":
+    unittest.main()
