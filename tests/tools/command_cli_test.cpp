@@ -16,7 +16,7 @@ namespace headroom {
 namespace {
 
 // Records its arguments.
-constexpr const char* kTrace = R"(printf '%s\n' "$*" >> words
+constexpr const char* kTracer = R"(printf '%s\n' "$*" >> words
 while [ "$1" != --output ]; do shift; done
 cat > "$2" <<'END'
 headroom-trace 4
@@ -48,7 +48,7 @@ TEST(CommandAfterDashes, IsTracedByEveryCommandAndEndsTheNextOne) {
   for (const std::string command : {"trace", "predict", "compare --runs 1", "replay", "report",
                                     "assert --max-peak 1GiB", "diff train.py:make_old", "fit --least-memory"}) {
     const ScratchFolder folder;
-    const Outcome outcome = run_with_python(folder, kTrace, command + traced);
+    const Outcome outcome = run_with_python(folder, kTracer, command + traced);
     ASSERT_EQ(outcome.code, 0) << command << ": " << outcome.errors;
     const std::string words = read_file(folder / "words", 10'000);
     EXPECT_NE(words.find("-m headroom trace --steps 2 --device rtx-3090 --output "), std::string::npos)
@@ -64,7 +64,7 @@ TEST(CommandAfterDashes, IsTracedByEveryCommandAndEndsTheNextOne) {
 
 TEST(CommandAfterDashes, IsNamedWithoutThem) {
   const ScratchFolder folder;
-  const Outcome outcome = run_with_python(folder, kTrace, "predict --json -- python 'my train.py'");
+  const Outcome outcome = run_with_python(folder, kTracer, "predict --json -- python 'my train.py'");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_NE(outcome.out.find("\"input\": \"python 'my train.py'\""), std::string::npos) << outcome.out;
   EXPECT_TRUE(read_file(folder / "words", 10'000).ends_with(" -- python my train.py\n"));
@@ -75,7 +75,7 @@ TEST(CommandAfterDashes, IsNamedWithoutThem) {
 TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
   const ScratchFolder folder;
   const Outcome predicted =
-      run_with_python(folder, std::string("echo 'headroom: note: the batch is --bs' >&2\n") + kTrace,
+      run_with_python(folder, std::string("echo 'headroom: note: the batch is --bs' >&2\n") + kTracer,
                       "predict --batch 8 --batch-option --bs -- python train.py");
   ASSERT_EQ(predicted.code, 0) << predicted.errors;
   EXPECT_EQ(predicted.errors, "note: the batch is --bs\n");
@@ -95,7 +95,7 @@ TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
 // The Python that a command names is the one that has PyTorch.
 TEST(CommandAfterDashes, IsTracedByItsOwnPython) {
   const ScratchFolder folder;
-  const std::string script = std::string("#!/bin/sh\necho \"$0 $*\" > who\n") + kTrace;
+  const std::string script = std::string("#!/bin/sh\necho \"$0 $*\" > who\n") + kTracer;
   const auto write = [&](const char* name, const std::string& text) {
     chmod(folder.write(name, text).c_str(), 0700);
   };
@@ -138,7 +138,7 @@ TEST(CommandAfterDashes, IsTracedByItsOwnPython) {
 TEST(CommandAfterDashes, IsRunByCompareOnlyUnderItsStrategies) {
   const ScratchFolder folder;
   const Outcome outcome =
-      run_with_python(folder, kTrace, "compare --runs 1 --strategies grab-all -- ./no-such-program");
+      run_with_python(folder, kTracer, "compare --runs 1 --strategies grab-all -- ./no-such-program");
   EXPECT_NE(outcome.code, 0);
   EXPECT_FALSE(std::filesystem::exists(folder / "words"));
 }
