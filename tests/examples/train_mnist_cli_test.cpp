@@ -207,14 +207,15 @@ TEST(TrainMnistProgram, AFullDiskEndsTheTrainingAndLeavesTheLastCheckpoint) {
   }
 }
 
-TEST(TrainMnistProgram, ClosedStreamsChangeNeitherFilesNorExitCode) {
+TEST(TrainMnistProgram, ClosedStreamsChangeNoFileAndAClosedOutputIsAFailure) {
   const ScratchFolder folder;
   const std::string log = folder / "log.csv";
-  EXPECT_EQ(run(folder, std::string(kShort) + "--log " + log + " >&-").code, 0);
+  EXPECT_EQ(run(folder, std::string(kShort) + "--log " + log + " >&-").code, 1);
   const std::string text = read_file(log, 1 << 20);
   EXPECT_EQ(text.rfind("epoch,step,", 0), 0u) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
-  EXPECT_EQ(run(folder, std::string(kShort) + "--json <&- >&- 2>&-").code, 0);
+  EXPECT_EQ(run(folder, std::string(kShort) + "--json <&- >&- 2>&-").code, 1);
+  EXPECT_EQ(run(folder, std::string(kShort) + "<&-").code, 0);
   EXPECT_EQ(run(folder, "--foo 2>/dev/full").code, 2);
 }
 
