@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/bytes.h"
+
 namespace headroom {
 
 // Bytes of one kind: now, at the peak, and in total.
@@ -13,7 +15,7 @@ struct Gauge {
 
   void add(int64_t bytes) {
     current += bytes;
-    if (bytes > 0) total += bytes;
+    if (bytes > 0) total = sum_of_bytes(total, bytes);
     if (current > peak) peak = current;
   }
 };

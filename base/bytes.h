@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,13 @@ int64_t parse_bytes(std::string_view text, std::string_view what);
 
 // "1.43 GiB", "186.44 MiB", "12.50 KiB", "17 B"; keeps the sign.
 std::string format_bytes(int64_t bytes);
+
+// Returns the sum of two sizes that are not negative: a log or a request may name any number, and a sum beyond 64 bits
+// becomes the largest that they hold.
+inline int64_t sum_of_bytes(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
+}
 
 // Formats bytes as a setting that parse_bytes reads back exactly, in the largest unit without a fraction:
 // "750MiB", "31476KiB", "1000".

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -34,18 +33,12 @@ std::string size(int64_t bytes) {
   return format_bytes(bytes);
 }
 
-// A request may be any number: larger ones become the largest that fits into 64 bits.
-int64_t sum(int64_t a, int64_t b) {
-  int64_t result = 0;
-  return __builtin_add_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
-}
-
 std::optional<int64_t> live(const MemoryNumbers& n) {
   return n.in_use ? n.in_use : n.allocated;
 }
 
 int64_t needed(const MemoryNumbers& n) {
-  return sum(live(n).value_or(0), *n.requested);
+  return sum_of_bytes(live(n).value_or(0), *n.requested);
 }
 
 // Returns the bytes that the pool could give if nothing were rounded or fragmented.
@@ -114,11 +107,11 @@ Result no_context(const MemoryNumbers& n) {
 }
 
 Result limit(const MemoryNumbers& n) {
-  const bool device_has_room = !n.free || (n.requested && *n.requested <= sum(unused(n), *n.free));
+  const bool device_has_room = !n.free || (n.requested && *n.requested <= sum_of_bytes(unused(n), *n.free));
   const std::optional<int64_t> left = limit_room(n);
   // A limit on the whole process: how much it leaves is not known, so the device must have room by itself.
   const bool refused = !n.limit || !n.requested ? false
-                       : left                   ? *n.requested > sum(unused(n), *left)
+                       : left                   ? *n.requested > sum_of_bytes(unused(n), *left)
                               : *n.requested > unused(n) && n.free && *n.requested <= *n.free;
   if (refused && device_has_room) {
     const std::string free = n.free ? fmt::format("the device has {} free", size(*n.free))
@@ -233,7 +226,7 @@ Result second_framework(const MemoryNumbers& n) {
 // A desktop uses some part of most devices; a quarter is significant.
 Result other_process(const MemoryNumbers& n) {
   if (n.others.value_or(0) <= 0 || !n.total || *n.others < *n.total / 4) return std::nullopt;
-  if (n.requested && n.free && *n.requested > sum(unused(n), *n.free + *n.others)) return std::nullopt;
+  if (n.requested && n.free && *n.requested > sum_of_bytes(unused(n), *n.free + *n.others)) return std::nullopt;
   const bool most = *n.others >= *n.total / 2 || (n.reserved && *n.others > *n.reserved);
   return Judgment{kOtherProcess, n.is_exact || most ? kHigh : kMedium,
                    fmt::format("other processes{} hold {}{} of the device's {}; this one's pool holds {}",
@@ -265,7 +258,7 @@ Result exact_pieces(const MemoryNumbers& n) {
   if (!n.is_exact || !n.requested || !n.reserved || !n.allocated || !n.free) return std::nullopt;
   const int64_t most = *n.reserved + room(n);
   if (needed(n) > most) return std::nullopt;
-  if (sum(*n.allocated, *n.requested) > most) {
+  if (sum_of_bytes(*n.allocated, *n.requested) > most) {
     return Judgment{kRounding, kHigh,
                      fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
                                  size(*n.allocated), size(*live(n)))};
@@ -296,7 +289,7 @@ Result fragmentation(const MemoryNumbers& n) {
                                             size(pool))
                               : "")};
   }
-  if (!n.free || !n.idle || *n.requested > sum(room(n), *n.idle)) return std::nullopt;
+  if (!n.free || !n.idle || *n.requested > sum_of_bytes(room(n), *n.idle)) return std::nullopt;
   return Judgment{kFragmentation, kMedium,
                    fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
                                size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
@@ -315,7 +308,7 @@ Result exhausted(const MemoryNumbers& n) {
                      n.free ? fmt::format("a library finds only {} free", size(*n.free))
                             : "the device had no room; the log does not say for what, nor who holds it"};
   }
-  if (n.free && n.idle && *n.requested > sum(unused(n), room(n))) {
+  if (n.free && n.idle && *n.requested > sum_of_bytes(unused(n), room(n))) {
     const int64_t more = *n.requested - unused(n) - room(n);
     return Judgment{kExhausted, kHigh,
                      n.reserved && live(n)

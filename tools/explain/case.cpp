@@ -146,7 +146,7 @@ void drop_unset(Figures& figures) {
 void find_own_among_holders(Case& result) {
   if (result.process || !result.reserved) return;
   int64_t listed = 0;
-  for (const Holder& holder : result.holders) listed += holder.bytes;
+  for (const Holder& holder : result.holders) listed = sum_of_bytes(listed, holder.bytes);
   const bool list_is_whole =
       result.total && result.free && *result.total - *result.free - listed < *result.reserved / 2;
   auto own = result.holders.end();
@@ -305,14 +305,14 @@ void derive(Case& result) {
   const std::optional<int64_t>& total = result.total;
   const std::optional<int64_t>& free = result.free;
   const std::optional<int64_t>& allocated = result.allocated;
-  if (!result.reserved && allocated && result.idle) result.reserved = *allocated + *result.idle;
+  if (!result.reserved && allocated && result.idle) result.reserved = sum_of_bytes(*allocated, *result.idle);
   if (!result.idle && allocated && result.reserved && *result.reserved >= *allocated) {
     result.idle = *result.reserved - *allocated;
   }
   find_own_among_holders(result);
   find_ranks_of_the_run(result);
   if (total && free && result.reserved) result.outside = *total - *free - *result.reserved;
-  if (free && result.idle) result.best = *room_of(result) + *result.idle;
+  if (free && result.idle) result.best = sum_of_bytes(*room_of(result), *result.idle);
   if (result.process && result.reserved) result.own_outside_pool = *result.process - *result.reserved;
 
   if (const std::optional<int64_t> named = bytes_of(result.figures, Field::kOthers)) {
@@ -320,7 +320,7 @@ void derive(Case& result) {
   } else if (!result.holders.empty() || !result.ranks.empty()) {
     int64_t sum = 0;
     for (const Holder& holder : result.holders) {
-      sum += holder.bytes;
+      sum = sum_of_bytes(sum, holder.bytes);
       result.named_others += fmt::format("{}{}", result.named_others.empty() ? " (pid " : ", ", holder.pid);
     }
     result.others = sum;

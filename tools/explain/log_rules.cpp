@@ -96,7 +96,7 @@ std::optional<LogJudgment> own_ranks(const Case& found) {
   if (found.ranks.empty() || !found.is(Kind::kAllocation) || !found.total || others_hold_much(found))
     return std::nullopt;
   int64_t held = 0;
-  for (const Holder& rank : found.ranks) held += rank.bytes;
+  for (const Holder& rank : found.ranks) held = sum_of_bytes(held, rank.bytes);
   if (held < *found.total / 8) return std::nullopt;
   return verdict(
       kExhausted, kHigh,
@@ -143,7 +143,7 @@ std::string share_that_fits(const Case& found) {
     const auto needed = found.bytes(Field::kCacheNeeded), free = found.bytes(Field::kCacheFree);
     if (needed && free) return *needed - *free;
     const auto shortage = found.bytes(Field::kCacheShort);
-    return shortage ? std::optional(*shortage + kGiB) : std::nullopt;
+    return shortage ? std::optional(sum_of_bytes(*shortage, kGiB)) : std::nullopt;
   }();
   if (!missing || !share || !found.total) return "";
   const double needed = std::ceil((*share + ratio(*missing, *found.total)) * 100) / 100;
@@ -293,13 +293,13 @@ std::optional<LogJudgment> apple_memory(const Case& found) {
   const auto other = found.bytes(Field::kPrivate);
   if (!found.allocated || !found.capacity || !found.requested || !other)
     return verdict(kExhausted, kMedium, "the memory that macOS lets the GPU use is full");
-  const int64_t used = *found.allocated + *other;
+  const int64_t used = sum_of_bytes(*found.allocated, *other);
   std::string reason = fmt::format(
       "this process's tensors hold {} and its other allocations {}, together {} of the {} allowed; {} were "
       "requested",
       format_bytes(*found.allocated), format_bytes(*other), format_bytes(used), format_bytes(*found.capacity),
       format_bytes(*found.requested));
-  if (used + *found.requested < *found.capacity)
+  if (sum_of_bytes(used, *found.requested) < *found.capacity)
     reason += "; the pool rounds large requests up, and pieces of it are idle";
   else if (*other > *found.allocated)
     reason += "; most of it is outside the tensors: idle pieces of the pool, graphs and buffers of Metal";
@@ -423,7 +423,7 @@ void add_other_ways(const Case& found, LogJudgment& judgment) {
   const bool others_are_known = others > (found.others_are_estimated ? kGiB : 0);
   const int64_t idle = found.idle.value_or(0);
   const bool idle_is_enough = idle >= *found.requested;
-  const bool others_are_enough = others_are_known && others + *found.free >= *found.requested;
+  const bool others_are_enough = others_are_known && sum_of_bytes(others, *found.free) >= *found.requested;
   if (others_are_enough && (judgment.cause == kFragmentation || judgment.cause == kExhausted)) {
     judgment.other_ways.push_back(
         {kOtherProcess,
