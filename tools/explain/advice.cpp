@@ -205,8 +205,8 @@ class Holes {
   // Gives the fraction of the device that is needed, in hundredths.
   std::string needed_fraction() const {
     if (!found_.limit || !found_.total || !found_.requested || found_.limit_is_reserve) return "";
-    const double needed =
-        static_cast<double>(sum_of_bytes(found_.reserved.value_or(found_.allocated.value_or(0)), *found_.requested));
+    const int64_t held = found_.reserved.value_or(found_.allocated.value_or(0));
+    const double needed = static_cast<double>(sum_of_bytes(held, *found_.requested));
     const double fraction = std::ceil(100 * needed / static_cast<double>(*found_.total)) / 100;
     return fraction < 1 ? fmt::format("{:.2f}", fraction) : "";
   }
@@ -307,7 +307,8 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
 int64_t memory_to_keep(const Case& found, Cause cause) {
   int64_t memory = 0;
   if (cause == Cause::kLimit && found.limit && !found.limit_is_reserve) {
-    memory = found.limit_is_on_process ? *found.limit : sum_of_bytes(*found.limit, found.own_outside_pool.value_or(0));
+    const int64_t outside = found.limit_is_on_process ? 0 : found.own_outside_pool.value_or(0);
+    memory = sum_of_bytes(*found.limit, outside);
   } else if (cause == Cause::kExhausted && found.total) {
     memory = *found.total;
     for (const Holder& holder : found.holders) memory -= holder.bytes;
