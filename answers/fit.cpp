@@ -111,8 +111,11 @@ const TriedBatch& BatchSearch::attempt(int64_t batch, bool is_long) {
     }
     if (batch > fitting_.first) {
       const bool is_nearer = batch < failing_.first || failing_.first <= fitting_.first;
-      if (trial.prediction.fits || is_nearer)
-        (trial.prediction.fits ? fitting_ : failing_) = {batch, std::move(program)};
+      if (trial.prediction.fits || is_nearer) {
+        auto& [known_batch, known_program] = trial.prediction.fits ? fitting_ : failing_;
+        known_batch = batch;
+        known_program = std::move(program);
+      }
     }
     return trials_.emplace_back(std::move(trial));
   } catch (const InvalidArgument& error) {
