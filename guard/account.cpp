@@ -243,7 +243,8 @@ void give_back(Account& account, int slot, int card, int64_t bytes) {
 
 // Each process shows its claim before it sums, so of two at the edge at least one sees the other. The one
 // with the lowest slot keeps its claim and sums again; the others withdraw theirs and wait for it.
-bool take(Account& account, int slot, int card, int64_t bytes, bool guesses) {
+bool take(Account& account, int slot, int card, int64_t bytes, Asked what) {
+  const bool guesses = what == Asked::kContext;
   const int64_t limit = account.cards[card].limit_bytes;
   Share& share = account.slots[slot].cards[card];
   const int64_t top = limit == kNoLimit || guesses ? limit : limit - reserve_of(limit);
@@ -256,7 +257,7 @@ bool take(Account& account, int slot, int card, int64_t bytes, bool guesses) {
       const int64_t held = share.held.fetch_add(bytes) + bytes;
       share.claim = 0;
       if (held > share.recent.load(std::memory_order_relaxed)) share.recent = held;
-      if (!guesses) raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses + bytes);
+      if (what == Asked::kBlock) raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses + bytes);
       return true;
     }
     if (sum.held > top - bytes) break;

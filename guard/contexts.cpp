@@ -38,7 +38,7 @@ CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, 
       const int64_t left = limit == kNoLimit ? kContextGuess : limit - sum.held - sum.claims;
       guess = left > kContextGuess ? kContextGuess : left < kLeastContext ? kLeastContext : left;
     }
-    is_counted = ask(card, guess, true);
+    is_counted = ask(card, guess, Asked::kContext);
   }
   if (!is_counted) {
     facts.context_refused = guess;

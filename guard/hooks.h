@@ -69,6 +69,8 @@ struct Driver {
   CUresult (*cuDevicePrimaryCtxGetState)(CUdevice, unsigned*, int*);
   CUresult (*cuMemPoolGetAttribute)(CUmemoryPool, int, void*);
   CUresult (*cuStreamGetCtx)(CUstream, CUcontext*);
+  CUresult (*cuStreamIsCapturing)(CUstream, int*);
+  CUresult (*cuStreamSynchronize)(CUstream);
   CUresult (*cuThreadExchangeStreamCaptureMode)(int*);
   CUresult (*cuGraphGetNodes)(CUgraph, CUgraphNode*, size_t*);
   CUresult (*cuGraphNodeGetType)(CUgraphNode, int*);
@@ -92,7 +94,6 @@ struct State {
   std::atomic<int> memory_graphs{0};  // executable graphs with memory nodes
   int64_t trims = 1;
   std::atomic<uint32_t> epoch{1};  // rises when a context ends
-  uint32_t pool_calls = 0;
 };
 extern State state;
 
@@ -128,7 +129,7 @@ inline bool is_absurd(size_t bytes) {
 
 // Counts bytes for this process, after dead processes' and pools' unused pages are given back if need be.
 // Call with the lock; when it returns false, note the refusal without it.
-bool ask(int card, int64_t bytes, bool guesses = false);
+bool ask(int card, int64_t bytes, Asked what = Asked::kBlock);
 void returned(int card, int64_t bytes);
 // Notes a refusal and returns its code.
 CUresult refused(int card, int64_t bytes);

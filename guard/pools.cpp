@@ -34,6 +34,7 @@ void count(Block& pool, int64_t reserved) {
 }
 
 void settle(Block& pool) {
+  pool.asked = 0;
   if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0) return;
   const Relaxed relaxed;
   const auto handle = reinterpret_cast<CUmemoryPool>(pool.key);
@@ -62,23 +63,39 @@ Block* find_pool(CUmemoryPool pool, int card) {
   return state.blocks.find(Kind::kPool, key);
 }
 
+// By how much a pool may grow for a request, in pieces: for all of it, as what the pool keeps may lie in
+// parts between blocks in use. Small requests are seen late, as together they need no more than the piece
+// that the reserve covers.
+int64_t possible_growth(Block& pool, int64_t bytes) {
+  const int64_t limit = state.account->cards[pool.card].limit_bytes;
+  const bool is_small = bytes < kPage && (limit == kNoLimit || reserve_of(limit) >= kPiece);
+  if (!is_small) return round_up(bytes, kPiece);
+  pool.asked += bytes;
+  if (pool.asked > kPiece / 4 || pool.live + bytes > pool.bytes) {
+    settle(pool);
+    pool.asked = bytes;
+  }
+  return pool.live + bytes > pool.bytes ? kPiece : 0;
+}
+
 // Counts by how much the pool may grow for `bytes`; false when that is refused.
 bool ask_growth(CUmemoryPool handle, int card, int64_t bytes, int64_t* growth) {
   Block* pool = find_pool(handle, card);
   if (pool == nullptr) return true;
-  *growth = 0;
-  if (pool->live + bytes > pool->bytes) settle(*pool);
-  if (pool->live + bytes > pool->bytes) {
-    const int64_t need = round_up(pool->live + bytes - pool->bytes, kPage);
-    const int64_t piece = round_up(need, kPiece);
-    *growth = room_on(*state.account, card) >= piece ? piece : need;
-    if (!ask(card, *growth)) return false;
-    set_pool(*pool, pool->bytes + *growth, pool->live);
-    pool->pending += *growth;
-  }
-  set_pool(*pool, pool->bytes, pool->live + bytes);
+  *growth = possible_growth(*pool, bytes);
+  if (!ask(card, *growth, Asked::kGrowth)) return false;
+  set_pool(*pool, pool->bytes + *growth, pool->live + bytes);
+  pool->pending += *growth;
   ++pool->refs;
   return true;
+}
+
+// Waits until a pool can give back what was freed in the stream; false while the stream is captured.
+bool finish(CUstream stream) {
+  int status = 0;
+  if (driver.cuStreamSynchronize == nullptr || driver.cuStreamIsCapturing == nullptr) return false;
+  if (driver.cuStreamIsCapturing(stream, &status) != kSuccess || status != 0) return false;
+  return driver.cuStreamSynchronize(stream) == kSuccess;
 }
 
 template <typename Call>
@@ -92,6 +109,11 @@ CUresult allocate(CUmemoryPool handle, int card, CUdeviceptr* pointer, size_t si
     const Locked locked;
     is_counted = ask_growth(handle, card, bytes, &growth);
   }
+  // At the edge a pool must give back what lies between its blocks before it may grow.
+  if (!is_counted && finish(stream)) {
+    const Locked locked;
+    is_counted = ask_growth(handle, card, bytes, &growth);
+  }
   if (!is_counted) return refused(card, bytes);
   const CUresult result = call();
   Block block;
@@ -102,8 +124,8 @@ CUresult allocate(CUmemoryPool handle, int card, CUdeviceptr* pointer, size_t si
     --pool->refs;
     pool->pending -= growth;
     if (result != kSuccess) set_pool(*pool, pool->bytes, pool->live - bytes);
-    // A pool in pieces may grow although what it holds would do; that is seen in time.
-    if (growth != 0 || result != kSuccess || ++state.pool_calls % 64 == 0) settle(*pool);
+    if (growth != 0 || result != kSuccess) settle(*pool);
+    if (growth != 0) raise_peak(*state.account, card);
     if (result != kSuccess) return result;
     block.key = *pointer;
     block.owner = reinterpret_cast<uint64_t>(handle);

@@ -208,7 +208,8 @@ bool open_driver() {
   HR_FIND(cuCtxGetCurrent), HR_FIND(cuCtxGetDevice), HR_FIND(cuCtxGetLimit), HR_FIND(cuDeviceGetAttribute);
   HR_FIND(cuDeviceGetUuid), HR_FIND(cuDeviceGetUuid_v2), HR_FIND(cuDeviceGetMemPool);
   HR_FIND(cuDevicePrimaryCtxGetState), HR_FIND(cuMemPoolGetAttribute), HR_FIND(cuStreamGetCtx);
-  HR_FIND(cuThreadExchangeStreamCaptureMode), HR_FIND(cuGraphGetNodes), HR_FIND(cuGraphNodeGetType);
+  HR_FIND(cuStreamIsCapturing), HR_FIND(cuStreamSynchronize), HR_FIND(cuThreadExchangeStreamCaptureMode),
+      HR_FIND(cuGraphGetNodes), HR_FIND(cuGraphNodeGetType);
   HR_FIND(cuGraphMemAllocNodeGetParams), HR_FIND(cuDeviceGetGraphMemAttribute);
 #undef HR_FIND
   is_open = true;

@@ -63,17 +63,17 @@ Place here() {
   return last = place;
 }
 
-bool ask(int card, int64_t bytes, bool guesses) {
+bool ask(int card, int64_t bytes, Asked what) {
   if (bytes == 0) return true;
   Account& account = *state.account;
   if (state.slot < 0) state.slot = take_slot(account);
   if (state.slot < 0) return false;
   const auto try_once = [&] {
     return leaves_room(account.cards[card], sum_of(account, card).held, bytes) &&
-           take(account, state.slot, card, bytes, guesses);
+           take(account, state.slot, card, bytes, what);
   };
   const bool is_soft = account.cards[card].soft_bytes != kNoLimit;
-  if (is_soft ? try_once() : take(account, state.slot, card, bytes, guesses)) return true;
+  if (is_soft ? try_once() : take(account, state.slot, card, bytes, what)) return true;
   reap(account);
   settle_pools(card, true);
   while (!try_once()) {

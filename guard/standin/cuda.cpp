@@ -79,7 +79,7 @@ CUresult deallocate(CUdeviceptr pointer) {
   const Block block = found->second;
   own->blocks.erase(found);
   if (block.pool != nullptr)
-    block.pool->used -= block.bytes;
+    give_back(block);
   else
     standin::change(block.card, -pages(block.card, block.bytes, -1));
   return kSuccess;
@@ -223,6 +223,12 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   CUcontext context;
   if (const CUresult result = here(&context)) return result;
   return *device = context->card, kSuccess;
+}
+CUresult cuStreamIsCapturing(CUstream, int* status) {
+  return *status = 0, kSuccess;
+}
+CUresult cuStreamSynchronize(CUstream) {
+  return kSuccess;
 }
 CUresult cuCtxSynchronize() {
   const Lock lock(mutex);

@@ -1,16 +1,39 @@
 // The stand-in's pools, physical memory for one's own addresses, and graphs with memory nodes.
 
 #include <algorithm>
+#include <iterator>
 
 #include "guard/standin/process.h"
 
 namespace standin {
 
 void trim(CUmemPoolHandle_st& pool, int64_t keep) {
-  const int64_t least = std::max(up(pool.used, kPage), up(keep, kPage));
-  if (pool.reserved <= least) return;
-  standin::change(pool.card, least - pool.reserved);
-  pool.reserved = least;
+  for (auto piece = pool.pieces.begin(); piece != pool.pieces.end() && pool.reserved > keep;) {
+    const auto idle = pool.idle.find(piece->first);
+    if (idle == pool.idle.end() || idle->second < piece->second) {
+      ++piece;
+      continue;
+    }
+    standin::change(pool.card, -piece->second);
+    pool.reserved -= piece->second;
+    pool.idle.erase(idle);
+    piece = pool.pieces.erase(piece);
+  }
+}
+
+void give_back(const Block& block) {
+  CUmemPoolHandle_st& pool = *block.pool;
+  pool.used -= block.bytes;
+  auto [at, is_new] = pool.idle.emplace(block.place, block.bytes);
+  if (const auto next = std::next(at); next != pool.idle.end() && at->first + at->second == next->first) {
+    at->second += next->second;
+    pool.idle.erase(next);
+  }
+  if (at == pool.idle.begin()) return;
+  const auto before = std::prev(at);
+  if (before->first + before->second != at->first) return;
+  before->second += at->second;
+  pool.idle.erase(at);
 }
 
 namespace {
@@ -21,20 +44,26 @@ CUresult from_pool(CUdeviceptr* pointer, size_t size, CUmemoryPool pool) {
   if (const CUresult result = here(&context)) return result;
   if (size == 0) return kInvalidValue;
   const int64_t bytes = up(static_cast<int64_t>(size), 512);
-  if (pool->used + bytes > pool->reserved) {
-    const int64_t need = pool->used + bytes - pool->reserved;
-    const int64_t piece = up(need, kPiece), least = up(need, kPage);
+  auto place = std::find_if(pool->idle.begin(), pool->idle.end(),
+                            [&](const auto& idle) { return idle.second >= bytes; });
+  if (place == pool->idle.end()) {
     if (fails()) return kCudaOutOfMemory;
-    if (standin::change(pool->card, piece))
-      pool->reserved += piece;
-    else if (standin::change(pool->card, least))
-      pool->reserved += least;
-    else
-      return kCudaOutOfMemory;
+    int64_t piece = up(bytes, kPiece);
+    if (!standin::change(pool->card, piece)) {
+      piece = up(bytes, kPage);
+      if (!standin::change(pool->card, piece)) return kCudaOutOfMemory;
+    }
+    pool->reserved += piece;
+    pool->pieces[pool->end] = piece;
+    place = pool->idle.emplace(pool->end, piece).first;
+    pool->end += piece + kPage;  // blocks do not cross pieces
   }
+  const auto [begin, length] = *place;
+  pool->idle.erase(place);
+  if (length > bytes) pool->idle[begin + bytes] = length - bytes;
   pool->used += bytes;
   *pointer = address(bytes);
-  own->blocks[*pointer] = {pool->card, bytes, context, pool};
+  own->blocks[*pointer] = {pool->card, bytes, context, pool, begin};
   return kSuccess;
 }
 
@@ -70,7 +99,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   return own->pools[device] = pool, kSuccess;
 }
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  return *pool = new CUmemPoolHandle_st{properties->location.id}, kSuccess;
+  return *pool = new CUmemPoolHandle_st{.card = properties->location.id}, kSuccess;
 }
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   return standin::change(pool->card, -pool->reserved), delete pool, kSuccess;

@@ -18,10 +18,13 @@ struct CUctx_st {
   int card;
   size_t limits[3] = {1024, 1 << 20, 8 << 20};
 };
+// A pool is made of pieces; a block lies within one of them.
 struct CUmemPoolHandle_st {
   int card;
   int64_t reserved = 0, used = 0;
   uint64_t threshold = 0;
+  std::map<int64_t, int64_t> pieces = {}, idle = {};  // bytes by place
+  int64_t end = 0;                                    // the place of the next piece
 };
 struct CUgraphNode_st {
   int type;
@@ -49,6 +52,7 @@ struct Block {
   int64_t bytes;
   CUcontext context;
   CUmemoryPool pool;
+  int64_t place = 0;  // in the pool
 };
 struct Memory {
   int card;
@@ -85,7 +89,9 @@ int64_t up(int64_t bytes, int64_t unit);
 CUdeviceptr address(int64_t bytes);
 CUresult allocate(CUdeviceptr* pointer, int64_t bytes);
 CUresult deallocate(CUdeviceptr pointer);
-// Gives back what a pool keeps beyond `keep`.
+// Frees a block of a pool.
+void give_back(const Block& block);
+// Gives back pieces that a pool keeps beyond `keep`.
 void trim(CUmemPoolHandle_st& pool, int64_t keep);
 
 }  // namespace standin

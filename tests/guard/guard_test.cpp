@@ -111,6 +111,15 @@ TEST_F(Guard, PagesThatAPoolKeepsCountUntilTheyAreNeeded) {
   EXPECT_LE(peak_mib(), 1000);
 }
 
+TEST_F(Guard, APoolThatGrowsBesideItsGapsStaysBelowTheLimit) {
+  for (const std::string kept : {"", "keep "}) {
+    const Outcome outcome =
+        run("--limit 1000MiB", program("direct init retain " + kept + "churn 5000 alloc 600"));
+    EXPECT_PRED2(has, outcome.out, "refused 1\nchurn 0\nalloc 0\n");
+    EXPECT_LE(peak_mib(), 1000) << kept;
+  }
+}
+
 TEST_F(Guard, PhysicalMemoryLivesAsLongAsItsMappingsAndHandles) {
   EXPECT_PRED2(has, run("--limit 1000MiB", program("direct init retain create 500 create 500")).out,
                "create 0\ncreate 2\n");

@@ -207,6 +207,22 @@ int main(int argc, char** argv) {
       if (pool == NULL) cu.cuMemPoolCreate(&pool, &properties);
       say(what, cu.cuMemAllocFromPoolAsync(&at, NUMBER * kMib, pool, NULL));
       blocks[count++] = at;
+    } else if (strcmp(what, "churn") == 0) {  // blocks of 1 to 96 MiB come and go, so that the pool has gaps
+      enum { kSlots = 48 };
+      Pointer held[kSlots] = {0};
+      const int steps = (int)NUMBER;
+      uint32_t random = 1;
+      int refused = 0;
+      for (int step = 0; step < steps; ++step) {
+        random = random * 1664525u + 1013904223u;
+        const int slot = (int)(random >> 16) % kSlots;
+        if (held[slot] != 0) cu.cuMemFreeAsync(held[slot], NULL), held[slot] = 0;
+        else if (cu.cuMemAllocAsync(&held[slot], (1 + (random >> 8) % 96) * kMib, NULL) != 0) held[slot] = 0, ++refused;
+      }
+      for (int slot = 0; slot < kSlots; ++slot) {
+        if (held[slot] != 0) cu.cuMemFreeAsync(held[slot], NULL);
+      }
+      say("refused", refused > 0), say(what, 0);
     } else if (strcmp(what, "keep") == 0) {  // the default pool gives nothing back
       void* usual = NULL;
       uint64_t all = UINT64_MAX;
