@@ -62,7 +62,38 @@ def _ctc_loss_backward(tracer, func, args, kwargs):
         return torch.empty_like(args[1])
 
 
+# The parts of SyncBatchNorm, which a CPU does not have (Normalization.cuh): statistics are float32.
+
+
+def _statistics(tensor, count):
+    kind = torch.float32 if tensor.dtype in _LOW else tensor.dtype
+    return [torch.empty((tensor.size(1),), dtype=kind) for _ in range(count)]
+
+
+def _batch_norm_stats(tracer, func, args, kwargs):
+    return tuple(_statistics(args[0], 2))
+
+
+def _like_input(tracer, func, args, kwargs):
+    return torch.empty_like(args[0])
+
+
+def _batch_norm_backward_reduce(tracer, func, args, kwargs):
+    gradient, weight, needs_input, needs_weight, needs_bias = args[0], *args[4:8]
+    sums = _statistics(gradient, 2) if needs_input else [torch.empty(0), torch.empty(0)]
+    kind = weight.dtype if weight is not None else torch.float32
+    for is_needed in (needs_weight, needs_bias):
+        sums.append(torch.empty((gradient.size(1),) if is_needed else (0,), dtype=kind))
+    return tuple(sums)
+
+
 REPLACED = {
+    _aten.batch_norm_stats.default: _batch_norm_stats,
+    _aten.batch_norm_gather_stats.default: _batch_norm_stats,
+    _aten.batch_norm_gather_stats_with_counts.default: _batch_norm_stats,
+    _aten.batch_norm_elemt.default: _like_input,
+    _aten.batch_norm_backward_reduce.default: _batch_norm_backward_reduce,
+    _aten.batch_norm_backward_elemt.default: _like_input,
     _aten._ctc_loss.Tensor: _ctc_loss,
     _aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
     _aten.histc.default: _histc,

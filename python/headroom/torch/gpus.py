@@ -12,6 +12,7 @@ class Gpu:
     capability: tuple  # compute capability
     processors: int  # streaming multiprocessors
     total_bytes: int
+    index: int = 0  # in its machine
 
     @property
     def threads(self):
@@ -20,7 +21,7 @@ class Gpu:
 
     @property
     def device(self):
-        return torch.device("cuda", 0)
+        return torch.device("cuda", self.index)
 
     @property
     def blas_workspace_bytes(self):

@@ -63,6 +63,7 @@ class Block:
         "step",
         "is_live",
         "node",
+        "stream",
     )
 
     def __init__(self, number, size, op, category, module, source, stack, phase, step):
@@ -78,6 +79,7 @@ class Block:
         self.step = step
         self.is_live = True
         self.node = None
+        self.stream = 0
 
 
 class Recorder:
@@ -94,6 +96,7 @@ class Recorder:
         self.peak_bytes = 0
         self.step = 0
         self.phase = "setup"
+        self.stream = 0  # the number of the one that the program is in
         self.modules = []  # paths of the modules that run, the innermost last
         self.backward_module = None
         self.node = None  # the sequence number of the autograd node that runs
@@ -165,6 +168,7 @@ class Recorder:
             self.count, size, op, category, self.module(), source, stack, self.phase, self.step
         )
         block.node = self.node
+        block.stream = self.stream
         self.count += 1
         self.events.append(("a", block))
         self.live_bytes += size

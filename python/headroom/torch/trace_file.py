@@ -52,7 +52,7 @@ def trace_lines(recorder, settings):
             continue
         block = event[1]
         if kind == "f":
-            yield f"f,{addresses.pop(block.number):x},0,{_UNKNOWN_NS}"
+            yield f"f,{addresses.pop(block.number):x},{block.stream},{_UNKNOWN_NS}"
             continue
         columns = [
             number(_shorten(text, name_bytes))
@@ -64,7 +64,7 @@ def trace_lines(recorder, settings):
         op, tensor, source, module, stack = columns
         addresses[block.number] = next_address
         yield (
-            f"a,{next_address:x},{block.size},0,0,{_UNKNOWN_NS},{op},{tensor},{source},{block.category},"
+            f"a,{next_address:x},{block.size},0,{block.stream},{_UNKNOWN_NS},{op},{tensor},{source},{block.category},"
             f"{module},{stack}"
         )
         next_address += -(-block.size // _ALIGNMENT) * _ALIGNMENT

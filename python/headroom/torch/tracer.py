@@ -30,6 +30,7 @@ from .recorder import (
 )
 from .recorder import Recorder
 from .results import Results, tensors_in
+from .standin.distributed import collective
 from .values import KnownValues
 
 _CPU = torch.device("cpu")
@@ -148,6 +149,8 @@ class Tracer(TorchDispatchMode):
             return _CPU
         if self.depth > 0:
             return func(*args, **(kwargs or {}))
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a tensor of others takes its own ops apart
         if torch.is_inference_mode_enabled() and (func in self.composites or _is_composite(func)):
             with self:
                 return self.composites.get(func, func.decompose)(*args, **(kwargs or {}))
@@ -159,6 +162,8 @@ class Tracer(TorchDispatchMode):
             self.depth -= 1
 
     def _run(self, func, args, kwargs):
+        if func.namespace == "c10d":
+            return collective(self, func, args)
         inputs = tensors_in(args)
         if kwargs:
             inputs += tensors_in(kwargs)
@@ -253,7 +258,7 @@ class Tracer(TorchDispatchMode):
             if tensor.untyped_storage()._cdata not in blocks:
                 raise refusal(
                     "RuntimeError: Expected all tensors to be on the same device, but found at least two "
-                    "devices, cuda:0 and cpu!"
+                    f"devices, {self.gpu.device} and cpu!"
                 )
 
     def _converts_on_gpu(self, inputs):
@@ -264,11 +269,17 @@ class Tracer(TorchDispatchMode):
 
     def copy_to(self, tensor, target, **options):
         """The program's own copy to another device."""
-        self.target = target
-        try:
+        with self.aimed_at(target):
             return _aten._to_copy(tensor, device=target, **options)
+
+    @contextlib.contextmanager
+    def aimed_at(self, device):
+        """Gives the results of all ops of the body to a device."""
+        outer, self.target = self.target, device
+        try:
+            yield
         finally:
-            self.target = None
+            self.target = outer
 
     def track(self, tensor, name):
         """Follows the storage of a result on the GPU."""
@@ -361,7 +372,10 @@ class Tracer(TorchDispatchMode):
 
     def name_tensors(self):
         """Names and categories of what modules and optimizers hold now."""
-        find = self.recorder.find
+
+        def find(tensor):
+            return self.recorder.find(getattr(tensor, "_local_tensor", tensor))  # of a DTensor
+
         names = {}
         modules = [module for module, _ in self.roots.values()]
         for module in modules + [module for module in self.moved if module not in modules]:

@@ -5,6 +5,7 @@ import unittest
 
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -23,20 +24,33 @@ def program(start):
 
         def step():
             net(x).sum().backward()
-            dist.all_reduce(torch.zeros(5, device="cuda"), async_op=True).wait()
-            dist.barrier()
+            if dist.is_initialized():
+                dist.all_reduce(torch.zeros(5, device="cuda"), async_op=True).wait()
+                dist.barrier()
 
         return step
 
     return make_step
 
 
+def traced(start):
+    return trace(program(start), batch=8, steps=2)
+
+
 def peak(start):
-    return trace(program(start), batch=8, steps=2).peak_bytes
+    return traced(start).peak_bytes
 
 
 def as_it_is(net):
     return net
+
+
+def of_rank(rank, ranks, wrap):
+    def start():
+        dist.init_process_group("nccl", rank=rank, world_size=ranks)
+        return wrap
+
+    return start
 
 
 class Distributed(unittest.TestCase):
@@ -104,24 +118,109 @@ class Distributed(unittest.TestCase):
         self.assertFalse(any(name in os.environ for name in NAMES))
         self.assertRaises(KeyError, os.environ.__getitem__, "LOCAL_RANK")
 
-    def test_sharded_models_are_refused_in_one_line(self):
+    def test_the_buckets_lie_in_the_order_of_the_gradients_after_the_first_step(self):
+        def start():
+            dist.init_process_group("nccl", rank=0, world_size=2)
+            return lambda net: DistributedDataParallel(
+                nn.Sequential(net, nn.Linear(1000, 500).cuda())
+            )
+
+        buckets = [b.size for b in traced(start).blocks if b.op == "aten::empty.memory_format"]
+        first, second = (1000 * 1000 + 1000) * 4, (500 * 1000 + 500) * 4
+        self.assertEqual(sorted(buckets[-2:]), [second, first])
+
+    def test_what_ranks_gather_is_what_this_one_has(self):
+        seen = []
+
+        def start():
+            dist.init_process_group("nccl", rank=1, world_size=4)
+            size = torch.tensor([5], device="cuda")
+            sizes = [torch.zeros_like(size) for _ in range(4)]
+            dist.all_gather(sizes, size)
+            objects = [None] * 4
+            dist.all_gather_object(objects, {"rank": 1})
+            seen.append((int(max(sizes)), objects))
+            return as_it_is
+
+        peak(start)
+        self.assertEqual(seen, [(5, [{"rank": 1}] * 4)])
+
+    def test_normalization_over_ranks_has_its_kernels(self):
+        def sync(net):
+            norm = nn.SyncBatchNorm(1000).cuda()
+            return DistributedDataParallel(nn.Sequential(net, norm), find_unused_parameters=True)
+
+        ops = {block.op for block in traced(of_rank(0, 2, sync)).blocks}
+        self.assertIn("aten::batch_norm_stats", ops)
+        self.assertIn("aten::batch_norm_backward_reduce", ops)
+
+
+WEIGHT, BIAS = 1000 * 1000 * 4, 1000 * 4
+
+
+class Sharded(unittest.TestCase):
+    """Models that are spread over ranks."""
+
+    def held_after(self, wrap, rank=0, ranks=4):
+        """Bytes of weights and gradients by name, and the trace."""
+        made = traced(of_rank(rank, ranks, wrap))
+        names = {}
+        for block in made.blocks:
+            if block.is_live:
+                names[block.tensor] = names.get(block.tensor, 0) + block.size
+        return names, made
+
+    @unittest.skipUnless(hasattr(torch.distributed.fsdp, "fully_shard"), "from PyTorch 2.6 on")
+    def test_a_fully_sharded_rank_holds_its_rows_and_gathers_all_of_them(self):
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        for policy, bytes_each in ((None, 4), (MixedPrecisionPolicy(torch.bfloat16), 2)):
+            options = {"mp_policy": policy} if policy else {}
+            names, made = self.held_after(lambda net: fully_shard(net, **options))
+            self.assertEqual(names["weight"], 2 * WEIGHT // 4 + BIAS // 4)  # and all gradients
+            gathered = [b.size for b in made.blocks if b.size == 1000 * 1000 * bytes_each]
+            self.assertTrue(gathered)
+
+    @unittest.skipUnless(hasattr(torch.distributed.fsdp, "fully_shard"), "from PyTorch 2.6 on")
+    def test_weights_that_stay_after_the_forward_pass_are_gathered_once(self):
+        from torch.distributed.fsdp import fully_shard
+
+        def gathers(reshards):
+            def wrap(net):
+                net = nn.Sequential(net, nn.Linear(1000, 1000).cuda())
+                for layer in net:
+                    fully_shard(layer, reshard_after_forward=reshards)
+                return fully_shard(net)
+
+            _, made = self.held_after(wrap)
+            return sum(b.size == WEIGHT + BIAS for b in made.blocks)
+
+        self.assertGreater(gathers(True), gathers(False))
+
+    def test_fsdp_shards_its_flat_weights(self):
         from torch.distributed.fsdp import FullyShardedDataParallel
 
-        def sharded():
-            dist.init_process_group("nccl")
-            return FullyShardedDataParallel
+        _, made = self.held_after(lambda net: FullyShardedDataParallel(net, device_id=0))
+        self.assertIn((WEIGHT + BIAS) // 4, {block.size for block in made.blocks if block.is_live})
+        self.assertIn(WEIGHT + BIAS, {block.size for block in made.blocks})
 
-        def mesh():
-            dist.device_mesh.init_device_mesh("cuda", (1,))
+    def test_a_tensor_parallel_rank_has_its_columns(self):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-        starts = [sharded, mesh]
-        if hasattr(torch.distributed.fsdp, "fully_shard"):
-            starts += [lambda: torch.distributed.fsdp.fully_shard]
-        for start in starts:
-            with self.assertRaisesRegex(
-                TraceError, r"^distributed_test\.py:\d+: FullyShardedDataParallel, fully_shard and"
-            ):
-                peak(start)
+        def wrap(net):
+            mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+            return parallelize_module(net, mesh, ColwiseParallel())
+
+        _, made = self.held_after(wrap)
+        sizes = [block.size for block in made.blocks if block.is_live]
+        self.assertEqual(sizes.count(WEIGHT // 4), 2)  # the weight and its gradient
+        self.assertNotIn(WEIGHT, sizes)
+        # 1000 columns over 3 ranks: the last one has 332 of them.
+        _, made = self.held_after(wrap, 2, 3)
+        sizes = [block.size for block in made.blocks if block.is_live]
+        self.assertEqual(sizes.count(334 * 1000 * 4), 1)  # the weight, as it was sent
+        self.assertEqual(sizes.count(332 * 1000 * 4), 1)  # its gradient
 
 
 if __name__ == "__main__":

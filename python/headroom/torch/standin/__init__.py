@@ -10,15 +10,16 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import cuda, distributed, lazy, libraries, maths, tensors, training
+from . import cuda, distributed, lazy, libraries, maths, streams, tensors, training
 from .patch import patch, patch_all
 
 
 def install(tracer, stack):
     cuda.install(tracer, stack)
+    streams.install(tracer, stack)
     tensors.install(tracer, stack)
     training.install(tracer, stack)
-    distributed.install(stack)
+    distributed.install(tracer, stack)
     maths.install(stack)
     lazy.install(stack)
     libraries.install(stack)

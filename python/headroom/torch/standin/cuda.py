@@ -1,11 +1,15 @@
-"""torch.cuda and torch.accelerator as on one GPU that has done all work already."""
+"""torch.cuda and torch.accelerator as on one GPU that has done all work already. Where a launcher has started ranks, the
+machine has a GPU for each.
+"""
 
+import dataclasses
+import os
+import sys
 import types
 
 import torch
 
 from ..errors import refusal
-from ..unknown import UnknownNumber
 from .patch import patch_all
 
 # Functions of torch.accelerator with the same names in torch.cuda.
@@ -13,8 +17,6 @@ _OF_ACCELERATORS = (
     "is_available",
     "device_count",
     "synchronize",
-    "current_stream",
-    "set_stream",
     "empty_cache",
     "memory_allocated",
     "memory_reserved",
@@ -26,31 +28,24 @@ _OF_ACCELERATORS = (
 )
 
 
-class _Nothing:
-    """A stream, event, graph pool or handle: takes every call and does nothing."""
+class _Device:
+    """torch.cuda.device: there is one."""
 
     def __init__(self, *args, **kwargs):
-        self.device = torch.device("cuda", 0)
-        self.device_index = 0
-        self.cuda_stream = 0
-        self.priority = 0
+        pass
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *args):
+    def __exit__(self, *_):
         return False
 
-    def query(self):
-        return True
 
-    def elapsed_time(self, other):
-        return UnknownNumber("the time of an event")
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: None
+def _is_capturing():
+    """SyncBatchNorm leaves the ranks out that have no batch, but in a capture, where it does not look at their sizes: the
+    ranks of a trace have one.
+    """
+    return sys._getframe(1).f_code.co_filename == torch.nn.modules._functions.__file__
 
 
 class _Graph:
@@ -96,19 +91,27 @@ def install(tracer, stack):
     def reset_peak(*_):
         recorder.peak_bytes = recorder.live_bytes
 
+    def set_device(device):
+        index = device if isinstance(device, int) else torch.device(device).index
+        if index is not None and index >= 0:
+            tracer.gpu = dataclasses.replace(tracer.gpu, index=index)
+
+    def device_count():
+        return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
     values = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
+        "device_count": device_count,
+        "current_device": lambda: tracer.gpu.index,
         "_lazy_init": lambda: None,
         "init": lambda: None,
         "get_device_name": lambda *_: gpu.title,
         "get_device_capability": lambda *_: gpu.capability,
         "get_device_properties": lambda *_: properties,
-        "set_device": lambda *_: None,
+        "set_device": set_device,
         "is_bf16_supported": lambda *_, **__: gpu.capability >= (8, 0),
-        "is_current_stream_capturing": lambda: False,
+        "is_current_stream_capturing": _is_capturing,
         "synchronize": lambda *_: None,
         "empty_cache": recorder.empty_cache,
         "ipc_collect": lambda: None,
@@ -123,16 +126,8 @@ def install(tracer, stack):
         "memory_summary": lambda *_, **__: "",
         "set_per_process_memory_fraction": lambda *_, **__: None,
         "mem_get_info": lambda *_: (gpu.total_bytes - recorder.live_bytes, gpu.total_bytes),
-        "Stream": _Nothing,
-        "Event": _Nothing,
-        "ExternalStream": _Nothing,
-        "stream": _Nothing,
-        "StreamContext": _Nothing,
-        "current_stream": _Nothing,
-        "default_stream": _Nothing,
-        "set_stream": lambda *_: None,
-        "device": _Nothing,
-        "device_of": _Nothing,
+        "device": _Device,
+        "device_of": _Device,
         "manual_seed": lambda *_: None,
         "manual_seed_all": lambda *_: None,
         "seed": lambda: None,
@@ -159,15 +154,16 @@ def install(tracer, stack):
             "_dump_snapshot": lambda *_, **__: None,
         },
     )
+    patch_all(stack, torch._C, {"_get_accelerator": lambda *_: tracer.gpu.device})
     if hasattr(torch, "accelerator"):
         patch_all(
             stack,
             torch.accelerator,
             {
                 **{name: values[name] for name in _OF_ACCELERATORS},
-                "current_accelerator": lambda *_, **__: gpu.device,
-                "current_device_index": lambda: 0,
-                "set_device_index": lambda *_: None,
+                "current_accelerator": lambda *_, **__: tracer.gpu.device,
+                "current_device_index": lambda: tracer.gpu.index,
+                "set_device_index": set_device,
                 "get_memory_info": values["mem_get_info"],
             },
         )

@@ -1,97 +1,16 @@
-"""One rank of a distributed training, without the others: what DistributedDataParallel takes on its GPU."""
+"""One rank of a distributed training, without the others: groups of processes are PyTorch's own fake ones, in which a
+collective is done at once and gives nothing. What a collective takes on this rank's GPU is recorded as for one of NCCL.
+"""
 
-import contextlib
 import os
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from ..errors import refusal
+from ..results import tensors_in
 from .patch import patch, patch_all
 
-_MIB = 1 << 20
-
-
-class OneRank(torch.nn.Module):
-    """Takes the place of DistributedDataParallel. Gradients are copied into buckets for the sum between
-    ranks: a first one of 1 MiB and others of `bucket_cap_mb`, in the reverse order of the parameters
-    (Reducer in torch/csrc/distributed/c10d/reducer.cpp). With gradient_as_bucket_view they lie there.
-    """
-
-    def __init__(self, module, *args, bucket_cap_mb=None, gradient_as_bucket_view=False, **kwargs):
-        super().__init__()
-        self.module = module
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        self._buckets = []
-        with torch.no_grad():
-            for group in _split(reversed(parameters), _MIB, int((bucket_cap_mb or 25) * _MIB)):
-                first = group[0]
-                bucket = torch.empty(
-                    sum(p.numel() for p in group), dtype=first.dtype, device=first.device
-                )
-                self._buckets.append(bucket)
-                if gradient_as_bucket_view:
-                    _put_gradients(group, bucket)
-
-    def forward(self, *args, **kwargs):
-        return self.module(*args, **kwargs)
-
-    def no_sync(self):
-        return contextlib.nullcontext()
-
-
-def _split(parameters, first_bytes, bytes_each):
-    """Groups of parameters of one type, each closed once it has reached its size."""
-    groups, open_groups = [], {}
-    for parameter in parameters:
-        group = open_groups.setdefault(parameter.dtype, [])
-        group.append(parameter)
-        limit = first_bytes if not groups else bytes_each
-        if sum(p.numel() * p.element_size() for p in group) >= limit:
-            groups.append(open_groups.pop(parameter.dtype))
-    return groups + [group for group in open_groups.values() if group]
-
-
-def _put_gradients(group, bucket):
-    offset = 0
-    for parameter in group:
-        view = bucket[offset : offset + parameter.numel()].view(parameter.size())
-        offset += parameter.numel()
-
-        def use_view(p, view=view):
-            p.grad = view
-
-        parameter.register_post_accumulate_grad_hook(use_view)
-
-
-class _Work:
-    """A collective that is done: what it sums up over ranks takes no memory here."""
-
-    def __init__(self, *_, **__):
-        pass
-
-    def wait(self, *_, **__):
-        return True
-
-    is_completed = wait
-
-
-_COLLECTIVES = (
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_reduce",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "monitored_barrier",
-    "new_group",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-)
+_aten = torch.ops.aten
 
 # Environment variables that torchrun sets.
 _ENVIRONMENT = {
@@ -104,56 +23,176 @@ _ENVIRONMENT = {
 }
 
 
-def _refuse_shards(*_, **__):
-    raise refusal(
-        "FullyShardedDataParallel, fully_shard and device meshes cannot be traced: how they spread weights over "
-        "ranks is not modeled; trace the model without them (an upper bound of what a rank takes)"
-    )
-
-
 class _Group:
-    """The group of all ranks, of which this process is one, once the program has started it."""
+    """Starts the group of all ranks, of which this process is one."""
 
     def __init__(self):
-        self.is_started = False
+        from torch.testing._internal.distributed import fake_pg
+
+        self._new_store = fake_pg.FakeStore
+        self._init = torch.distributed.init_process_group
         self.environment = dict(_ENVIRONMENT)
 
     def start(self, *_, world_size=-1, rank=-1, **__):
-        self.is_started = True
         for name, value in (("WORLD_SIZE", world_size), ("RANK", rank)):
             if value >= 0:
                 self.environment[name] = str(value)
+        # Everything else that a program names is about how the processes find each other.
+        self._init(
+            "fake",
+            store=self._new_store(),
+            rank=int(os.environ["RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+        )
 
-    def end(self, *_):
-        self.is_started = False
+
+def _of_one_group(original):
+    """A function that makes a group, without the backend that the program names for it."""
+
+    def make(*args, backend=None, pg_options=None, device_id=None, **kwargs):
+        return original(*args, **kwargs)
+
+    return make
 
 
-def install(stack):
-    # Covers code that has imported the name before.
-    made = staticmethod(lambda _, *args, **kwargs: OneRank(*args, **kwargs))
-    patch(stack, torch.nn.parallel.DistributedDataParallel, "__new__", made)
-    patch(stack, torch.nn.parallel, "DistributedDataParallel", OneRank)
-    patch(stack, torch.nn.parallel.distributed, "DistributedDataParallel", OneRank)
+def _all_gather_object(object_list, obj, group=None):
+    object_list[:] = [obj] * len(object_list)
+
+
+def _gather_object(obj, object_gather_list=None, *_, **__):
+    if object_gather_list is not None:
+        object_gather_list[:] = [obj] * len(object_gather_list)
+
+
+def _scatter_object_list(output, inputs=None, *_, **__):
+    if inputs:
+        output[0] = inputs[torch.distributed.get_rank()]
+
+
+_OBJECTS = {
+    "all_gather_object": _all_gather_object,
+    "gather_object": _gather_object,
+    "scatter_object_list": _scatter_object_list,
+    "broadcast_object_list": lambda *_, **__: None,
+}
+
+
+def install(tracer, stack):
     if not torch.distributed.is_available():
         return
-    from torch.distributed import device_mesh, fsdp
-
     group = _Group()
     _give_environment(stack, group)
+    c10d = torch.distributed.distributed_c10d
     values = {
-        **dict.fromkeys(_COLLECTIVES, _Work),
+        **_OBJECTS,
         "init_process_group": group.start,
-        "destroy_process_group": group.end,
-        "is_initialized": lambda: group.is_started,
+        "new_group": _of_one_group(c10d.new_group),
         "get_backend": lambda *_: "nccl",
-        "get_rank": lambda *_: int(os.environ["RANK"]),
-        "get_world_size": lambda *_: int(os.environ["WORLD_SIZE"]),
-        "_get_default_group": _refuse_shards,
-        "init_device_mesh": _refuse_shards,
+        "is_nccl_available": lambda: True,
+        "is_torchelastic_launched": lambda: False,
+        "_verify_params_across_processes": lambda *_: None,
     }
-    for owner in (torch.distributed, torch.distributed.distributed_c10d, device_mesh):
+    from torch.distributed import device_mesh
+
+    for owner in (torch.distributed, c10d, device_mesh):
         patch_all(stack, owner, values)
-    patch(stack, fsdp.FullyShardedDataParallel, "__init__", _refuse_shards)
+
+    def destroy():
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+    stack.callback(destroy)
+    _follow_storages(tracer, stack)
+    _make_buckets_on_gpu(tracer, stack)
+    _show_devices_of_shards(stack)
+
+
+def _follow_storages(tracer, stack):
+    """Shards are gathered into storages that get their bytes back, and lose them again."""
+    original = torch.UntypedStorage.resize_
+
+    def resize(storage, size):
+        result = original(storage, size)
+        if storage._cdata in tracer.recorder.blocks:
+            tracer.recorder.resize(storage)
+            storage._headroom_value = None
+        return result
+
+    patch(stack, torch.UntypedStorage, "resize_", resize)
+
+
+class _Indices(TorchDispatchMode):
+    """Makes the whole numbers of a reducer real, which C++ reads: which parameter is in which bucket, and which is used."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if (kwargs or {}).get("dtype") is not torch.int32:
+            return func(*args, **(kwargs or {}))
+        with _disable_current_modes():
+            return func(*args, **kwargs)
+
+
+def _make_buckets_on_gpu(tracer, stack):
+    """The reducer of DistributedDataParallel makes its buckets where its parameters are: for C++ on the CPU."""
+    original = torch.distributed.Reducer
+
+    def make(parameters, *args, **kwargs):
+        with tracer.aimed_at(parameters[0].device), _Indices():
+            return original(parameters, *args, **kwargs)
+
+    patch(stack, torch.distributed, "Reducer", make)
+    rebuild = original._rebuild_buckets
+
+    def rebuild_buckets(reducer):
+        with tracer.aimed_at(tracer.gpu.device), _Indices():
+            return rebuild(reducer)
+
+    patch(stack, original, "_rebuild_buckets", rebuild_buckets)
+
+
+def _show_devices_of_shards(stack):
+    """A DTensor is on the device of its part, which PyTorch's C++ code sees on the CPU."""
+    if not hasattr(torch.distributed, "tensor"):
+        return
+    kind = torch.distributed.tensor.DTensor
+
+    def device(tensor):
+        return tensor._local_tensor.device
+
+    patch_all(
+        stack,
+        kind,
+        {
+            "device": property(device),
+            "is_cuda": property(lambda tensor: device(tensor).type == "cuda"),
+            "is_cpu": property(lambda tensor: device(tensor).type == "cpu"),
+        },
+    )
+
+
+# Collectives that give what other ranks have. The others leave a rank with its own part, or sum up what all have alike.
+_FROM_OTHERS = ("alltoall", "recv", "reduce_scatter", "scatter")
+_BARRIER_BYTES = 4  # a number that ProcessGroupNCCL::barrier sums up
+
+
+def collective(tracer, func, args):
+    """Runs an op of c10d: it gives its first tensors as they are, and a work that is done. The other ranks are taken to
+    have the values that this one has.
+    """
+    name = func._schema.name.partition("::")[2].strip("_")
+    outputs = tensors_in(args[0]) if args else []
+    if name == "barrier":
+        tracer.temporaries("c10d::barrier", [_BARRIER_BYTES])
+    elif name == "allgather":
+        for output in outputs:
+            if output.shape == args[1][0].shape:
+                tracer.values.run(_aten.copy_.default, (output, args[1][0]), {}, [output, args[1][0]])
+    elif name.startswith(_FROM_OTHERS):
+        for output in outputs:
+            tracer.values.forget(output)
+    done = torch.futures.Future()
+    done.set_result(outputs)
+    work = torch._C._distributed_c10d._create_work_from_future(done).boxed()
+    return (args[0], work) if len(func._schema.returns) > 1 else work
 
 
 def _give_environment(stack, group):
@@ -173,7 +212,8 @@ def _give_environment(stack, group):
 
     def get(environment, name, default=None):
         try:
-            return (find if group.is_started else original)(environment, name)
+            is_started = torch.distributed.is_initialized()
+            return (find if is_started else original)(environment, name)
         except KeyError:
             return default
 

@@ -1,4 +1,6 @@
-"""Processes that a program starts for its ranks: the first of them runs in this one, the others do not."""
+"""Processes that a program starts for its ranks: one of them runs in this one, the others do not."""
+
+import os
 
 import torch.multiprocessing
 from torch.multiprocessing import spawn as spawning
@@ -17,7 +19,7 @@ class _Ended:
 
 def install(stack):
     def spawn(fn, args=(), nprocs=1, *_, join=True, **__):
-        fn(0, *args)
+        fn(int(os.environ.get("LOCAL_RANK", 0)), *args)
         return None if join else _Ended()
 
     for owner in (torch.multiprocessing, spawning):

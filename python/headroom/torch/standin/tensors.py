@@ -50,7 +50,7 @@ def _install_devices(tracer, stack):
             "device": property(device),
             "is_cuda": property(lambda tensor: device(tensor).type == "cuda"),
             "is_cpu": property(lambda tensor: device(tensor).type == "cpu"),
-            "get_device": lambda tensor: 0 if device(tensor).type == "cuda" else -1,
+            "get_device": lambda tensor: tracer.gpu.index if device(tensor).type == "cuda" else -1,
             "is_pinned": lambda tensor, *_: False,
             "pin_memory": lambda tensor, *_: tensor,
             "record_stream": lambda tensor, *_: None,
