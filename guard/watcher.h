@@ -38,6 +38,13 @@ class Watcher {
   Account& account_;
   bool is_open_ = false, knows_cards_ = false;
   nvmlDevice_t devices_[kMaxCards] = {};
+  // What a process held at the last measurement, and how often in succession that was all and less was
+  // measured.
+  struct Quiet {
+    int64_t held = -1;
+    int times = 0;
+  };
+  Quiet quiet_[kMaxSlots][kMaxCards] = {};
 };
 
 // "GPU-6b3a...", or a part of it, as bytes; false when it is none.
