@@ -1,5 +1,7 @@
 #include "ops/ops.h"
 
+#include <algorithm>
+
 #include "ops/op_check.h"
 
 namespace headroom {
@@ -43,8 +45,11 @@ int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const Tenso
           return input < static_cast<int>(inputs.size()) ? input : -1;  // an operand that may be absent
         } else {
           if (index != 0) return -1;
-          for (int i = 0; i < T::kTraits.in_place_inputs; ++i) {
-            if (inputs[static_cast<size_t>(i)].bytes() == output.bytes()) return i;
+          // Of equal bytes alone may be a broadcast operand of twice the size of an element.
+          const size_t leading = std::min(inputs.size(), static_cast<size_t>(T::kTraits.in_place_inputs));
+          for (size_t i = 0; i < leading; ++i) {
+            const bool is_as_long = inputs[i].shape.elements() == output.shape.elements();
+            if (is_as_long && inputs[i].bytes() == output.bytes()) return static_cast<int>(i);
           }
           return -1;
         }

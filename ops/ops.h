@@ -10,6 +10,7 @@
 
 #include "ops/attention.h"
 #include "ops/elementwise.h"
+#include "ops/expression.h"
 #include "ops/image.h"
 #include "ops/linear.h"
 #include "ops/movement.h"
@@ -29,6 +30,8 @@ using Op = std::variant<
     ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
     // elementwise.h
     Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, AddPairs, Dropout,
+    // expression.h
+    Expression,
     // movement.h
     Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo,
     Fill,

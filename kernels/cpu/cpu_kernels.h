@@ -34,6 +34,8 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request);
+// expression.cpp
+std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request);
 // elementwise.cpp
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);

@@ -103,7 +103,9 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   // Tensor cores truncate f32 operands to 10 bits, which biases products over many pixels, so that they no
   // longer cancel with the terms subtracted from them. 16 bits are multiplied as they are.
   if (precision != Precision::kF32) fuse_conv_norm_gradients(graph, keep);
-  return whole + fuse_dense_layers(graph, keep);
+  whole += fuse_dense_layers(graph, keep);
+  fuse_expressions(graph, keep);
+  return whole;
 }
 
 }  // namespace headroom

@@ -23,24 +23,34 @@ bool is_movement(const Op& op) {
 }
 
 // Ops whose results need the range or the precision of f32.
-bool gives_f32(const Node& node) {
+bool gives_f32(const Op& op, bool is_of_one_value);
+
+bool gives_f32(const Expression& op) {
+  const Instruction& last = op.steps().back();
+  return visit_op(last, [&](const auto& step) { return gives_f32(Op(step), last.a == last.b); });
+}
+bool gives_f32(const Op& op, bool is_of_one_value) {
   return std::visit(Overloaded{
                         [](const Reduce&) { return true; },
                         [](const CumulativeSum&) { return true; },
                         [](const CrossEntropy&) { return true; },
                         [](const Accuracy&) { return true; },
-                        [](const Unary& op) {
-                          return op.kind == UnaryKind::kExp || op.kind == UnaryKind::kLog ||
-                                 op.kind == UnaryKind::kSqrt || op.kind == UnaryKind::kReciprocal ||
-                                 op.kind == UnaryKind::kPower || op.kind == UnaryKind::kSoftplus;
+                        [](const Expression& expression) { return gives_f32(expression); },
+                        [](const Unary& unary) {
+                          return unary.kind == UnaryKind::kExp || unary.kind == UnaryKind::kLog ||
+                                 unary.kind == UnaryKind::kSqrt || unary.kind == UnaryKind::kReciprocal ||
+                                 unary.kind == UnaryKind::kPower || unary.kind == UnaryKind::kSoftplus;
                         },
-                        [&](const Binary& op) {  // also a square
-                          return op.kind == BinaryKind::kPow ||
-                                 (op.kind == BinaryKind::kMul && node.inputs[0] == node.inputs[1]);
+                        [&](const Binary& binary) {  // also a square
+                          return binary.kind == BinaryKind::kPow ||
+                                 (binary.kind == BinaryKind::kMul && is_of_one_value);
                         },
                         [](const auto&) { return false; },
                     },
-                    node.op);
+                    op);
+}
+bool gives_f32(const Node& node) {
+  return gives_f32(node.op, node.inputs.size() == 2 && node.inputs[0] == node.inputs[1]);
 }
 
 // Results of one row of numbers for many: sums over the batch, which stay f32.

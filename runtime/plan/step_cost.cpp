@@ -66,6 +66,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           [&](const SliceGrad&) { return int64_t{0}; },
           [&](const Gather&) { return int64_t{0}; },
           [&](const BroadcastTo&) { return int64_t{0}; },
+          [&](const Expression& op) { return op.length * results; },
           [&](const auto&) { return results; },
       },
       node.op);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "base/random.h"
 #include "tests/kernels/reference.h"
@@ -214,6 +215,24 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
               }
             }
             return out;
+          },
+          [&](const Expression& o) {
+            return each([&](const Index& index, int64_t) {
+              std::vector<double> values;
+              for (size_t k = 0; k < o.operands; ++k) values.push_back(at(k, index));
+              for (const Instruction& step : o.steps()) {
+                values.push_back(visit_op(step, [&]<typename T>(const T& part) {
+                  if constexpr (std::is_same_v<T, Unary>) return activation(part, values[step.a]);
+                  if constexpr (std::is_same_v<T, UnaryGrad>)
+                    return values[step.a] * slope(part, values[step.b]);
+                  if constexpr (std::is_same_v<T, Scale>)
+                    return static_cast<double>(part.factor) * values[step.a];
+                  if constexpr (std::is_same_v<T, Binary>)
+                    return combined(part.kind, false, values[step.a], values[step.b]);
+                }));
+              }
+              return values.back();
+            });
           },
           [&](const Dropout& o) {
             return each([&](const Index&, int64_t i) {

@@ -58,6 +58,9 @@ TEST(Ops, ResultsTakeOverOperandsOfTheirSize) {
   EXPECT_EQ(input_of(matrix, matrix), 0);
   EXPECT_EQ(input_of(row, matrix), 1);
   EXPECT_EQ(input_of(row, row), -1);
+  // A broadcast operand may have as many bytes, of elements twice as long.
+  const TensorSpec column{DType::kF32, {2, 1}}, halves{DType::kBf16, {2, 2}};
+  EXPECT_EQ(in_place_input(Binary{BinaryKind::kAdd}, std::vector{column, halves}, halves), 1);
   EXPECT_EQ(in_place_input(MatMul{}, std::vector{matrix, matrix}, matrix), -1);
   EXPECT_EQ(in_place_input(AllReduce{2, true}, std::vector{row, matrix, row}, row, 1), 2);
   const std::vector<TensorSpec> of_norm = {matrix, matrix, row, row, row, matrix};

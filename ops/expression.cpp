@@ -1,0 +1,26 @@
+#include "ops/expression.h"
+
+#include "ops/op_check.h"
+
+namespace headroom {
+
+Outputs Expression::infer(const OpCheck& c) const {
+  c.require(operands > 0 && operands <= kMaxOperands && length > 0 && length <= kMaxInstructions,
+            "has too few or too many operands or instructions");
+  c.floats(operands);
+  int known = operands;
+  for (const Instruction& step : steps()) {
+    c.require(step.a < known && (!step.has_two_operands() || step.b < known),
+              "has an instruction that reads a later value");
+    ++known;
+  }
+  Shape result;
+  for (size_t i = 0; i < c.size(); ++i) {
+    Shape next;
+    c.require(broadcast(result, c.shape(i), &next), "shapes do not broadcast");
+    result = next;
+  }
+  return {f32(result)};
+}
+
+}  // namespace headroom

@@ -1,0 +1,51 @@
+// Several elementwise ops as one: a short program that gives one element from one element of each operand.
+#pragma once
+
+#include "ops/elementwise.h"
+
+namespace headroom {
+
+// One step of an expression: a unary, unary_grad, scale or binary op of f32 on values before it.
+struct Instruction {
+  enum class Code : uint8_t { kUnary, kUnaryGrad, kScale, kBinary };
+  Code code = Code::kScale;
+  uint8_t kind = 0;           // UnaryKind or BinaryKind
+  uint8_t a = 0, b = 0;       // operands: operands of the expression come first, then results of instructions
+  float alpha = 0, beta = 0;  // parameters of the op; alpha is the factor of a scale
+
+  bool has_two_operands() const { return code == Code::kUnaryGrad || code == Code::kBinary; }
+  bool operator==(const Instruction&) const = default;
+};
+
+// Calls f with the op of the instruction.
+template <typename F>
+auto visit_op(const Instruction& step, F&& f) {
+  switch (step.code) {
+    case Instruction::Code::kUnary:
+      return f(Unary{static_cast<UnaryKind>(step.kind), step.alpha, step.beta});
+    case Instruction::Code::kUnaryGrad:
+      return f(UnaryGrad{static_cast<UnaryKind>(step.kind), step.alpha, step.beta});
+    case Instruction::Code::kBinary:
+      return f(Binary{static_cast<BinaryKind>(step.kind)});
+    case Instruction::Code::kScale:
+      break;
+  }
+  return f(Scale{step.alpha});
+}
+
+// f32 x.. -> the result of the last instruction, of the shape that all operands broadcast to. Values between
+// instructions are f32 and exist for no longer than an element takes. An operand that is not broadcast may
+// become the result: all operands of an element are read before it is written.
+struct Expression {
+  static constexpr int kMaxOperands = 8, kMaxInstructions = 20;
+  static constexpr OpTraits kTraits{
+      .name = "expression", .in_place_inputs = kMaxOperands, .differentiable = false};
+
+  uint8_t operands = 0, length = 0;
+  std::array<Instruction, kMaxInstructions> instructions = {};
+
+  std::span<const Instruction> steps() const { return {instructions.data(), length}; }
+  Outputs infer(const OpCheck& c) const;
+};
+
+}  // namespace headroom
