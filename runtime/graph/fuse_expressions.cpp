@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -89,9 +90,9 @@ class Joined {
     int a, b;
   };
   static int find_or_add(std::vector<int>& ids, int id) {
-    const auto found = std::find(ids.begin(), ids.end(), id);
-    if (found == ids.end()) ids.push_back(id);
-    return static_cast<int>(found - ids.begin());
+    const auto at = std::find(ids.begin(), ids.end(), id) - ids.begin();
+    if (at == std::ssize(ids)) ids.push_back(id);
+    return static_cast<int>(at);
   }
 
   Formula formula_;

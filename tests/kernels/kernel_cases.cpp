@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <random>
@@ -97,7 +98,7 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
   pool("global", {3, 5, 4, 16}, {{5, 4}, {1, 1}, {0, 0}});
 }
 
-// A random expression of functions that keep moderate values moderate.
+// A random expression of functions that keep moderate values moderate. Its first steps add all operands.
 Expression random_expression(uint32_t seed, uint8_t operands, uint8_t length) {
   using Code = Instruction::Code;
   std::mt19937 random(seed);
@@ -112,7 +113,9 @@ Expression random_expression(uint32_t seed, uint8_t operands, uint8_t length) {
     const auto known = static_cast<uint8_t>(operands + i);
     // The value before this one, so that none is without effect, and any other.
     Instruction step{.a = i == 0 ? uint8_t{0} : static_cast<uint8_t>(known - 1), .b = below(known)};
-    const int what = below(4);
+    const bool adds = i + 1 < operands;
+    const int what = adds ? 3 : below(4);
+    if (adds) step.b = static_cast<uint8_t>(i + 1);
     step.code = what == 0 ? Code::kUnary : what == 1 ? Code::kScale : Code::kBinary;
     if (what == 0) {
       step.kind = static_cast<uint8_t>(kKinds[below(std::size(kKinds))]);
@@ -120,7 +123,8 @@ Expression random_expression(uint32_t seed, uint8_t operands, uint8_t length) {
       step.beta = 0.5f;
     }
     if (what == 1) step.alpha = 0.5f + 0.25f * below(3);
-    if (what >= 2) step.kind = static_cast<uint8_t>(kPairs[below(std::size(kPairs))]);
+    if (what >= 2)
+      step.kind = static_cast<uint8_t>(adds ? BinaryKind::kAdd : kPairs[below(std::size(kPairs))]);
     op.instructions[i] = step;
   }
   return op;
@@ -135,15 +139,15 @@ void add_expression_cases(std::vector<KernelCase>& cases) {
     const bool is_power = kind == UnaryKind::kPower;
     const auto code = static_cast<uint8_t>(i);
     const float alpha = is_power ? 2 : kind == UnaryKind::kClip ? -0.75f : 0.3f, beta = 0.5f;
-    Expression value{2, 2}, slope{3, 2};
+    Expression value{2, 2}, slope{2, 2};
     value.instructions[0] = {Code::kUnary, code, 0, 0, alpha, beta};
     value.instructions[1] = {Code::kBinary, static_cast<uint8_t>(BinaryKind::kAdd), 2, 1};
     slope.instructions[0] = {Code::kUnaryGrad, code, 0, 1, is_power ? 3 : alpha, beta};
-    slope.instructions[1] = {Code::kBinary, static_cast<uint8_t>(BinaryKind::kSub), 3, 2};
+    slope.instructions[1] = {Code::kBinary, static_cast<uint8_t>(BinaryKind::kSub), 2, 1};
     const std::string name(kUnaryNames[i]);
     const HostTensor x = random_floats({5, 264}, 7, 0.25f, 3), y = random_floats({264}, 8);
     add(cases, name, value, {x, y});
-    add(cases, name + "_grad", slope, {random_floats({5, 264}, 9), x, y});
+    add(cases, name + "_grad", slope, {random_floats({5, 264}, 9), x});
   }
   const std::vector<std::vector<Shape>> operands = {{{1031}},
                                                     {{}, {}},
@@ -157,7 +161,8 @@ void add_expression_cases(std::vector<KernelCase>& cases) {
     std::vector<HostTensor> inputs;
     for (const Shape& shape : shapes)
       inputs.push_back(random_floats(shape, 20 + seed + static_cast<uint32_t>(inputs.size()), -1.5f, 1.5f));
-    const auto length = static_cast<uint8_t>(1 + seed * 7 % Expression::kMaxInstructions);
+    const auto length =
+        static_cast<uint8_t>(std::max<size_t>(inputs.size(), 1 + seed * 7 % Expression::kMaxInstructions));
     add(cases, fmt::format("random_{}", seed),
         random_expression(seed, static_cast<uint8_t>(inputs.size()), length), inputs, 2e-4);
   }
