@@ -107,15 +107,17 @@ class Expressions : private GraphView {
         formulas_(graph.values().size()),
         is_inlined_(graph.values().size()),
         is_stored_(graph.values().size()),
+        is_needed_(graph.nodes().size()),
+        is_gone_(graph.nodes().size()),
         is_read_backward_(graph.values().size()),
         changed_at_(graph.values().size(), std::numeric_limits<int>::max()) {
     for (int i = node_count(); i-- > 0;) {
       const Node& node = graph.node(i);
       for (const int at : mutated_inputs(node.op, node.inputs.size()))
         changed_at_[static_cast<size_t>(node.inputs[static_cast<size_t>(at)])] = i;
-      for (const int x : node.inputs) {
-        if (is_backward(i)) is_read_backward_[static_cast<size_t>(x)] = true;
-      }
+      is_needed_[static_cast<size_t>(i)] = leads_somewhere(i);
+      if (!is_needed(i) || !is_backward(i)) continue;
+      for (const int x : node.inputs) is_read_backward_[static_cast<size_t>(x)] = true;
     }
   }
 
@@ -123,11 +125,37 @@ class Expressions : private GraphView {
     for (int i = 0; i < node_count(); ++i) visit(i);
     // A value that some reader takes from memory is stored; so is all that its formula reads.
     Rewrite nodes(graph());
-    for (int i = node_count(); i-- > 0;) rewrite(i, nodes);
+    for (int i = node_count(); i-- > 0;) {
+      if (is_needed(i)) rewrite(i, nodes);
+    }
+    drop_unneeded(nodes);
     nodes.apply(changed);
   }
 
  private:
+  bool is_needed(int node) const { return is_needed_[static_cast<size_t>(node)]; }
+  // False for gradients of constants, which nothing reads. Nodes after this one are known.
+  bool leads_somewhere(int i) const {
+    const std::vector<int>& outputs = graph().node(i).outputs;
+    return outputs.empty() || std::any_of(outputs.begin(), outputs.end(), [&](int y) {
+             const auto next = readers(y);
+             return kept(y) || (next.empty() && !is_backward(i)) ||
+                    std::any_of(next.begin(), next.end(), [&](int reader) { return is_needed(reader); });
+           });
+  }
+  // What nothing needs goes with what it reads.
+  void drop_unneeded(Rewrite& nodes) {
+    for (int i = 0; i < node_count(); ++i) {
+      const std::vector<int>& inputs = graph().node(i).inputs;
+      const auto is_gone = [&](int x) { return maker(x) >= 0 && is_gone_[static_cast<size_t>(maker(x))]; };
+      if (is_needed(i) || std::none_of(inputs.begin(), inputs.end(), is_gone)) continue;
+      drop(i, nodes);
+    }
+  }
+  void drop(int i, Rewrite& nodes) {
+    is_gone_[static_cast<size_t>(i)] = true;
+    nodes.drop(i);
+  }
   bool is_backward(int node) const {
     const std::vector<int>& outputs = graph().node(node).outputs;
     return !outputs.empty() && graph().value(outputs[0]).backward;
@@ -214,16 +242,18 @@ class Expressions : private GraphView {
     const int y = output(i);
     if (kept(y) || readers(y).empty()) return false;
     const std::vector<int> sources = large_sources(*formula(y), y);
-    size_t added = 0;
+    size_t added = 0, reads = 0;
     for (const int reader : readers(y)) {
+      if (!is_needed(reader)) continue;
       const Node& node = graph().node(reader);
       if (!instruction_of(node.op) || node.outputs.size() != 1 || shape(node.outputs[0]) != shape(y) ||
           !on_one_device({i, reader}) || shape(y).rank() == 0)
         return false;
       added += added_by(node, y, sources);
+      ++reads;
     }
-    const size_t stored = 1 + sources.size() + readers(y).size();
-    return added < stored && !keeps_more_alive(i, sources);
+    const size_t stored = 1 + sources.size() + reads;
+    return reads > 0 && added < stored && !keeps_more_alive(i, sources);
   }
 
   std::vector<int> large_sources(const Formula& made_of, int y) const {
@@ -262,7 +292,7 @@ class Expressions : private GraphView {
     const bool may_go = op<BroadcastTo>(i) || (made_of && is_inlined_[static_cast<size_t>(output(i))]);
     if (may_go && !kept(output(i)) && !is_stored_[static_cast<size_t>(output(i))] &&
         !readers(output(i)).empty())
-      return nodes.drop(i);
+      return drop(i, nodes);
     const bool is_joined = made_of && is_other_than(node, *made_of);
     for (const int x : is_joined ? made_of->operands : node.inputs) is_stored_[static_cast<size_t>(x)] = true;
     if (!is_joined) return;
@@ -280,6 +310,7 @@ class Expressions : private GraphView {
   std::vector<std::optional<Formula>> formulas_;  // by value
   std::vector<bool> is_inlined_;                  // by value: readers take its formula if they can
   std::vector<bool> is_stored_;                   // by value: some reader takes it from memory
+  std::vector<bool> is_needed_, is_gone_;         // by node
   std::vector<bool> is_read_backward_;            // by value: a node of the backward pass reads it
   std::vector<int> changed_at_;                   // by value: the first node that changes it
 };
