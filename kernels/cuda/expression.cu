@@ -12,7 +12,7 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int kMaxOperands = Expression::kMaxOperands;
-constexpr int kOperators = 128;           // threads of a block
+constexpr int kExpressionThreads = 128;   // threads of a block
 constexpr int kSharedBytes = 48 * 1024;   // of a block, without asking the driver for more
 using Nest = LoopNest<kMaxOperands + 1>;  // the result last
 
@@ -33,11 +33,11 @@ int code_of(const Instruction& step) {
   const bool is_power = step.kind == static_cast<uint8_t>(UnaryKind::kPower);
   switch (step.code) {
     case Instruction::Code::kUnary:
-      return is_power && step.alpha == 2 ? kSquare : is_power && step.alpha == 3 ? kCube : step.kind;
+      if (is_power) return step.alpha == 2 ? kSquare : kCube;
+      return step.kind;
     case Instruction::Code::kUnaryGrad:
-      return is_power && step.alpha == 2   ? kSquareGrad
-             : is_power && step.alpha == 3 ? kCubeGrad
-                                           : kGradient + step.kind;
+      if (is_power) return step.alpha == 2 ? kSquareGrad : kCubeGrad;
+      return kGradient + step.kind;
     case Instruction::Code::kBinary:
       return kBinary + step.kind;
     case Instruction::Code::kScale:
@@ -79,14 +79,14 @@ Program program_of(const Expression& op) {
 
 // The values of a thread's N neighbors: pieces of 16 bytes, those of neighboring threads side by side.
 template <int N>
-class Places {
+class ThreadValues {
  public:
-  __device__ Places() {}
+  __device__ ThreadValues() {}
   __device__ Lanes<float, N> operator[](int place) const {
     Lanes<float, N> lanes;
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
-      const Piece piece = base()[(place * kPieces + k) * kOperators + threadIdx.x];
+      const Piece piece = base()[(place * kPieces + k) * kExpressionThreads + threadIdx.x];
 #pragma unroll
       for (int i = 0; i < kWide; ++i) lanes.values[k * kWide + i] = piece.values[i];
     }
@@ -98,7 +98,7 @@ class Places {
       Piece piece;
 #pragma unroll
       for (int i = 0; i < kWide; ++i) piece.values[i] = lanes.values[k * kWide + i];
-      base()[(place * kPieces + k) * kOperators + threadIdx.x] = piece;
+      base()[(place * kPieces + k) * kExpressionThreads + threadIdx.x] = piece;
     }
   }
 
@@ -180,10 +180,10 @@ struct Operands {
 };
 
 template <int N, typename I>
-__global__ void __launch_bounds__(kOperators)
+__global__ void __launch_bounds__(kExpressionThreads)
     evaluate(const __grid_constant__ Program program, const __grid_constant__ Operands operands,
              const __grid_constant__ StridedIndex<kMaxOperands + 1, I> index, int64_t groups, RealsOut y) {
-  const Places<N> places;
+  const ThreadValues<N> values;
   for (int64_t group = grid_thread(); group < groups; group += grid_threads()) {
     const auto offsets = index(static_cast<I>(group));
     Stored<N> stored[kMaxOperands];
@@ -204,13 +204,13 @@ __global__ void __launch_bounds__(kOperators)
 #pragma unroll
     for (int i = 0; i < kMaxOperands; ++i) {
       if (i >= program.operands) break;
-      places.set(i, widened(stored[i]));
+      values.set(i, widened(stored[i]));
     }
     Lanes<float, N> result;
     for (int i = 0; i < program.length; ++i) {
       const Operation& operation = program.operations[i];
-      result = result_of<N, N == 8>(operation, places[operation.a], places[operation.b]);
-      if (i + 1 < program.length) places.set(operation.result, result);
+      result = result_of<N, N == 8>(operation, values[operation.a], values[operation.b]);
+      if (i + 1 < program.length) values.set(operation.result, result);
     }
     store(y + offsets.at[kMaxOperands], result);
   }
@@ -220,10 +220,11 @@ template <int N, typename I>
 void launch_evaluate(const CudaGpu& device, const Call& call, const Program& program,
                      const Operands& operands, const Nest& nest, int64_t count) {
   const int64_t groups = count / N;
-  const int64_t bytes = int64_t{program.places} * N * kOperators * static_cast<int64_t>(sizeof(float));
+  const int64_t bytes =
+      int64_t{program.places} * N * kExpressionThreads * static_cast<int64_t>(sizeof(float));
   evaluate<N, I>
-      <<<blocks_for(device, groups, kOperators), kOperators, static_cast<size_t>(bytes), call.stream>>>(
-          program, operands, StridedIndex<kMaxOperands + 1, I>(nest, N), groups, result(call));
+      <<<blocks_for(device, groups, kExpressionThreads), kExpressionThreads, static_cast<size_t>(bytes),
+         call.stream>>>(program, operands, StridedIndex<kMaxOperands + 1, I>(nest, N), groups, result(call));
   HR_CHECK(cudaGetLastError());
 }
 
@@ -250,7 +251,7 @@ std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request
         }
         const auto fits = [&](int lanes) {
           return rows_have_lanes(nest, lanes) && n < (int64_t{1} << 31) &&
-                 int64_t{program.places} * lanes * kOperators * 4 <= kSharedBytes;
+                 int64_t{program.places} * lanes * kExpressionThreads * 4 <= kSharedBytes;
         };
         if (lanes_of(call) == 8 && aligned_by_8 && fits(8))
           return launch_evaluate<8, uint32_t>(device, call, program, operands, nest, n);
