@@ -9,14 +9,16 @@
 namespace headroom::cpu {
 namespace {
 
-// Sizes of the panels that Eigen packs, held in workspace: Eigen's own products take them from the heap.
+// Sizes of the panels that Eigen packs, held in workspace: Eigen's own products take them from the heap. They
+// follow Eigen's rule for one thread (evaluateProductBlockingSizesHeuristic in 3.4), but for the caches and
+// registers of one CPU, which is not the host's: a product takes the same memory everywhere.
 class Blocking : public Eigen::internal::level3_blocking<float, float> {
  public:
-  Blocking(Eigen::Index rows, Eigen::Index columns, Eigen::Index depth) {
+  Blocking(int64_t rows, int64_t columns, int64_t depth) {
     m_mc = rows;
     m_nc = columns;
     m_kc = depth;
-    Eigen::internal::computeProductBlockingSizes<float, float>(m_kc, m_mc, m_nc);
+    if (depth > 0 && std::max({rows, columns, depth}) >= kTileRows) block();
   }
   int64_t workspace_bytes() const { return (left_elements() + m_kc * m_nc) * int64_t{sizeof(float)}; }
   void use(float* workspace) {
@@ -25,6 +27,42 @@ class Blocking : public Eigen::internal::level3_blocking<float, float> {
   }
 
  private:
+  // A tile of the result stays in registers. Caches hold so many floats; the first one is four times what
+  // CPUs with vectors of 16 have, for with less Eigen's panels are too thin there.
+  static constexpr int64_t kTileRows = 48, kTileColumns = 4, kDepthStep = 8;
+  static constexpr int64_t kFirstCache = 32 * 1024, kSecondCache = 256 * 1024, kLastCache = 384 * 1024;
+  static constexpr int64_t kBesideTile = kFirstCache - kTileRows * kTileColumns;
+  static constexpr int64_t kMostDepth = kBesideTile / (kTileRows + kTileColumns) / kDepthStep * kDepthStep;
+  // Left panels of at most so many elements leave the first, and the second, cache to the rows.
+  static constexpr int64_t kTinyPanel = 256, kSmallPanel = 8 * 1024, kMostRowsBesideSmall = 576;
+
+  // The size of parts of `all`, in steps: as few as with parts of `most`, which is less, but more equal.
+  static int64_t even_part(int64_t all, int64_t most, int64_t step, int64_t at_least) {
+    const int64_t rest = all % most;
+    return rest == 0 ? most : most - (most - at_least - rest) / (step * (all / most + 1)) * step;
+  }
+  void block() {
+    const int64_t depth = m_kc;
+    if (depth > kMostDepth) m_kc = even_part(depth, kMostDepth, kDepthStep, 1);
+    const int64_t left = kBesideTile - m_mc * m_kc;  // beside all rows
+    const int64_t most = left >= kTileColumns * m_kc ? left / m_kc : 3 * kLastCache / (4 * kMostDepth);
+    const int64_t columns = std::min(kLastCache / (2 * m_kc), most) / kTileColumns * kTileColumns;
+    if (m_nc > columns) {
+      m_nc = even_part(m_nc, columns, kTileColumns, 0);
+    } else if (m_kc == depth) {
+      block_rows();
+    }
+  }
+  void block_rows() {
+    const int64_t panel = m_kc * m_nc;
+    const int64_t cache = panel <= kTinyPanel    ? kFirstCache
+                          : panel <= kSmallPanel ? kSecondCache
+                                                 : kLastCache;
+    int64_t rows = std::min<int64_t>(cache / (3 * m_kc), m_mc);
+    if (panel > kTinyPanel && panel <= kSmallPanel) rows = std::min(rows, kMostRowsBesideSmall);
+    if (rows > kTileRows) rows -= rows % kTileRows;
+    if (rows > 0) m_mc = even_part(m_mc, rows, kTileRows, 0);
+  }
   // Rounded to 64 floats, so that the second panel is aligned too.
   int64_t left_elements() const { return (m_mc * m_kc + 63) / 64 * 64; }
 };

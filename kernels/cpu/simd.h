@@ -20,6 +20,10 @@ inline constexpr int kLanes = 4;  // SSE, NEON
 inline constexpr int kVectorRegisters = 16;
 #endif
 
+// The widest vectors of any CPU. What decides the workspace of a kernel counts in these, so that it is the
+// same on every host.
+inline constexpr int kMostLanes = 16;
+
 using Vec = float __attribute__((vector_size(kLanes * 4)));
 using IntVec = int32_t __attribute__((vector_size(kLanes * 4)));
 

@@ -180,33 +180,60 @@ TEST_P(ConvKernelTest, TheSameInputGivesTheSameBits) {
   EXPECT_TRUE(grads()[0].same_bytes(grads()[0]));
 }
 
+struct Prepared {
+  Op op;
+  std::vector<TensorSpec> inputs;
+};
+
+// A convolution of so many times the rows and columns, and its gradients, with and without relu and pooling.
+std::vector<Prepared> ops_of(const ConvCase& row, int64_t times) {
+  const TensorSpec image{DType::kF32, {row.x[0], times * row.x[1], times * row.x[2], row.x[3]}};
+  const TensorSpec taps{DType::kF32, row.filter}, sums{DType::kF32, {row.filter[3]}};
+  const TensorSpec result = infer_outputs(row.conv, std::array{image, taps})[0];
+  const ConvBlock block{row.conv, row.pool};
+  const auto of_block = infer_outputs(block, std::array{image, taps, sums});
+  const TensorSpec route = row.pool ? of_block[1] : of_block[0];
+  return {{row.conv, {image, taps}},
+          {block, {image, taps, sums}},
+          {Conv2dInputGrad{row.conv, image.shape}, {result, taps}},
+          {Conv2dFilterGrad{row.conv, taps.shape}, {image, result}},
+          {ConvBlockInputGrad{block, image.shape}, {of_block[0], route, taps}},
+          {ConvBlockFilterGrad{block, taps.shape}, {image, of_block[0], route}}};
+}
+
 // Plans ask for the workspace alone, also of images that have no room anywhere.
 TEST_P(ConvKernelTest, PreparingTakesAsManyAllocationsForAnyImage) {
   if (!HeapCounter::works()) GTEST_SKIP() << "a sanitizer owns the heap, or the C library is not glibc";
-  const ConvCase& row = GetParam();
   const auto allocations = [&](int64_t times) {
-    const TensorSpec image{DType::kF32, {row.x[0], times * row.x[1], times * row.x[2], row.x[3]}};
-    const TensorSpec taps{DType::kF32, row.filter}, sums{DType::kF32, {row.filter[3]}};
-    const TensorSpec result = infer_outputs(row.conv, std::array{image, taps})[0];
-    const ConvBlock block{row.conv, row.pool};
-    const auto of_block = infer_outputs(block, std::array{image, taps, sums});
-    const TensorSpec route = row.pool ? of_block[1] : of_block[0];
     int64_t count = 0;
-    const auto prepare = [&](const Op& op, const std::vector<TensorSpec>& inputs) {
+    for (const auto& [op, inputs] : ops_of(GetParam(), times)) {
       const auto outputs = infer_outputs(op, inputs);
       const HeapCounter counter;
       EXPECT_GE(make_cpu_kernel(op, inputs, outputs)->workspace_bytes(), 0);
       count += counter.allocations();
-    };
-    prepare(row.conv, {image, taps});
-    prepare(block, {image, taps, sums});
-    prepare(Conv2dInputGrad{row.conv, image.shape}, {result, taps});
-    prepare(Conv2dFilterGrad{row.conv, taps.shape}, {image, result});
-    prepare(ConvBlockInputGrad{block, image.shape}, {of_block[0], route, taps});
-    prepare(ConvBlockFilterGrad{block, taps.shape}, {image, of_block[0], route});
+    }
     return count;
   };
   EXPECT_EQ(allocations(1), allocations(500));
+}
+
+// Plans and predictions for simulated GPUs depend on them.
+TEST(Workspaces, AreTheSameOnEveryHost) {
+  const auto bytes_of = [](const Op& op, const std::vector<TensorSpec>& inputs) {
+    return make_cpu_kernel(op, inputs, infer_outputs(op, inputs))->workspace_bytes();
+  };
+  int64_t convolutions = 0;
+  for (const ConvCase& row : kConvCases) {
+    for (const auto& [op, inputs] : ops_of(row, 3)) convolutions += bytes_of(op, inputs);
+  }
+  EXPECT_EQ(convolutions, 12155184);
+  const auto product = [&](int64_t m, int64_t n, int64_t k) {
+    return bytes_of(MatMul{}, {{DType::kF32, {m, k}}, {DType::kF32, {k, n}}});
+  };
+  EXPECT_EQ(product(16, 16, 16), 2048);           // unblocked
+  EXPECT_EQ(product(64, 10000, 64), 163840);      // the rows are blocked
+  EXPECT_EQ(product(10000, 64, 512), 892928);     // the columns are
+  EXPECT_EQ(product(1024, 1024, 4096), 3031040);  // the depth is
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ConvKernelTest, testing::ValuesIn(kConvCases),

@@ -14,7 +14,7 @@ constexpr int64_t kCacheFloats = 32 * 1024 / 4;
 }  // namespace
 
 UnpooledInputGrad::UnpooledInputGrad(const ConvShape& shape)
-    : shape_(shape), padded_channels_(round_up(shape.cg, kLanes)), pixels_([shape] {
+    : shape_(shape), padded_channels_(round_up(shape.cg, kMostLanes)), pixels_([shape] {
         std::vector<int32_t> pixels = *shape.position_offsets();
         for (int32_t& offset : pixels) offset /= static_cast<int32_t>(std::max<int64_t>(1, shape.c));
         return pixels;
@@ -60,6 +60,7 @@ void UnpooledInputGrad::run_tap(const float* dy, const float* weights, float* im
 
 void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* dx, float* workspace) const {
   const int64_t window = shape_.kh * shape_.kw, tap_elements = shape_.kg * padded_channels_;
+  const int64_t channels = round_up(shape_.cg, kLanes);
   float* transposed = workspace;
   float* buffer = workspace + round_up(window * tap_elements, kWorkspaceAlignment);
   // With no padding and whole vectors of channels, the image is dx itself.
@@ -85,13 +86,13 @@ void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* 
         const float* weights = transposed + tap * tap_elements;
         float* group_target = direct ? target + group * shape_.cg : target;
         int64_t column = 0;
-        for (; column + 4 * kLanes <= padded_channels_; column += 4 * kLanes) {
+        for (; column + 4 * kLanes <= channels; column += 4 * kLanes) {
           run_tap<4>(gradient, weights, group_target, stride, column, offset);
         }
-        for (; column + 2 * kLanes <= padded_channels_; column += 2 * kLanes) {
+        for (; column + 2 * kLanes <= channels; column += 2 * kLanes) {
           run_tap<2>(gradient, weights, group_target, stride, column, offset);
         }
-        for (; column < padded_channels_; column += kLanes) {
+        for (; column < channels; column += kLanes) {
           run_tap<1>(gradient, weights, group_target, stride, column, offset);
         }
       }
@@ -115,7 +116,7 @@ UnpooledFilterGrad::UnpooledFilterGrad(const ConvShape& shape)
     : shape_(shape),
       taps_(shape.tap_offsets()),
       positions_(shape.position_offsets()),
-      padded_channels_(round_up(shape.kg, kLanes)) {
+      padded_channels_(round_up(shape.kg, kMostLanes)) {
   const int64_t floats = shape.padded_elements() + shape.positions() * shape.k;
   images_per_block_ =
       std::clamp<int64_t>(kCacheFloats / std::max<int64_t>(1, floats), 1, std::max<int64_t>(1, shape.n));
@@ -181,6 +182,7 @@ void UnpooledFilterGrad::run_block(const float* images, int64_t image_stride, in
 
 void UnpooledFilterGrad::operator()(const float* x, const float* dy, float* dfilter, float* workspace) const {
   const int64_t taps = shape_.taps(), positions = shape_.positions();
+  const int64_t channels = round_up(shape_.kg, kLanes);
   float* sums = workspace;
   float* gradient = sums + round_up(taps * padded_channels_, kWorkspaceAlignment);
   float* buffer =
@@ -207,13 +209,13 @@ void UnpooledFilterGrad::operator()(const float* x, const float* dy, float* dfil
       }
       images += group * shape_.cg;
       int64_t column = 0;
-      for (; column + 4 * kLanes <= padded_channels_; column += 4 * kLanes) {
+      for (; column + 4 * kLanes <= channels; column += 4 * kLanes) {
         run_block<4>(images, shape_.padded_elements(), count, g, padded_channels_, column, sums);
       }
-      for (; column + 2 * kLanes <= padded_channels_; column += 2 * kLanes) {
+      for (; column + 2 * kLanes <= channels; column += 2 * kLanes) {
         run_block<2>(images, shape_.padded_elements(), count, g, padded_channels_, column, sums);
       }
-      for (; column < padded_channels_; column += kLanes) {
+      for (; column < channels; column += kLanes) {
         run_block<1>(images, shape_.padded_elements(), count, g, padded_channels_, column, sums);
       }
     }

@@ -18,6 +18,8 @@ namespace headroom::cpu {
 namespace {
 
 constexpr int kPositions = kVectorRegisters == 32 ? 8 : 4;
+// Larger windows do not fit a tile on every CPU.
+constexpr int kMostWindow = 4;
 constexpr int kChannelVectors = 2;
 // Size of a piece of work: a smaller one would be done before another thread begins.
 constexpr int64_t kImages = 4;
@@ -59,7 +61,7 @@ class Forward {
 
  private:
   int64_t weight_elements() const {
-    return round_up(shape_.taps() * kChannelVectors * kLanes, kWorkspaceAlignment);
+    return round_up(shape_.taps() * kChannelVectors * kMostLanes, kWorkspaceAlignment);
   }
 
   // (taps, k) -> (taps, V * lanes) for the channels of one block, zeros beyond.
@@ -221,7 +223,7 @@ std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request)
     });
   }
   const bool fits =
-      !op.pool || (op.pool->padding == Pair{0, 0} && op.pool->window[0] * op.pool->window[1] <= kPositions);
+      !op.pool || (op.pool->padding == Pair{0, 0} && op.pool->window[0] * op.pool->window[1] <= kMostWindow);
   if (!fits) return make_composed(op, request);
   return make(Forward(op.conv, op.pool, {true, true}, request, request.outputs[0].shape));
 }

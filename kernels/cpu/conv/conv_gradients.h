@@ -24,7 +24,7 @@ class UnpooledInputGrad {
   void copy_group(const float* image, int64_t group, int64_t index, float* dx) const;
 
   ConvShape shape_;
-  int64_t padded_channels_;  // channels of one group, in whole vectors
+  int64_t padded_channels_;  // channels of one group, in whole vectors of kMostLanes
   Offsets pixels_;           // by position: its first pixel in a padded image
 };
 
@@ -46,7 +46,7 @@ class UnpooledFilterGrad {
 
   ConvShape shape_;
   Offsets taps_, positions_;
-  int64_t padded_channels_;  // channels of one group, in whole vectors
+  int64_t padded_channels_;  // channels of one group, in whole vectors of kMostLanes
   int64_t images_per_block_;
 };
 

@@ -79,7 +79,7 @@ int64_t padded_bytes(const ConvShape& shape) {
 }  // namespace
 
 bool SparseFilterGrad::fits(const ConvShape& shape) {
-  return shape.groups == 1 && shape.run() % kLanes == 0;
+  return shape.groups == 1 && shape.run() % kMostLanes == 0;
 }
 
 SparseFilterGrad::SparseFilterGrad(const ConvShape& shape, const Windows& windows, ThreadPool* threads)
