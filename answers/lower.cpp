@@ -25,12 +25,14 @@
 namespace headroom {
 namespace {
 
+constexpr int64_t kLargestRecordedBytes = int64_t{1} << 60;  // sums of it do not overflow
+
 // A device without bytes and without end, and the trace of what it is asked for.
 struct Recorded {
   explicit Recorded(std::string used) : name(std::move(used)) {}
 
   std::string name;  // in the graph
-  SimulatedGpu device{cpu_profile(), 0, Backing::kNone};
+  SimulatedGpu device{cpu_profile(kLargestRecordedBytes), 0, Backing::kNone};
   DirectAllocator allocator{device, "direct", std::nullopt};
   TraceBuilder trace{"", "plan of a graph"};
   std::function<void(const AllocatorEvent&)> record = trace_recorder(trace);

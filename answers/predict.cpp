@@ -15,6 +15,7 @@ namespace headroom {
 namespace {
 
 constexpr int64_t kMostTimes = 64;  // times the memory that there is, or that is needed at least
+constexpr int64_t kLargestTotalBytes = int64_t{1} << 61;  // sums of it do not overflow
 
 RunSetup with_total(RunSetup setup, int64_t total_bytes) {
   setup.device.total_bytes = total_bytes;
@@ -44,7 +45,8 @@ int64_t least_total_of_live(const Traced& program, const RunSetup& setup) {
 
 // The largest device to try.
 int64_t largest_total_bytes(const RunSetup& setup, int64_t least) {
-  return kMostTimes * std::max(setup.device.total_bytes, least);
+  const int64_t most = std::max(setup.device.total_bytes, least);
+  return most > kLargestTotalBytes / kMostTimes ? std::max(most, kLargestTotalBytes) : kMostTimes * most;
 }
 
 SearchWork work_of(const Traced& program, const PlayOptions& options) {

@@ -20,6 +20,9 @@ constexpr double kPartsGrowth = 1.2;
 constexpr int kMostMisses = 2;
 // Numbers of parts of the loss; its gradients are added up once for each part.
 constexpr std::array kLossParts = {4, 16};
+// Each node holds its operands and results at once: a buffer that is so many times larger than all free
+// memory fits with no lever, as a step has at most 64 parts of it, and these a quarter of its bits.
+constexpr int64_t kMostTimesFree = 4 * kMostParts;
 // More than any device has.
 constexpr int64_t kAnyDeviceBytes = int64_t{1} << 46;
 
@@ -81,7 +84,11 @@ MemorySolution Solver::solve(int64_t memory_bytes) const {
 }
 
 MemorySolution Solver::solve(int64_t memory_bytes, Allowed allowed) const {
-  memory_bytes = std::min(memory_bytes, free_bytes(planning_.setup));
+  const int64_t free = free_bytes(planning_.setup);
+  memory_bytes = std::min(memory_bytes, free);
+  for (const auto& plain : plain_) {
+    if (plain->largest_buffer_bytes() / kMostTimesFree > free) return plain->as_it_is(memory_bytes);
+  }
   std::vector<Best> all = find_all(memory_bytes, allowed);
   const bool is_refused = !all_fit(all);
   const int64_t least_bytes = is_refused ? least_of(all) : 0;

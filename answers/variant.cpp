@@ -291,6 +291,14 @@ MemorySolution Variant::solution_at(size_t point, int64_t memory_bytes) {
   return solution;
 }
 
+int64_t Variant::largest_buffer_bytes() {
+  int64_t largest = 0;
+  for (const Buffer& buffer : prepare().whole_->plans.front().buffers) {
+    largest = std::max(largest, buffer.bytes);
+  }
+  return largest;
+}
+
 MemorySolution Variant::solve(int64_t memory_bytes) {
   prepare();
   const int64_t step_bytes = pages_left(memory_bytes);

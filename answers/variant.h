@@ -61,6 +61,10 @@ class Variant {
   // The cheapest point that is found to fit in a budget. Where none does, the one that takes least, with the
   // least budget in which it fits.
   MemorySolution solve(int64_t memory_bytes);
+  // The program without a lever, played in a budget.
+  MemorySolution as_it_is(int64_t memory_bytes) { return prepare().solution_at(0, memory_bytes); }
+  // The largest buffer of a step.
+  int64_t largest_buffer_bytes();
   // The first fault of the plans of a solution of this variant, see find_fault.
   std::optional<std::string> find_plan_fault(const MemorySolution& solution) const;
 

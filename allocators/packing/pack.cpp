@@ -8,7 +8,6 @@
 
 #include "allocators/packing/part_packer.h"
 #include "allocators/packing/problem.h"
-#include "base/errors.h"
 
 namespace headroom {
 namespace {
@@ -81,9 +80,8 @@ class Packer {
     double live = 0;
     for (const double change : changes) {
       live += change;
-      if (live * static_cast<double>(unit_bytes_) > 0x1p52) {
-        throw InvalidArgument("more than 4 PiB of blocks cannot be planned");
-      }
+      // Offsets in units, and in bytes, with room for what packing wastes.
+      if (live > 0x1p50 || live * static_cast<double>(unit_bytes_) > 0x1p59) packing::refuse_to_pack();
     }
   }
 

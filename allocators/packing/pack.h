@@ -30,7 +30,8 @@ struct Packing {
 };
 
 // Gives every block an offset at which it overlaps no block that is live at the same time. The result depends
-// only on the blocks and the options. Throws InvalidArgument if more than 4 PiB are live at once.
+// only on the blocks and the options. Throws InvalidArgument if 512 PiB, or 2^50 common divisors of
+// all sizes, are live at once.
 Packing pack(std::span<PlannedBlock> blocks, const PackOptions& options = {});
 
 }  // namespace headroom

@@ -2,7 +2,13 @@
 
 #include <cstddef>
 
+#include "base/errors.h"
+
 namespace headroom::packing {
+
+void refuse_to_pack() {
+  throw InvalidArgument("these blocks cannot be planned: more is live at once than offsets can count");
+}
 
 void compress_columns(Problem& problem) {
   // Events as numbers that sort fast: the time, whether it is a beginning, because ends at a time come before

@@ -51,6 +51,9 @@ struct Placement {
   int64_t height = 0;
 };
 
+// Throws InvalidArgument: more is live at once than offsets can count.
+[[noreturn]] void refuse_to_pack();
+
 // Makes columns of the times in which the items' lives are given.
 void compress_columns(Problem& problem);
 

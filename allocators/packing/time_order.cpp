@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "allocators/blocks/block_store.h"
-#include "base/errors.h"
 
 namespace headroom::packing {
 namespace {
@@ -88,7 +87,7 @@ class TimePacker {
     };
     const auto take = [&](size_t index) {
       const auto gap = store.best_fit(BlockStore::kFirstList, bytes(index));
-      if (gap == BlockStore::kNone) throw InvalidArgument("more than 4 PiB of blocks cannot be planned");
+      if (gap == BlockStore::kNone) refuse_to_pack();
       const auto taken = store.at(gap).bytes > bytes(index) ? store.take_head(gap, bytes(index), bytes(index))
                                                             : store.take(gap, bytes(index));
       offsets_[index] = (store.at(taken).pointer - base) / kUnitBytes;

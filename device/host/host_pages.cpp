@@ -14,13 +14,23 @@ constexpr std::align_val_t kAlignment{256};  // cudaMalloc's guarantee
 // From here on a range of its own: malloc would keep smaller ones anyway, and address sanitizers see their
 // ends.
 constexpr int64_t kMappedBytes = kMiB;
+// Without backing, addresses of blocks from here on serve again if they are the last that were handed out: a
+// few thousand blocks of a petabyte would use all addresses up.
+constexpr int64_t kReusedBytes = 1024 * kGiB;
+
+uintptr_t aligned(int64_t bytes) {
+  return static_cast<uintptr_t>(round_up(bytes, static_cast<int64_t>(kAlignment)));
+}
 
 }  // namespace
 
 void* HostPages::take(int64_t bytes) noexcept {
   if (backing_ == Backing::kNone) {
-    const auto taken = static_cast<uintptr_t>(round_up(bytes, static_cast<int64_t>(kAlignment)));
-    return reinterpret_cast<void*>(next_address_.fetch_sub(taken) - taken);
+    uintptr_t end = next_address_.load();
+    do {
+      if (end <= aligned(bytes)) return nullptr;  // no address is left
+    } while (!next_address_.compare_exchange_weak(end, end - aligned(bytes)));
+    return reinterpret_cast<void*>(end - aligned(bytes));
   }
   if (bytes < kMappedBytes) return ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow);
   void* pointer = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
@@ -32,7 +42,12 @@ void* HostPages::take(int64_t bytes) noexcept {
 }
 
 void HostPages::give_back(void* pointer, int64_t bytes) noexcept {
-  if (pointer == nullptr || backing_ == Backing::kNone) return;
+  if (pointer == nullptr) return;
+  if (backing_ == Backing::kNone) {
+    auto last = reinterpret_cast<uintptr_t>(pointer);
+    if (bytes >= kReusedBytes) next_address_.compare_exchange_strong(last, last + aligned(bytes));
+    return;
+  }
   if (bytes < kMappedBytes) {
     ::operator delete(pointer, kAlignment);
   } else {

@@ -16,7 +16,7 @@ class HostPages {
 
   Backing backing() const { return backing_; }
   // Returns `bytes` (> 0) of uninitialized host memory, aligned to at least 256, or null if the host has
-  // none. Without backing, returns only addresses.
+  // none. Without backing, returns only addresses; null if none are left.
   void* take(int64_t bytes) noexcept;
   // Releases memory from `take` with the same `bytes`; a null pointer does nothing.
   void give_back(void* pointer, int64_t bytes) noexcept;

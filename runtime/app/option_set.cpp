@@ -267,11 +267,12 @@ bool has_command(int argc, const char* const* argv) {
   return std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
 }
 
-// Returns the words before `--`; CLI11 would take the value of such an option for an option.
+// Returns the words before `--`, after which a command follows, or arguments that may begin with a dash.
+// CLI11 would take the value of such an option for an option.
 std::vector<std::string> OptionSet::own_words(int argc, const char* const* argv) {
   const std::vector<std::string> all(argv, argv + argc);
-  const auto end = takes_command_ ? std::find(all.begin(), all.end(), "--") : all.end();
-  if (end != all.end()) command_.assign(end + 1, all.end());
+  const auto end = std::find(all.begin(), all.end(), "--");
+  if (end != all.end()) after_dashes_.assign(end + 1, all.end());
   std::vector<std::string> words;
   for (auto word = all.begin(); word != end; ++word) {
     const bool follows_option = !words.empty() && words.back().starts_with("--");
@@ -335,10 +336,17 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     throw InvalidArgument(error.what());
   }
   const bool has_dashes = takes_command_ && has_command(argc, argv);
-  if (has_dashes && command_.empty())
+  if (has_dashes && after_dashes_.empty())
     throw InvalidArgument("no command after --; give one, as -- python train.py");
-  if (has_dashes && arguments_.target != nullptr) arguments_.target->push_back(command_line("--", command_));
-  if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
+  std::vector<std::string> unknown = app.remaining();
+  if (arguments_.target == nullptr) {
+    unknown.insert(unknown.end(), after_dashes_.begin(), after_dashes_.end());
+  } else if (has_dashes) {
+    arguments_.target->push_back(command_line("--", after_dashes_));
+  } else {
+    arguments_.target->insert(arguments_.target->end(), after_dashes_.begin(), after_dashes_.end());
+  }
+  if (!unknown.empty()) {
     std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};
     for (const Option& option : options_) names.push_back("--" + option.name);
     const std::vector<std::string_view> known(names.begin(), names.end());

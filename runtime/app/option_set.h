@@ -69,7 +69,7 @@ class OptionSet {
   // Takes the words after `--` for the command of another program: one more argument, "-- python train.py".
   void take_command() { takes_command_ = true; }
   // The words of that command.
-  const std::vector<std::string>& command() const { return command_; }
+  const std::vector<std::string>& command() const { return after_dashes_; }
   // "--name" sets it to true, "--name=false" to false.
   void add_switch(std::string name, std::string help, bool* target);
 
@@ -150,7 +150,7 @@ class OptionSet {
   };
   Arguments arguments_;  // without a target when the program takes none
   bool takes_command_ = false;
-  std::vector<std::string> command_;
+  std::vector<std::string> after_dashes_;  // a command, or more arguments
   struct Override {
     std::string name, variable;
   };

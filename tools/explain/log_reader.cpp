@@ -39,6 +39,10 @@ void LogReader::clean(std::string_view piece) {
       text_.append(piece, i, end - i);
       i = end;
       if (i == piece.size()) return;
+      if (piece[i] == '\0') {  // a device that is not a log has nothing else
+        i = std::min(piece.find_first_not_of('\0', i), piece.size()) - 1;
+        continue;
+      }
     }
     clean_special(piece[i]);
   }

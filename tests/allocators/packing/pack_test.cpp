@@ -205,7 +205,9 @@ TEST(Pack, MoreWorkIsNeverWorse) {
 }
 
 TEST(Pack, MoreBytesThanOffsetsCanTellAreRefused) {
-  Blocks one{{int64_t{1} << 53, 0, 1}};
+  Blocks large(2, {int64_t{1} << 53, 0, 1});
+  EXPECT_EQ(pack(large).height_bytes, int64_t{1} << 54);
+  Blocks one{{int64_t{1} << 60, 0, 1}};
   EXPECT_THROW(pack(one), InvalidArgument);
   Blocks many(5000, {(int64_t{1} << 52) - 1, 0, 2});
   many.push_back({1, 1, 3});
