@@ -246,7 +246,9 @@ std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
   Meeting meeting;
   if (group.rank() == 0) {
     listener.emplace(is_one_host);
-    copy_text(meeting.host, sizeof meeting.host, is_one_host ? "127.0.0.1" : host);
+    // A variable: g++ 12 at -O1 drops the text of a temporary, and copies an empty name.
+    const std::string address = is_one_host ? "127.0.0.1" : host;
+    copy_text(meeting.host, sizeof meeting.host, address);
     copy_text(meeting.token, sizeof meeting.token, make_token());
     meeting.port = listener->port();
   }
