@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/fast_math.cuh"
-#include "ops/elementwise.h"
 
 namespace headroom::cuda {
 
