@@ -38,8 +38,7 @@ class Watcher {
   Account& account_;
   bool is_open_ = false, knows_cards_ = false;
   nvmlDevice_t devices_[kMaxCards] = {};
-  // What a process held at the last measurement, and how often in succession that was all and less was
-  // measured.
+  // A process that seems to need less beside its blocks: what it held, and how many measurements in a row said so.
   struct Quiet {
     int64_t held = -1;
     int times = 0;
