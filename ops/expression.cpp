@@ -12,6 +12,7 @@ Outputs Expression::infer(const OpCheck& c) const {
   for (const Instruction& step : steps()) {
     c.require(step.a < known && (!step.has_two_operands() || step.b < known),
               "has an instruction that reads a later value");
+    c.require(is_short(step), "has a function that only an op of its own computes");
     ++known;
   }
   Shape result;

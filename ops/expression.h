@@ -17,6 +17,21 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+// Functions of few instructions on a GPU: the slow paths of the others would cost every expression its
+// registers. No other ones are part of an expression.
+constexpr bool is_short(UnaryKind kind, float alpha) {
+  if (kind == UnaryKind::kPower) return alpha == 2 || alpha == 3;
+  return kind != UnaryKind::kSin && kind != UnaryKind::kCos && kind != UnaryKind::kSoftplus;
+}
+constexpr bool is_short(BinaryKind kind) {
+  return kind != BinaryKind::kPow && kind != BinaryKind::kMod;
+}
+constexpr bool is_short(const Instruction& step) {
+  if (step.code == Instruction::Code::kScale) return true;
+  if (step.code == Instruction::Code::kBinary) return is_short(static_cast<BinaryKind>(step.kind));
+  return is_short(static_cast<UnaryKind>(step.kind), step.alpha);
+}
+
 // Calls f with the op of the instruction.
 template <typename F>
 auto visit_op(const Instruction& step, F&& f) {

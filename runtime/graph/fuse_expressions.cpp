@@ -22,27 +22,22 @@ struct Formula {
   }
 };
 
-// Functions of few instructions on a GPU. The slow paths of others would cost every expression its registers.
-bool is_short(UnaryKind kind, float alpha) {
-  if (kind == UnaryKind::kPower) return alpha == 2 || alpha == 3;
-  return kind != UnaryKind::kSin && kind != UnaryKind::kCos && kind != UnaryKind::kSoftplus;
-}
-
 std::optional<Instruction> instruction_of(const Op& op) {
   using Code = Instruction::Code;
-  if (const auto* unary = std::get_if<Unary>(&op); unary && is_short(unary->kind, unary->alpha))
-    return Instruction{Code::kUnary, static_cast<uint8_t>(unary->kind), 0, 0, unary->alpha, unary->beta};
-  if (const auto* slope = std::get_if<UnaryGrad>(&op); slope && is_short(slope->kind, slope->alpha))
-    return Instruction{Code::kUnaryGrad, static_cast<uint8_t>(slope->kind), 0, 1, slope->alpha, slope->beta};
-  if (const auto* scale = std::get_if<Scale>(&op)) return Instruction{Code::kScale, 0, 0, 0, scale->factor};
-  const auto* binary = std::get_if<Binary>(&op);
-  if (binary && binary->kind != BinaryKind::kPow && binary->kind != BinaryKind::kMod)
-    return Instruction{Code::kBinary, static_cast<uint8_t>(binary->kind), 0, 1};
-  return {};
+  std::optional<Instruction> step;
+  if (const auto* unary = std::get_if<Unary>(&op))
+    step = {Code::kUnary, static_cast<uint8_t>(unary->kind), 0, 0, unary->alpha, unary->beta};
+  else if (const auto* slope = std::get_if<UnaryGrad>(&op))
+    step = {Code::kUnaryGrad, static_cast<uint8_t>(slope->kind), 0, 1, slope->alpha, slope->beta};
+  else if (const auto* scale = std::get_if<Scale>(&op))
+    step = {Code::kScale, 0, 0, 0, scale->factor};
+  else if (const auto* binary = std::get_if<Binary>(&op))
+    step = {Code::kBinary, static_cast<uint8_t>(binary->kind), 0, 1};
+  return step && is_short(*step) ? step : std::nullopt;
 }
 
 // Appends formulas to one another, each value once.
-class Joined {
+class FormulaBuilder {
  public:
   // Returns the number of the value, as an instruction names it until number_operands().
   int operand(int value) { return find_or_add(formula_.operands, value); }
@@ -181,7 +176,7 @@ class Expressions : private GraphView {
     const Node& node = graph().node(i);
     const std::optional<Instruction> step = instruction_of(node.op);
     if (!step) return {};
-    Joined joined;
+    FormulaBuilder joined;
     int numbers[2] = {};
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const int x = node.inputs[k];
@@ -195,7 +190,7 @@ class Expressions : private GraphView {
     return found;
   }
   std::optional<Formula> alone(int i, const Instruction& step) const {
-    Joined joined;
+    FormulaBuilder joined;
     const Node& node = graph().node(i);
     const int a = joined.operand(node.inputs[0]), b = joined.operand(node.inputs.back());
     joined.append(step, a, b, output(i));
@@ -211,10 +206,10 @@ class Expressions : private GraphView {
   }
 
   // Returns true if node i computes its operand x from what x is made of.
-  bool reads_formula(int i, int x, const Joined& joined) const {
+  bool reads_formula(int i, int x, const FormulaBuilder& joined) const {
     if (!is_inlined_[static_cast<size_t>(x)] || shape(x) != shape(output(i)) || !on_one_device({maker(x), i}))
       return false;
-    Joined longer = joined;
+    FormulaBuilder longer = joined;
     longer.inlined(*formula(x));
     const Formula& both = longer.formula();
     const auto operands =
@@ -235,8 +230,8 @@ class Expressions : private GraphView {
     return spanned == result;
   }
 
-  // Returns true if reading what the result is made of costs all its readers together no more than writing
-  // and reading the result does, and keeps no more alive. Counts tensors of the result's size: others are
+  // Returns true if reading what the result is made of costs all its readers together less than writing and
+  // reading the result does, and keeps no more alive. Counts tensors of the result's size: others are
   // small, and the sum must not depend on the size of a batch.
   bool is_cheaper_inlined(int i) const {
     const int y = output(i);
@@ -247,7 +242,7 @@ class Expressions : private GraphView {
       if (!is_needed(reader)) continue;
       const Node& node = graph().node(reader);
       if (!instruction_of(node.op) || node.outputs.size() != 1 || shape(node.outputs[0]) != shape(y) ||
-          !on_one_device({i, reader}) || shape(y).rank() == 0)
+          !on_one_device({i, reader}))
         return false;
       added += added_by(node, y, sources);
       ++reads;
@@ -293,7 +288,7 @@ class Expressions : private GraphView {
     if (may_go && !kept(output(i)) && !is_stored_[static_cast<size_t>(output(i))] &&
         !readers(output(i)).empty())
       return drop(i, nodes);
-    const bool is_joined = made_of && is_other_than(node, *made_of);
+    const bool is_joined = made_of && (made_of->instructions.size() > 1 || is_other_than(node, *made_of));
     for (const int x : is_joined ? made_of->operands : node.inputs) is_stored_[static_cast<size_t>(x)] = true;
     if (!is_joined) return;
     Expression fused{static_cast<uint8_t>(made_of->operands.size()),
@@ -301,6 +296,7 @@ class Expressions : private GraphView {
     std::copy(made_of->instructions.begin(), made_of->instructions.end(), fused.instructions.begin());
     nodes.put(i, Node{fused, node.name, made_of->operands, node.outputs});
   }
+  // Returns true if a formula of one instruction reads what was broadcast.
   static bool is_other_than(const Node& node, const Formula& made_of) {
     return std::any_of(made_of.operands.begin(), made_of.operands.end(), [&](int x) {
       return std::find(node.inputs.begin(), node.inputs.end(), x) == node.inputs.end();

@@ -135,7 +135,7 @@ void add_expression_cases(std::vector<KernelCase>& cases) {
   // Each function before a sum, so that the result is not its own.
   for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {
     const auto kind = static_cast<UnaryKind>(i);
-    if (kind == UnaryKind::kSin || kind == UnaryKind::kCos || kind == UnaryKind::kSoftplus) continue;
+    if (!is_short(kind, 2)) continue;
     const bool is_power = kind == UnaryKind::kPower;
     const auto code = static_cast<uint8_t>(i);
     const float alpha = is_power ? 2 : kind == UnaryKind::kClip ? -0.75f : 0.3f, beta = 0.5f;

@@ -516,6 +516,15 @@ TEST(Fuse, ElementwiseNodesBecomeExpressionsWithinRounding) {
   EXPECT_LT(kept_bytes[1], kept_bytes[0] * 3 / 4);
 }
 
+TEST(Fuse, AFunctionAndItsOperandBecomeOneExpression) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {2, 3}});
+  const Value y = mul(x, sigmoid(x));
+  fuse(graph, std::vector<Value>{y});
+  EXPECT_EQ(count_of<Unary>(graph) + count_of<Binary>(graph), 0);
+  EXPECT_EQ(count_of<Expression>(graph), 1);
+}
+
 TEST(Fuse, AnElementwiseValueStaysWhereItIsFetchedOrItsOperandChangesInBetween) {
   const auto count = [](bool is_fetched, bool changes) {
     Graph graph;
