@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
-#include <random>
 #include <utility>
 
 namespace headroom::test {
@@ -34,6 +32,7 @@ std::vector<KernelCase> kernel_cases() {
   add_matmul_and_pool_cases(cases);
   add_attention_cases(cases);
   add_elementwise_cases(cases);
+  add_expression_cases(cases);
   add_movement_cases(cases);
   add_statistics_cases(cases);
   add_update_cases(cases);
@@ -98,82 +97,7 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
   pool("global", {3, 5, 4, 16}, {{5, 4}, {1, 1}, {0, 0}});
 }
 
-// A random expression of functions that keep moderate values moderate. Its first steps add all operands.
-Expression random_expression(uint32_t seed, uint8_t operands, uint8_t length) {
-  using Code = Instruction::Code;
-  std::mt19937 random(seed);
-  const auto below = [&](size_t n) { return static_cast<uint8_t>(random() % n); };
-  constexpr UnaryKind kKinds[] = {UnaryKind::kRelu, UnaryKind::kSigmoid,  UnaryKind::kTanh,
-                                  UnaryKind::kGelu, UnaryKind::kTanhGelu, UnaryKind::kErf,
-                                  UnaryKind::kAbs,  UnaryKind::kClip,     UnaryKind::kHardSigmoid};
-  constexpr BinaryKind kPairs[] = {BinaryKind::kAdd, BinaryKind::kSub, BinaryKind::kMul, BinaryKind::kMax,
-                                   BinaryKind::kMin};
-  Expression op{operands, length};
-  for (uint8_t i = 0; i < length; ++i) {
-    const auto known = static_cast<uint8_t>(operands + i);
-    // The value before this one, so that none is without effect, and any other.
-    Instruction step{.a = i == 0 ? uint8_t{0} : static_cast<uint8_t>(known - 1), .b = below(known)};
-    const bool adds = i + 1 < operands;
-    const int what = adds ? 3 : below(4);
-    if (adds) step.b = static_cast<uint8_t>(i + 1);
-    step.code = what == 0 ? Code::kUnary : what == 1 ? Code::kScale : Code::kBinary;
-    if (what == 0) {
-      step.kind = static_cast<uint8_t>(kKinds[below(std::size(kKinds))]);
-      step.alpha = step.kind == static_cast<uint8_t>(UnaryKind::kClip) ? -0.75f : 0.2f;
-      step.beta = 0.5f;
-    }
-    if (what == 1) step.alpha = 0.5f + 0.25f * below(3);
-    if (what >= 2)
-      step.kind = static_cast<uint8_t>(adds ? BinaryKind::kAdd : kPairs[below(std::size(kPairs))]);
-    op.instructions[i] = step;
-  }
-  return op;
-}
-
-void add_expression_cases(std::vector<KernelCase>& cases) {
-  using Code = Instruction::Code;
-  // Each function before a sum, so that the result is not its own.
-  for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {
-    const auto kind = static_cast<UnaryKind>(i);
-    if (!is_short(kind, 2)) continue;
-    const bool is_power = kind == UnaryKind::kPower;
-    const auto code = static_cast<uint8_t>(i);
-    const float alpha = is_power ? 2 : kind == UnaryKind::kClip ? -0.75f : 0.3f, beta = 0.5f;
-    Expression value{2, 2}, slope{2, 2};
-    value.instructions[0] = {Code::kUnary, code, 0, 0, alpha, beta};
-    value.instructions[1] = {Code::kBinary, static_cast<uint8_t>(BinaryKind::kAdd), 2, 1};
-    slope.instructions[0] = {Code::kUnaryGrad, code, 0, 1, is_power ? 3 : alpha, beta};
-    slope.instructions[1] = {Code::kBinary, static_cast<uint8_t>(BinaryKind::kSub), 2, 1};
-    const std::string name(kUnaryNames[i]);
-    const HostTensor x = random_floats({5, 264}, 7, 0.25f, 3), y = random_floats({264}, 8);
-    add(cases, name, value, {x, y});
-    add(cases, name + "_grad", slope, {random_floats({5, 264}, 9), x});
-  }
-  const std::vector<std::vector<Shape>> operands = {{{1031}},
-                                                    {{}, {}},
-                                                    {{4, 6, 24}, {24}},
-                                                    {{4, 6, 24}, {4, 6, 1}, {24}, {}},
-                                                    {{3, 1, 5}, {1, 7, 1}, {3, 7, 5}},
-                                                    {{2, 4096}, {2, 4096}, {2, 1}, {2, 4096}},
-                                                    {{2, 3, 2, 8}, {3, 1, 8}, {2, 1, 1, 1}}};
-  for (uint32_t seed = 0; seed < 24; ++seed) {
-    const std::vector<Shape>& shapes = operands[seed % operands.size()];
-    std::vector<HostTensor> inputs;
-    for (const Shape& shape : shapes)
-      inputs.push_back(random_floats(shape, 20 + seed + static_cast<uint32_t>(inputs.size()), -1.5f, 1.5f));
-    const auto length =
-        static_cast<uint8_t>(std::max<size_t>(inputs.size(), 1 + seed * 7 % Expression::kMaxInstructions));
-    add(cases, fmt::format("random_{}", seed),
-        random_expression(seed, static_cast<uint8_t>(inputs.size()), length), inputs, 2e-4);
-  }
-  std::vector<HostTensor> many;
-  for (uint32_t i = 0; i < Expression::kMaxOperands; ++i) many.push_back(random_floats({3, 40}, 60 + i));
-  add(cases, "most_operands", random_expression(99, Expression::kMaxOperands, Expression::kMaxInstructions),
-      many, 2e-4);
-}
-
 void add_elementwise_cases(std::vector<KernelCase>& cases) {
-  add_expression_cases(cases);
   for (int64_t n : kSizes) {
     const std::string size = std::to_string(n);
     for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {

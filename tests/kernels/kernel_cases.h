@@ -32,6 +32,7 @@ std::vector<KernelCase> large_kernel_cases();
 void add_matmul_and_pool_cases(std::vector<KernelCase>& cases);
 void add_attention_cases(std::vector<KernelCase>& cases);
 void add_elementwise_cases(std::vector<KernelCase>& cases);
+void add_expression_cases(std::vector<KernelCase>& cases);
 void add_movement_cases(std::vector<KernelCase>& cases);
 void add_statistics_cases(std::vector<KernelCase>& cases);
 void add_update_cases(std::vector<KernelCase>& cases);

@@ -50,6 +50,18 @@ TEST(Ops, OnlyUpdatesChangeOperands) {
   EXPECT_EQ(mutated_inputs(AllGatherUpdate{2}, 2), (std::vector<int>{0, 1}));
 }
 
+TEST(Ops, ExpressionsRefuseFunctionsThatTheirKernelLacksAndValuesToCome) {
+  using Code = Instruction::Code;
+  const std::vector<TensorSpec> inputs = {{DType::kF32, {2, 3}}};
+  Expression op{1, 1};
+  op.instructions[0] = {Code::kUnary, static_cast<uint8_t>(UnaryKind::kTanh)};
+  EXPECT_EQ(infer_outputs(op, inputs), inputs);
+  op.instructions[0].kind = static_cast<uint8_t>(UnaryKind::kSin);
+  EXPECT_THROW(infer_outputs(op, inputs), InvalidArgument);
+  op.instructions[0] = {Code::kBinary, static_cast<uint8_t>(BinaryKind::kAdd), 0, 1};
+  EXPECT_THROW(infer_outputs(op, inputs), InvalidArgument);
+}
+
 TEST(Ops, ResultsTakeOverOperandsOfTheirSize) {
   const TensorSpec matrix{DType::kF32, {2, 3}}, row{DType::kF32, {3}};
   const auto input_of = [&](const TensorSpec& a, const TensorSpec& b) {
