@@ -339,12 +339,12 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   if (has_dashes && after_dashes_.empty())
     throw InvalidArgument("no command after --; give one, as -- python train.py");
   std::vector<std::string> unknown = app.remaining();
-  if (arguments_.target == nullptr) {
-    unknown.insert(unknown.end(), after_dashes_.begin(), after_dashes_.end());
-  } else if (has_dashes) {
-    arguments_.target->push_back(command_line("--", after_dashes_));
+  if (takes_command_) {
+    if (has_dashes && arguments_.target != nullptr)
+      arguments_.target->push_back(command_line("--", after_dashes_));
   } else {
-    arguments_.target->insert(arguments_.target->end(), after_dashes_.begin(), after_dashes_.end());
+    std::vector<std::string>& words = arguments_.target == nullptr ? unknown : *arguments_.target;
+    words.insert(words.end(), after_dashes_.begin(), after_dashes_.end());
   }
   if (!unknown.empty()) {
     std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};

@@ -90,7 +90,7 @@ END
 tests=tests/kernels
 compile all_but_gradients.o ops/elementwise.cpp ops/ops.cpp kernels/sequence_kernel.cpp \
   kernels/cpu/make_kernel.cpp kernels/cpu/half_kernel.cpp kernels/cpu/cube.cpp kernels/cpu/dense.cpp \
-  $tests/attention_cases.cpp $tests/kernel_cases.cpp \
+  $tests/attention_cases.cpp $tests/expression_cases.cpp $tests/kernel_cases.cpp \
   $tests/kernel_cases_test.cpp $tests/reference.cpp $tests/reference_attention.cpp \
   $tests/reference_elementwise.cpp \
   $tests/reference_movement.cpp $tests/reference_statistics.cpp $tests/reference_update.cpp \

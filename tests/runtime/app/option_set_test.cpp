@@ -116,6 +116,18 @@ TEST(OptionSet, TheWordsAfterDashesAreTheCommandOfAnotherProgram) {
   EXPECT_THROW(program.parse({"--"}, out), InvalidArgument);
 }
 
+TEST(OptionSet, AProgramWithoutArgumentsTakesACommandToo) {
+  std::string name = "none";
+  OptionSet set("headroom-sample", "Paints.");
+  set.add_text("name", "The name", &name);
+  set.take_command();
+  std::ostringstream out;
+  const std::array<const char*, 6> words = {"sample", "--name", "x", "--", "python", "a.py"};
+  EXPECT_TRUE(set.parse(words.size(), words.data(), out));
+  EXPECT_EQ(name, "x");
+  EXPECT_EQ(set.command(), (Words{"python", "a.py"}));
+}
+
 TEST(OptionSet, TheNameOfAnotherProgramsOptionMayBeginWithDashes) {
   ParsedOptions program;
   std::string option;
