@@ -343,8 +343,8 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     if (has_dashes && arguments_.target != nullptr)
       arguments_.target->push_back(command_line("--", after_dashes_));
   } else {
-    std::vector<std::string>& words = arguments_.target == nullptr ? unknown : *arguments_.target;
-    words.insert(words.end(), after_dashes_.begin(), after_dashes_.end());
+    std::vector<std::string>& target = arguments_.target == nullptr ? unknown : *arguments_.target;
+    target.insert(target.end(), after_dashes_.begin(), after_dashes_.end());
   }
   if (!unknown.empty()) {
     std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};
