@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -378,6 +379,30 @@ TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
       EXPECT_GE(advise(found, judgment).size(), 2u);
     }
   }
+}
+
+// A batch of one is not halved, and an option that is on is no step: two rows remain that no log can take
+// away.
+TEST(Explain, EveryCauseHasTwoStepsWhereNothingIsLeftToLower) {
+  std::map<Cause, int> always;
+  for (const AdviceRow& row : Rules::built_in().advice()) {
+    const bool is_free = row.framework == Framework::kNone && row.without == Framework::kNone && !row.kind &&
+                         row.on.empty() && row.unless.empty() && row.phases.empty() && row.parts.empty() &&
+                         row.when == When::kAlways && row.from == 0 && row.before == 0;
+    const bool has_condition =
+        row.batch || row.no_batch || row.workers || row.python || row.sized || row.scores || row.apple;
+    const auto has = [&](std::string_view hole) { return row.command.find(hole) != row.command.npos; };
+    if (is_free && !has_condition && !has("{half}") && !has("{set ") && !has("{without ") && !has("$"))
+      ++always[row.cause];
+  }
+  for (const CauseInfo& cause : causes()) EXPECT_GE(always[cause.cause], 2) << cause.name;
+
+  const std::string too_large =
+      "CUDA out of memory. Tried to allocate 182.28 GiB. GPU 0 has a total capacity of 79.18 GiB of which "
+      "60.21 GiB is free.\n";
+  const Explanation one = explain_text("$ python train.py --batch_size 1\n" + too_large);
+  EXPECT_EQ(one.judgment.cause, Cause::kTooLargeForDevice);
+  for (const Advice& advice : one.next) EXPECT_EQ(advice.command.find("batch half"), std::string::npos);
 }
 
 TEST(Explain, TheFirstFailureCounts) {
