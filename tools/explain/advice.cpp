@@ -33,6 +33,9 @@ class Holes {
     set("most", found.bytes(Field::kMost));
     const auto& batch = found.log->background[Field::kBatch];
     set("less_batch", batch && batch->bytes > 1 ? std::optional(batch->bytes / 2) : std::nullopt);
+    // Something above a limit that was too low, in MiB.
+    set("above_mb",
+        found.requested ? std::optional(sum_of_bytes(*found.requested, 2 * kGiB) / kMiB) : std::nullopt);
     values_.emplace_back("fraction", needed_fraction());
     values_.emplace_back("layers", layers());
     values_.emplace_back("context", context());
@@ -48,7 +51,8 @@ class Holes {
     const size_t end = std::min(text.find(kComment), text.size());
     if (text.substr(0, end) == run_.text()) return {};
     const bool has_command = row.find("{run}") != row.npos || row.find("{set ") != row.npos ||
-                             row.find("{half}") != row.npos || row.find("{workers}") != row.npos;
+                             row.find("{without ") != row.npos || row.find("{half}") != row.npos ||
+                             row.find("{workers}") != row.npos;
     if (end <= kLongestCommand || !has_command) return text;
     return abridged(run_.text(), text.substr(0, end)) + text.substr(end);
   }
@@ -71,7 +75,7 @@ class Holes {
  private:
   std::string filled_in(std::string_view row) const {
     std::string text(row);
-    if (!fill_values(text) || !fill_sets(text) || !fill_halves(text)) return {};
+    if (!fill_values(text) || !fill_sets(text) || !fill_withouts(text) || !fill_halves(text)) return {};
     for (const VendorWord& word : found_.rules().vendor_words()) {
       if (found_.has_setting(word.setting)) replace(text, word.nvidia, std::string(word.own));
     }
@@ -151,6 +155,18 @@ class Holes {
     return true;
   }
 
+  // "{without --gpu-only}": the user's command without that switch.
+  bool fill_withouts(std::string& text) const {
+    constexpr std::string_view kOpen = "{without ";
+    const size_t open = text.find(kOpen);
+    if (open == std::string::npos) return true;
+    const size_t close = text.find('}', open);
+    const std::string made = run_.without(text.substr(open + kOpen.size(), close - open - kOpen.size()));
+    if (made == run_.text()) return false;
+    text.replace(open, close + 1 - open, made);
+    return true;
+  }
+
   // "64", or half of what the command has where that is not more than 64; empty where it is 1.
   std::string lower_value(const std::string& flags, const std::string& usual) const {
     const std::optional<int64_t> known = run_.number(flags);
@@ -174,13 +190,18 @@ class Holes {
   bool fill_halves(std::string& text) const {
     if (text.find("{half}") == std::string::npos) return true;
     const std::optional<int64_t> batch = run_.batch();
-    if (batch && *batch < 2) return false;
+    const auto& printed = found_.log->background[Field::kBatch];
+    if (batch ? *batch < 2 : printed && printed->bytes == 1) return false;
     replace(text, "{half}",
-            batch         ? run_.with_half_batch()
-            : is_python() ? "a batch half as large"
-                          : "half as much data at once");
+            batch           ? run_.with_half_batch()
+            : runs_server() ? "fewer and shorter requests at once"
+            : is_python()   ? "a batch half as large"
+                            : "half as much data at once");
     return true;
   }
+
+  // A server whose command the log shows takes what its requests bring.
+  bool runs_server() const { return !found_.log->command.empty() && is_command(); }
 
   // The user's command without what `row` itself sets before it: "LIMIT=90% {run}".
   std::string without_assigned_in(const std::string& row) const {
@@ -233,10 +254,21 @@ class Holes {
     return known ? fmt::format("{}", *known / 2) : "4096";
   }
 
+  // More than the log shows: a little, or a tenth where the share is small; and a tenth more than the weights
+  // took of what was free, where it prints both.
   std::string more_share() const {
-    const std::string& share = found_.log->share;
-    const double known = share.empty() ? 0.9 : std::strtod(share.c_str(), nullptr);
-    return known < 0.95 && known > 0 ? fmt::format("{:.2f}", std::min(known + 0.05, 0.97)) : "";
+    constexpr double kMost = 0.97;
+    const std::string share(run_.value("--gpu-memory-utilization|--mem-fraction-static"));
+    const std::string& shown = share.empty() ? found_.log->share : share;
+    const double known = shown.empty() ? 0.9 : std::strtod(shown.c_str(), nullptr);
+    if (known >= 0.95 || known <= 0) return "";
+    double more = known + (found_.in(kSmallShare) ? 0.1 : 0.05);
+    const auto weights = found_.bytes(Field::kWeights), after = found_.bytes(Field::kFreeAfter);
+    if (weights && after && *weights > 0 && *after > 0) {
+      const double taken = static_cast<double>(*weights);
+      more = std::max(more, taken / (taken + static_cast<double>(*after)) + 0.1);
+    }
+    return fmt::format("{:.2f}", std::min(more, kMost));
   }
 
   // Three fifths of the share that the log shows, for an engine beside a trainer.
@@ -373,7 +405,7 @@ std::vector<Advice> advise(const Case& found, const LogJudgment& judgment) {
     collect(advice, advice.size() + 1, found, judgment.cause, holes);
   }
   if (std::optional<Advice> solve = solve_it(found, judgment.cause)) advice.push_back(std::move(*solve));
-  if (advice.size() < kSteps) std::abort();  // too few rows for any framework and setting; a test counts them
+  if (advice.size() < kSteps) std::abort();  // each cause has two rows without conditions; a test counts them
   return advice;
 }
 

@@ -195,6 +195,12 @@ void drop_impossible(Case& result) {
     result.derived.insert(kCarveOut);
 }
 
+// A server gets less than half where others are meant to have the rest.
+void find_small_share(Case& result) {
+  const double share = std::strtod(result.log->share.c_str(), nullptr);
+  if (share > 0 && share < 0.5) result.derived.insert(kSmallShare);
+}
+
 // Free before less free after the weights were loaded.
 void find_loaded_weights(Figures& figures) {
   const std::optional<Figure>&before = figures[Field::kFreeBefore], &after = figures[Field::kFreeAfter];
@@ -311,6 +317,7 @@ void derive(Case& result) {
   }
   find_own_among_holders(result);
   find_ranks_of_the_run(result);
+  find_small_share(result);
   if (total && free && result.reserved) result.outside = *total - *free - *result.reserved;
   if (free && result.idle) result.best = sum_of_bytes(*room_of(result), *result.idle);
   if (result.process && result.reserved) result.own_outside_pool = *result.process - *result.reserved;

@@ -118,7 +118,7 @@ bool CommandLine::starts(std::string_view usual) const {
   }
   const std::vector<std::string_view> words = words_of(text_);
   return !program.empty() && std::any_of(words.begin(), words.end(), [&](std::string_view word) {
-    const std::string_view name = word.substr(word.rfind('/') + 1);
+    const std::string_view name = word.substr(word.find_last_of("/\\") + 1);
     return name.starts_with(program) && !name.ends_with(".py") && name.find('=') == std::string_view::npos;
   });
 }
@@ -161,11 +161,29 @@ std::string CommandLine::with(std::string_view names, std::string_view value) co
   return made;
 }
 
+std::string CommandLine::without(std::string_view name) const {
+  if (!find(name)) return text_;
+  std::string made;
+  for (const std::string_view word : words_of(text_)) {
+    if (word != name) made += (made.empty() ? "" : " ") + std::string(word);
+  }
+  return made;
+}
+
+std::string_view CommandLine::value(std::string_view names) const {
+  std::string_view value;
+  each_name(names, [&](std::string_view name) {
+    if (const std::optional<Place> place = find(name))
+      value = std::string_view(text_).substr(place->begin, place->length);
+    return !value.empty();
+  });
+  return value;
+}
+
 std::optional<int64_t> CommandLine::number(std::string_view names) const {
   std::optional<int64_t> number;
   each_name(names, [&](std::string_view name) {
-    if (const std::optional<Place> place = find(name))
-      number = whole_number(std::string_view(text_).substr(place->begin, place->length));
+    number = whole_number(value(name));
     return number.has_value();
   });
   return number;

@@ -23,6 +23,10 @@ class CommandLine {
   // With the option set: the first of its names "a|b" that is there gets the value, else the first name is
   // appended. An empty value is a switch.
   std::string with(std::string_view names, std::string_view value) const;
+  // Without a switch, an option that takes no value; as it is where that is not there.
+  std::string without(std::string_view name) const;
+  // What stands after an option; empty where it is not there.
+  std::string_view value(std::string_view names) const;
   // The number after an option; nothing where it is not there or no number.
   std::optional<int64_t> number(std::string_view names) const;
 

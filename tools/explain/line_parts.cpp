@@ -18,6 +18,18 @@ bool is_plain(char c) {
   return is_letter(c) || is_digit(c) || kPlain.find(c) != std::string_view::npos;
 }
 
+// "$NAME" or "${NAME}" of the user's own shell, and "\\bin" in a path of Windows: neither makes a shell act.
+bool is_harmless(std::string_view rest) {
+  if (rest.size() > 1 && rest[0] == '\\') return is_letter(rest[1]) || is_digit(rest[1]) || rest[1] == '.';
+  if (!rest.starts_with('$')) return false;
+  rest.remove_prefix(1);
+  const bool is_braced = rest.starts_with('{');
+  if (is_braced) rest.remove_prefix(1);
+  size_t end = 0;
+  while (end < rest.size() && (is_letter(rest[end]) || is_digit(rest[end]) || rest[end] == '_')) ++end;
+  return end > 0 && !is_digit(rest[0]) && (!is_braced || rest.substr(end).starts_with('}'));
+}
+
 bool is_assignment(std::string_view word) {
   const size_t equals = word.find('=');
   return equals != std::string_view::npos && equals > 0 &&
@@ -86,9 +98,11 @@ std::string command_in(std::string_view line, size_t at) {
   std::string command;
   bool quoted = false;
   char quote = 0;
-  for (const char c : line.substr(begin, kLongestCommand)) {
+  const std::string_view text = line.substr(begin, kLongestCommand);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     if (c == '\r') break;
-    if (!is_plain(c)) {
+    if (!is_plain(c) && !is_harmless(text.substr(i))) {
       // A redirection or a pipe ends the command; what else a shell acts on cannot be repeated.
       const bool ends = c == '|' || c == '&' || c == ';' || c == '>' || c == '<' || c == '#';
       if (!ends || quoted) return {};

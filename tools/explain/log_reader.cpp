@@ -16,7 +16,8 @@ namespace {
 // A message that begins in the last part of a piece may end in the next. No message that is read is longer.
 constexpr size_t kLongestMessage = 4096;
 // llama.cpp prints the driver's refusal first and then for what it asked.
-constexpr std::string_view kPhasesThatFollow[] = {"layers", "tensors", "cache", "compute", "first_use"};
+constexpr std::string_view kPhasesThatFollow[] = {"layers",  "tensors",   "cache",
+                                                  "compute", "first_use", "pool_addresses"};
 constexpr int64_t kFollowingLines = 6;
 
 }  // namespace

@@ -174,6 +174,8 @@ std::optional<LogJudgment> server_cache(const Case& found) {
     reason +=
         fmt::format(": {} of {} is {}", found.log->share, format_bytes(*found.total), format_bytes(*limit));
   if (weights) reason += fmt::format("; weights take {}", format_bytes(*weights));
+  if (!weights && found.in(kSmallShare))
+    reason += "; what another server takes of the device while this one starts may count as this one's";
   if (activations) reason += fmt::format(", a step {}", format_bytes(*activations));
   if (shortage) reason += fmt::format("; {} too little before the first block", format_bytes(*shortage));
   return verdict(kKvCache, kHigh, reason);

@@ -120,6 +120,8 @@ struct AdviceRow {
 // Phases that follow from figures and not from a line of the log, see case.cpp.
 inline constexpr std::string_view kOwnRanks = "own_ranks";  // other processes of the run are on the device
 inline constexpr std::string_view kCarveOut = "carve_out";  // the GPU has a part of the machine's memory
+inline constexpr std::string_view kSmallShare =
+    "small_share";  // a server may take less than half of the device
 
 struct RulesFile {
   std::string_view name, text;

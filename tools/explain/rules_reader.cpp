@@ -57,7 +57,7 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> settings, phases = {kOwnRanks, kCarveOut};
+    std::set<std::string_view> settings, phases = {kOwnRanks, kCarveOut, kSmallShare};
     for (const Setting& setting : rules_.settings_) settings.insert(setting.name);
     for (const Setting& phase : rules_.phases_) phases.insert(phase.name);
     for (const Reference& reference : references_) {
