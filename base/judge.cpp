@@ -94,16 +94,16 @@ Result host_spill(const MemoryNumbers& n) {
 Result too_large(const MemoryNumbers& n) {
   if (!n.requested || !n.total || *n.requested <= *n.total) return std::nullopt;
   return Judgment{kTooLargeForDevice, kHigh,
-                   fmt::format("one request of {} cannot fit a device of {}, even an empty one",
-                               size(*n.requested), size(*n.total))};
+                  fmt::format("one request of {} cannot fit a device of {}, even an empty one",
+                              size(*n.requested), size(*n.total))};
 }
 
 Result no_context(const MemoryNumbers& n) {
   if (n.request != Request::kContext || n.reserved.value_or(0) > 0) return std::nullopt;
   return Judgment{kOtherProcess, n.total ? kHigh : kMedium,
-                   fmt::format("the driver had no room for this process's context, its first allocation: "
-                               "other processes use the device{}",
-                               n.total ? fmt::format(" of {}", size(*n.total)) : "")};
+                  fmt::format("the driver had no room for this process's context, its first allocation: "
+                              "other processes use the device{}",
+                              n.total ? fmt::format(" of {}", size(*n.total)) : "")};
 }
 
 Result limit(const MemoryNumbers& n) {
@@ -118,16 +118,16 @@ Result limit(const MemoryNumbers& n) {
                                     : "the log does not say what the device has free";
     return n.limit_is_reserve
                ? Judgment{kLibraryReserve, kHigh,
-                           fmt::format(
-                               "{} are needed, the pool stops at {} to leave room for libraries, and {}",
-                               size(needed(n)), size(*n.limit), free)}
+                          fmt::format(
+                              "{} are needed, the pool stops at {} to leave room for libraries, and {}",
+                              size(needed(n)), size(*n.limit), free)}
                : Judgment{kLimit, kHigh,
-                           fmt::format("{} are needed, {}, and {}", size(needed(n)), limit_text(n), free)};
+                          fmt::format("{} are needed, {}, and {}", size(needed(n)), limit_text(n), free)};
   }
   if (!n.limit_refused) return std::nullopt;
   return Judgment{kLimit, kHigh,
-                   fmt::format("a limit{} refused the request, not the device",
-                               n.limit ? fmt::format(" of {}", size(*n.limit)) : "")};
+                  fmt::format("a limit{} refused the request, not the device",
+                              n.limit ? fmt::format(" of {}", size(*n.limit)) : "")};
 }
 
 // The pool may not grow as far as the device would let it: a limit that the log does not show.
@@ -137,9 +137,9 @@ Result capacity(const MemoryNumbers& n) {
   if (*n.requested <= *n.capacity - held) return std::nullopt;  // within the limit: something else
   if (n.free && *n.free - kLargestReserve >= *n.requested) {
     return Judgment{kLimit, kMedium,
-                     fmt::format("the pool may hold {} and has {} in use; {} were requested, and the device "
-                                 "has {} free, so a limit refused",
-                                 size(*n.capacity), size(held), size(*n.requested), size(*n.free))};
+                    fmt::format("the pool may hold {} and has {} in use; {} were requested, and the device "
+                                "has {} free, so a limit refused",
+                                size(*n.capacity), size(held), size(*n.requested), size(*n.free))};
   }
   if (n.free_at_start && *n.capacity < (*n.free_at_start - kLargestReserve) / 10 * 9) {
     return Judgment{
@@ -160,8 +160,8 @@ Result rounding_of_request(const MemoryNumbers& n) {
   if (!n.is_exact || !n.requested || !n.free || (n.limit && !limit_room(n))) return std::nullopt;
   if (*n.requested > room(n)) return std::nullopt;
   return Judgment{kRounding, kHigh,
-                   fmt::format("{} can be reserved, but the strategy takes more than the request at a time",
-                               size(room(n)))};
+                  fmt::format("{} can be reserved, but the strategy takes more than the request at a time",
+                              size(room(n)))};
 }
 
 Result plenty_is_free(const MemoryNumbers& n) {
@@ -170,6 +170,8 @@ Result plenty_is_free(const MemoryNumbers& n) {
     if (n.limit) return std::nullopt;  // free memory of the device is out of reach under a limit
     const int64_t margin = n.capacity ? kPlentyForLibraries : std::max(kRoomForLibrary, *n.requested / 8);
     if (*n.free - margin < *n.requested) return std::nullopt;
+    // What is left of a device that is nearly full may be in use again before the message is made.
+    if (n.total && *n.free < *n.total / 32) return std::nullopt;
     return Judgment{
         kNotMemory, kMedium,
         fmt::format("{} were requested and {} are free on the device: it was not full. A setting that the "
@@ -181,9 +183,9 @@ Result plenty_is_free(const MemoryNumbers& n) {
       *n.free >= kPlentyForLibraries || (n.total && *n.free >= kPlentyOnSmallCard && *n.free >= *n.total / 4);
   if (!plenty || n.request == Request::kTensor || n.request == Request::kWorkspace) return std::nullopt;
   return Judgment{kNotMemory, kHigh,
-                   fmt::format("{} are free{}, and a library needs a few hundred MiB to start: look at "
-                               "versions, driver and earlier errors instead",
-                               size(*n.free), n.total ? fmt::format(" of {}", size(*n.total)) : "")};
+                  fmt::format("{} are free{}, and a library needs a few hundred MiB to start: look at "
+                              "versions, driver and earlier errors instead",
+                              size(*n.free), n.total ? fmt::format(" of {}", size(*n.total)) : "")};
 }
 
 // The pool reserved the memory that a library needs to start.
@@ -206,32 +208,33 @@ Result preallocation(const MemoryNumbers& n) {
   }
   if (n.free && n.total) {
     return Judgment{kPreallocation, kMedium,
-                     fmt::format("{} of {} are free after {} took its pool: little for a library to start in",
-                                 size(*n.free), size(*n.total), n.pool_of)};
+                    fmt::format("{} of {} are free after {} took its pool: little for a library to start in",
+                                size(*n.free), size(*n.total), n.pool_of)};
   }
   return Judgment{kPreallocation, kMedium,
-                   fmt::format("a library did not start, {} takes nearly all memory before its libraries "
-                               "start, and the log shows no setting that stops it",
-                               n.pool_of)};
+                  fmt::format("a library did not start, {} takes nearly all memory before its libraries "
+                              "start, and the log shows no setting that stops it",
+                              n.pool_of)};
 }
 
 Result second_framework(const MemoryNumbers& n) {
   if (!n.pool_is_foreign || !n.pool_at_start || !n.total || *n.pool_at_start < *n.total / 2)
     return std::nullopt;
   return Judgment{kPreallocation, kHigh,
-                   fmt::format("{} in the same log took a pool of {} of the device's {}; others get the rest",
-                               n.pool_of, size(*n.pool_at_start), size(*n.total))};
+                  fmt::format("{} in the same log took a pool of {} of the device's {}; others get the rest",
+                              n.pool_of, size(*n.pool_at_start), size(*n.total))};
 }
 
 // A desktop uses some part of most devices; a quarter is significant.
 Result other_process(const MemoryNumbers& n) {
   if (n.others.value_or(0) <= 0 || !n.total || *n.others < *n.total / 4) return std::nullopt;
-  if (n.requested && n.free && *n.requested > sum_of_bytes(unused(n), *n.free + *n.others)) return std::nullopt;
+  if (n.requested && n.free && *n.requested > sum_of_bytes(unused(n), *n.free + *n.others))
+    return std::nullopt;
   const bool most = *n.others >= *n.total / 2 || (n.reserved && *n.others > *n.reserved);
   return Judgment{kOtherProcess, n.is_exact || most ? kHigh : kMedium,
-                   fmt::format("other processes{} hold {}{} of the device's {}; this one's pool holds {}",
-                               n.named_others, n.others_are_estimated ? "about " : "", size(*n.others),
-                               size(*n.total), n.reserved ? size(*n.reserved) : "an unknown amount")};
+                  fmt::format("other processes{} hold {}{} of the device's {}; this one's pool holds {}",
+                              n.named_others, n.others_are_estimated ? "about " : "", size(*n.others),
+                              size(*n.total), n.reserved ? size(*n.reserved) : "an unknown amount")};
 }
 
 // Handles, workspaces of libraries, a second framework: all that a process holds outside its pool.
@@ -240,9 +243,9 @@ Result handle_leak(const MemoryNumbers& n) {
   const int64_t outside = *n.process - *n.reserved;
   if (outside < kPlentyForLibraries || outside < *n.process / 2) return std::nullopt;
   return Judgment{kHandleLeak, kMedium,
-                   fmt::format("this process holds {}, its pool only {}: {} are outside, where one context "
-                               "and its libraries take less than {}",
-                               size(*n.process), size(*n.reserved), size(outside), size(kGiB))};
+                  fmt::format("this process holds {}, its pool only {}: {} are outside, where one context "
+                              "and its libraries take less than {}",
+                              size(*n.process), size(*n.reserved), size(outside), size(kGiB))};
 }
 
 Result workspace(const MemoryNumbers& n) {
@@ -260,8 +263,8 @@ Result exact_pieces(const MemoryNumbers& n) {
   if (needed(n) > most) return std::nullopt;
   if (sum_of_bytes(*n.allocated, *n.requested) > most) {
     return Judgment{kRounding, kHigh,
-                     fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
-                                 size(*n.allocated), size(*live(n)))};
+                    fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
+                                size(*n.allocated), size(*live(n)))};
   }
   const int64_t piece = std::max(n.largest.value_or(0), room(n));
   std::string reason = fmt::format("{} are idle and {} can be reserved, but no piece is larger than {}",
@@ -291,9 +294,9 @@ Result fragmentation(const MemoryNumbers& n) {
   }
   if (!n.free || !n.idle || *n.requested > sum_of_bytes(room(n), *n.idle)) return std::nullopt;
   return Judgment{kFragmentation, kMedium,
-                   fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
-                               size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
-                               size(*n.idle), size(*n.requested))};
+                  fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
+                              size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
+                              size(*n.idle), size(*n.requested))};
 }
 
 Result exhausted(const MemoryNumbers& n) {
@@ -302,20 +305,20 @@ Result exhausted(const MemoryNumbers& n) {
   if (!n.requested) {
     if (n.free && *n.free >= kPlentyForLibraries) return std::nullopt;
     return Judgment{kExhausted,
-                     n.is_exact ? kHigh
-                     : n.free   ? kMedium
-                                : kLow,
-                     n.free ? fmt::format("a library finds only {} free", size(*n.free))
-                            : "the device had no room; the log does not say for what, nor who holds it"};
+                    n.is_exact ? kHigh
+                    : n.free   ? kMedium
+                               : kLow,
+                    n.free ? fmt::format("a library finds only {} free", size(*n.free))
+                           : "the device had no room; the log does not say for what, nor who holds it"};
   }
   if (n.free && n.idle && *n.requested > sum_of_bytes(unused(n), room(n))) {
     const int64_t more = *n.requested - unused(n) - room(n);
     return Judgment{kExhausted, kHigh,
-                     n.reserved && live(n)
-                         ? fmt::format("{} are needed and {} are available on the device, {} too little",
-                                       size(needed(n)), size(*n.reserved + room(n)), size(more))
-                         : fmt::format("{} were requested; {} free and {} idle in the pool are {} too little",
-                                       size(*n.requested), size(room(n)), size(*n.idle), size(more))};
+                    n.reserved && live(n)
+                        ? fmt::format("{} are needed and {} are available on the device, {} too little",
+                                      size(needed(n)), size(*n.reserved + room(n)), size(more))
+                        : fmt::format("{} were requested; {} free and {} idle in the pool are {} too little",
+                                      size(*n.requested), size(room(n)), size(*n.idle), size(more))};
   }
   if (n.free && n.idle && n.total && n.allocated) {
     return Judgment{
@@ -326,17 +329,17 @@ Result exhausted(const MemoryNumbers& n) {
   }
   if (n.capacity && *n.requested > *n.capacity) {
     return Judgment{kTooLargeForDevice, kHigh,
-                     fmt::format("one request of {} cannot fit a pool that may hold {}, even an empty one",
-                                 size(*n.requested), size(*n.capacity))};
+                    fmt::format("one request of {} cannot fit a pool that may hold {}, even an empty one",
+                                size(*n.requested), size(*n.capacity))};
   }
   if (n.capacity && n.allocated) {
     return Judgment{kExhausted, kHigh,
-                     fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
-                                 size(*n.capacity), size(*n.requested))};
+                    fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
+                                size(*n.capacity), size(*n.requested))};
   }
   if (n.free)
     return Judgment{kExhausted, kMedium,
-                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
+                    fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
   if (n.allocated)
     return Judgment{
         kExhausted, kMedium,

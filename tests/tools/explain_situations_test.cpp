@@ -33,14 +33,23 @@ TEST(ExplainSituations, ProcessesOfTheRunAreNoStrangers) {
       "Process 71043 has 17.51 GiB memory in use. Process 71044 has 2.05 GiB memory in use. Including "
       "non-PyTorch memory, this process has 2.05 GiB memory in use. ",
       "1.67 GiB", "10.00 MiB");
-  for (const char* run : {"torchrun --nproc_per_node 4 train.py\n", "MEMBER: 4/4\n",
-                          "accelerate launch train.py\n", "torch.distributed.init_process_group('nccl')\n"}) {
+  for (const char* run :
+       {"torchrun --nproc_per_node 4 train.py\n", "MEMBER: 4/4\n", "accelerate launch train.py\n",
+        "torch.distributed.init_process_group('nccl')\n", "deepspeed --num_gpus 4 train.py\n",
+        "srun -n 4 python train.py\n", "FORCE_TORCHRUN=1 llamafactory-cli train x.yaml\n",
+        "horovodrun -np 4 train.py\n", "[rank3]: "}) {
     const Explanation explanation = explain_text(run + ranks);
     EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << run << explanation.judgment.reason;
     EXPECT_EQ(words_of(explanation).find("end it or wait"), std::string::npos) << run;
     EXPECT_EQ(words_of(explanation).find("CUDA_VISIBLE_DEVICES=1"), std::string::npos) << run;
     EXPECT_NE(words_of(explanation).find("set_device"), std::string::npos) << words_of(explanation);
   }
+  // In a container the failed process is in the list: pids near its own are of the same start.
+  const std::string listed =
+      torch_message("16.00 MiB", "23.69 GiB", "1.94 GiB",
+                    "Process 71043 has 17.51 GiB memory in use. Process 71047 has 4.10 GiB memory in use. ",
+                    "3.67 GiB", "10.00 MiB");
+  EXPECT_EQ(explain_text(listed).judgment.cause, Cause::kExhausted) << explain_text(listed).judgment.reason;
   // They are strangers if nothing shows several processes, or if the pid is far away.
   EXPECT_EQ(explain_text(ranks).judgment.cause, Cause::kOtherProcess);
   const std::string stranger = torch_message("16.00 MiB", "23.69 GiB", "14.94 MiB",

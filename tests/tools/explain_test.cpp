@@ -405,6 +405,19 @@ TEST(Explain, EveryCauseHasTwoStepsWhereNothingIsLeftToLower) {
   for (const Advice& advice : one.next) EXPECT_EQ(advice.command.find("batch half"), std::string::npos);
 }
 
+// What is left of a device that is nearly full does not show that memory was not the cause.
+TEST(Explain, LittleOfALargeDeviceIsNotPlenty) {
+  const auto cause_with = [](std::string_view free) {
+    return explain_text(
+               "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.14 GiB. GPU 3 has a total "
+               "capacity of 139.81 GiB of which " +
+               std::string(free) + " GiB is free.\n")
+        .judgment.cause;
+  };
+  EXPECT_EQ(cause_with("1.50"), Cause::kExhausted);
+  EXPECT_EQ(cause_with("31.50"), Cause::kNotMemory);
+}
+
 TEST(Explain, TheFirstFailureCounts) {
   const std::string index = log_of("e13_torch_index"), memory = log_of("torch_never_fits");
   EXPECT_EQ(explain_text(index + memory).judgment.cause, Cause::kIndexOutOfRange);

@@ -161,19 +161,22 @@ void find_own_among_holders(Case& result) {
   result.holders.erase(own);
 }
 
-// Several processes of one run have pids that are near each other, or near one that the log names. They are
-// no strangers: nothing would be gained by ending them.
+// Several processes of one run have pids that are near each other, or near the failed one's or one that the
+// log names. They are no strangers: nothing would be gained by ending them.
 void find_ranks_of_the_run(Case& result) {
   constexpr int64_t kNear = 16;
   const auto is_near = [](int64_t one, int64_t other) {
     return one != other && std::abs(one - other) <= kNear;
   };
-  const bool is_of_several = result.has_setting("several_processes") || result.in("deserializing");
+  const bool has_rank = result.failure != nullptr && number_of_rank(result.failure->rank).has_value();
+  const bool is_of_several =
+      has_rank || result.has_setting("several_processes") || result.in("deserializing");
   std::vector<Holder> strangers;
   for (const Holder& holder : result.holders) {
     const auto of_log = [&](int64_t pid) { return pid == holder.pid || is_near(pid, holder.pid); };
     const auto beside = [&](const Holder& other) { return is_near(other.pid, holder.pid); };
     const bool is_own = std::any_of(result.log->pids.begin(), result.log->pids.end(), of_log) ||
+                        (result.own_pid && is_near(*result.own_pid, holder.pid)) ||
                         (is_of_several && std::any_of(result.holders.begin(), result.holders.end(), beside));
     (is_own ? result.ranks : strangers).push_back(holder);
   }
