@@ -23,6 +23,10 @@ std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
     std::vector<TensorSpec> inputs, outputs;
     for (int id : node.inputs) inputs.push_back(graph.value(id).spec);
     for (int id : node.outputs) outputs.push_back(graph.value(id).spec);
+    if (const auto* custom = std::get_if<Custom>(&node.op)) {  // may have no kernel for the CPU
+      bytes.push_back(custom->workspace_bytes(inputs));
+      continue;
+    }
     bytes.push_back(make_cpu_kernel(node.op, inputs, outputs)->workspace_bytes());
   }
   return bytes;

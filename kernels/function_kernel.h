@@ -11,33 +11,6 @@
 
 namespace headroom {
 
-// The memory of one run of a kernel, and the stream that it runs on.
-struct KernelCall {
-  std::span<const TensorView> inputs;
-  std::span<const TensorView> outputs;
-  void* workspace = nullptr;
-  Stream stream = {};
-
-  template <typename T = float>
-  const T* in(size_t i) const {
-    return inputs[i].as<const T>();
-  }
-  // An input that the op changes.
-  template <typename T = float>
-  T* mutated(size_t i) const {
-    return inputs[i].as<T>();
-  }
-  template <typename T = float>
-  T* out(size_t i = 0) const {
-    return outputs[i].as<T>();
-  }
-  // The workspace as an array.
-  template <typename T>
-  T* scratch() const {
-    return static_cast<T*>(workspace);
-  }
-};
-
 template <typename F>
 class FunctionKernel final : public Kernel {
  public:

@@ -15,6 +15,8 @@ std::string_view op_name(const Op& op) {
       []<typename T>(const T& o) {
         if constexpr (requires { o.kind; }) {
           return T::kTraits.kind_names[static_cast<size_t>(o.kind)];
+        } else if constexpr (requires { o.name(); }) {
+          return o.name();
         } else {
           return T::kTraits.name;
         }

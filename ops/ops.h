@@ -1,5 +1,6 @@
-// Every op of the runtime, and its properties that follow from its operands' shapes. Knows no graph, no
-// gradient and no kernel. CONTRIBUTING.md lists the steps that add an op.
+// Every op of the runtime, one of them for the ops that programs describe (Custom), and its properties that
+// follow from its operands' shapes. Knows no graph, no gradient and no kernel. CONTRIBUTING.md lists the
+// steps that add an op.
 #pragma once
 
 #include <span>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/custom.h"
 #include "ops/elementwise.h"
 #include "ops/expression.h"
 #include "ops/image.h"
@@ -39,6 +41,8 @@ using Op = std::variant<
     Reduce, ReduceMaxGrad, AllFinite, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
     ClassifierHead, BatchNorm, BatchNormGrad, BranchGrad, ConvNormGrad, ConvNormApply, BatchNormStatistics,
     BatchNormApply, LayerNorm, LayerNormGrad, CumulativeSum,
+    // custom.h
+    Custom,
     // update.h
     AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, LossScaleUpdate, CounterUpdate,
     RowUpdate, AllGatherUpdate>;
@@ -65,7 +69,7 @@ const OpTraits& traits_of(const Op& op);
 
 // "matmul", "conv2d_filter_grad", "relu", "add".
 std::string_view op_name(const Op& op);
-// All names that op_name can give.
+// All names that op_name can give, except those of custom ops.
 std::span<const std::string_view> op_names();
 
 // Checks the inputs and gives the outputs. Throws InvalidArgument naming the op, its operands and their

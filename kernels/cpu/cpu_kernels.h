@@ -89,6 +89,8 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad& op, const Request& request);
 // cumulative_sum.cpp
 std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request);
+// make_kernel.cpp
+std::unique_ptr<Kernel> make_kernel(const Custom& op, const Request& request);
 // updates.cpp
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);

@@ -98,6 +98,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& req
 std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request);
+// make_kernel.cpp
+std::unique_ptr<Kernel> make_kernel(const Custom& op, const Request& request);
 // updates.cu
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);

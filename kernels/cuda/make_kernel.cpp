@@ -6,8 +6,16 @@
 #include "base/errors.h"
 #include "kernels/collective_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/custom_kernel.h"
 
 namespace headroom {
+namespace cuda {
+
+std::unique_ptr<Kernel> make_kernel(const Custom& op, const Request& request) {
+  return make_custom_kernel(*op.op, op.op->cuda, "cuda", request);
+}
+
+}  // namespace cuda
 
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          std::span<const TensorSpec> outputs, Device& device,

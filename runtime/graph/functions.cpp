@@ -9,12 +9,15 @@
 namespace headroom {
 namespace {
 
-Value one(const Op& op, std::initializer_list<Value> inputs, CodePlace place) {
-  const std::vector<Value> operands(inputs);
-  if (operands.front().graph == nullptr) {
+std::vector<Value> all(const Op& op, const std::vector<Value>& operands, CodePlace place) {
+  if (operands.empty() || operands.front().graph == nullptr) {
     throw InvalidArgument(std::string(op_name(op)) + ": operand 0 is not a value of a graph");
   }
-  return operands.front().graph->add(op, operands, {}, place)[0];
+  return operands.front().graph->add(op, operands, {}, place);
+}
+
+Value one(const Op& op, std::initializer_list<Value> inputs, CodePlace place) {
+  return all(op, inputs, place)[0];
 }
 
 int from_end(int axis, const Value& x) {
@@ -182,6 +185,10 @@ Value argmax(Value x, int axis, CodePlace place) {
 }
 Value accuracy(Value logits, Value labels, CodePlace place) {
   return one(Accuracy{}, {logits, labels}, place);
+}
+
+std::vector<Value> custom(const CustomOp& op, const std::vector<Value>& inputs, CodePlace place) {
+  return all(Custom(op), inputs, place);
 }
 
 BatchNormState batch_norm_state(Graph& graph, int64_t channels, CodePlace place) {

@@ -66,6 +66,11 @@ Value cross_entropy(Value logits, Value labels,
                     CodePlace place = CodePlace::here());                         // (N,C), i32 (N) -> (N)
 Value argmax(Value x, int axis = -1, CodePlace place = CodePlace::here());        // -> i32
 Value accuracy(Value logits, Value labels, CodePlace place = CodePlace::here());  // (N,C), i32 (N) -> []
+// The results of an op that the program describes itself, of one operand or more.
+std::vector<Value> custom(const CustomOp& op, const std::vector<Value>& inputs,
+                          CodePlace place = CodePlace::here());
+std::vector<Value> custom(CustomOp&& op, const std::vector<Value>& inputs,
+                          CodePlace place = CodePlace::here()) = delete;  // it must outlive the graph
 
 // The values that a batch normalization keeps between steps.
 struct BatchNormState {

@@ -11,17 +11,12 @@
 namespace headroom {
 namespace {
 
-// One node, as the rules below see it: its operands, its results and their gradients.
-struct Context {
-  Graph& graph;
+// One node, as the rules below see it. The gradient of the first result exists whenever one is called, except
+// that of custom ops.
+struct Context : GradientContext {
   const Node& node;
-  std::vector<Value> in, out;
-  std::vector<std::optional<Value>> grad_out;
-  std::vector<bool> wanted;  // by operand: whether its gradient leads to a variable
 
   Value add(const Op& op, std::vector<Value> inputs) const { return graph.add(op, inputs)[0]; }
-  // Returns the gradient of the first result, which exists whenever a rule is called.
-  Value dy() const { return *grad_out[0]; }
 };
 
 using Grads = std::vector<std::optional<Value>>;  // one per operand; absent: none flows there
@@ -291,6 +286,44 @@ Grads rule(const Cast& op, const Context& c) {
   return grads;
 }
 
+[[noreturn]] void refuse(const Node& node) {
+  throw InvalidArgument(
+      fmt::format("gradients: the path to the loss goes through {}, which has no gradient ({})", node.name,
+                  op_name(node.op)));
+}
+
+void check_gradient(const Value& gradient, const Context& c, size_t operand) {
+  const auto fail = [&](std::string_view why) {
+    throw InvalidArgument(
+        fmt::format("gradients: {}: its gradient of operand {} {}", c.node.name, operand, why));
+  };
+  const TensorSpec& spec = c.in[operand].spec();
+  if (gradient.graph != &c.graph) fail("belongs to another graph");
+  if (!is_real(spec.dtype)) fail(fmt::format("must be absent, because the operand is {}", to_string(spec)));
+  if (gradient.spec() != spec)
+    fail(fmt::format("is {}, but the operand is {}", to_string(gradient.spec()), to_string(spec)));
+}
+
+Grads rule(const Custom& custom, const Context& c) {
+  if (!custom.op->gradient) refuse(c.node);
+  GradientContext given = c;
+  for (size_t i = 0; i < given.out.size(); ++i) {
+    const TensorSpec& spec = given.out[i].spec();
+    if (given.grad_out[i] || !is_real(spec.dtype)) continue;
+    const Value none = fill(c.graph, 0, spec.shape);
+    given.grad_out[i] = spec.dtype == DType::kF32 ? none : cast(none, spec.dtype);
+  }
+  Grads grads = custom.op->gradient(given);
+  if (grads.size() != c.in.size()) {
+    throw InvalidArgument(fmt::format("gradients: {}: its gradient gives {} values for {} operands",
+                                      c.node.name, grads.size(), c.in.size()));
+  }
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (grads[i]) check_gradient(*grads[i], c, i);
+  }
+  return grads;
+}
+
 // An op without a rule does not compile, unless its traits say that it is not differentiable.
 Grads gradients_of(const Context& c) {
   return std::visit(
@@ -298,9 +331,7 @@ Grads gradients_of(const Context& c) {
         if constexpr (T::kTraits.has_gradient()) {
           return rule(op, c);
         } else {
-          throw InvalidArgument(
-              fmt::format("gradients: the path to the loss goes through {}, which has no gradient ({})",
-                          c.node.name, op_name(c.node.op)));
+          refuse(c.node);
         }
       },
       c.node.op);
@@ -337,7 +368,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
   const auto count = static_cast<int>(graph.nodes().size()) - 1;  // the nodes before the fill
   for (int id = count - 1; id >= 0; --id) {
     const Node& node = graph.node(id);
-    Context context{graph, node, {}, {}, {}, {}};
+    Context context{{graph, {}, {}, {}, {}}, node};
     bool flows = false, needed = false;
     for (int output : node.outputs) {
       context.out.push_back({&graph, output});
@@ -350,7 +381,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
       needed = needed || context.wanted.back();
     }
     if (!flows || !needed) continue;
-    if (!context.grad_out[0]) {
+    if (!context.grad_out[0] && !std::holds_alternative<Custom>(node.op)) {
       throw InvalidArgument(fmt::format("gradients: the loss depends on a side result of {}", node.name));
     }
     const BackwardScope of_node(graph, context.out[0]);

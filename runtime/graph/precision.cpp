@@ -90,14 +90,18 @@ Initializer rounded(const Initializer& initializer, const std::string& name, con
   });
 }
 
+// Updates read f32, except for gradients; custom ops what their descriptions take.
+bool keeps_types(const Op& op) {
+  return is_update(op) || std::holds_alternative<Custom>(op);
+}
+
 class HalfStorage {
  public:
   HalfStorage(Graph& graph, DType half, std::span<const Value> keep)
       : graph_(graph), half_(half), kept_(graph.values().size()), twins_(graph.values().size(), -1) {
     for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
-    // Updates read f32, except for gradients.
     for (const Node& node : graph.nodes()) {
-      if (!is_update(node.op)) continue;
+      if (!keeps_types(node.op)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (!is_gradient_operand(node.op, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
       }
@@ -152,7 +156,7 @@ class HalfStorage {
   }
 
   void add(Node node) {
-    const bool changes = is_update(node.op);
+    const bool keeps = keeps_types(node.op);
     const size_t factors = factor_count(node);
     const bool is_product = factors > 0;
     // Tensors side by side are of one type.
@@ -163,7 +167,7 @@ class HalfStorage {
     bool any_half = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       int& input = node.inputs[i];
-      if (changes && !is_gradient_operand(node.op, i)) continue;
+      if (keeps && !is_gradient_operand(node.op, i)) continue;
       if (spec(input).dtype == DType::kF32 && (joins_half || is_cast(node, i, factors))) cast(input, node);
       if (twin(input) >= 0) input = twin(input);
       any_half = any_half || is_half(spec(input).dtype);

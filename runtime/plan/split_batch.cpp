@@ -208,6 +208,10 @@ class Splitter {
     } else if (is_in_part_shape) {
       mine = Role::kPartShape;
     }
+    const auto* custom = std::get_if<Custom>(&node.op);
+    if (custom && !custom->op->splits_batch && (mine == Role::kPerPart || mine == Role::kPartShape)) {
+      return fmt::format("{} may compute one row of the batch from others", node.name);
+    }
     node_roles_[id] = mine;
     for (const int output : node.outputs) role(output) = mine;
     return {};

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "tests/runtime/graph/custom_ops.h"
+
 namespace headroom::test {
 namespace {
 
@@ -49,6 +51,12 @@ std::vector<GradientCase> make_gradient_cases() {
        {{4, 3}, {2, 4}},
        [](Graph&, V v) {
          return matmul(v[0], v[1], {true, true});
+       }},
+      {"custom",
+       {{3, 4}},
+       [](Graph& g, V v) {
+         const std::vector<Value> y = custom(kPowers, {v[0], counter(g, "k", {3}, 2)});
+         return add(y[0], reshape(y[1], {3, 1}));
        }},
       {"matmul_batch", {{2, 3, 4}, {2, 4, 2}}, [](Graph&, V v) { return matmul(v[0], v[1]); }},
       {"matmul_shared", {{2, 3, 4}, {4, 2}}, [](Graph&, V v) { return matmul(v[0], v[1]); }},
