@@ -8,8 +8,9 @@ run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/program -B ${FOLDER} -G Ninja 
     -DCMAKE_BUILD_TYPE=Release -DHEADROOM_CUDA=OFF -DHEADROOM_MPI=OFF -DCMAKE_CXX_COMPILER=${CXX}
     -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=-Werror)
 if(WHOLE)
-  run(${CMAKE_COMMAND} --build ${FOLDER} --target train take_blocks)
+  run(${CMAKE_COMMAND} --build ${FOLDER} --target train custom_op take_blocks)
   run(${FOLDER}/train cpu caching)
+  run(${FOLDER}/custom_op cpu)
   run(${FOLDER}/take_blocks cpu)
   # Installing the program must not install anything of ours.
   run(${CMAKE_COMMAND} --install ${FOLDER} --prefix ${FOLDER}/prefix)
@@ -18,7 +19,8 @@ if(WHOLE)
     message(FATAL_ERROR "installed: ${installed}")
   endif()
 else()
-  run(${CMAKE_COMMAND} --build ${FOLDER} --target CMakeFiles/train.dir/train.cpp.o CMakeFiles/take_blocks.dir/take_blocks.c.o)
+  run(${CMAKE_COMMAND} --build ${FOLDER} --target CMakeFiles/train.dir/train.cpp.o
+      CMakeFiles/custom_op.dir/custom_op.cpp.o CMakeFiles/take_blocks.dir/take_blocks.c.o)
   # Only the libraries are a part of the other project.
   file(READ ${FOLDER}/build.ninja rules)
   if(rules MATCHES "build [^\n]*(headroom_cli_test|train_mnist):")
