@@ -92,6 +92,12 @@ void Progress::reach(double share) {
   state_.done = 100 * share;
 }
 
+void Progress::say(const std::string& line) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::fputs(((thread_.joinable() ? kClearLine : "") + line + '\n').c_str(), stderr);
+  std::fflush(stderr);
+}
+
 void Progress::finish() {
   if (!thread_.joinable()) return;
   {

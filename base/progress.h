@@ -38,6 +38,8 @@ class Progress {
   void begin(double total, std::string unit, std::string doing);
   // So much of 1 of the part is done; nothing is shown of it before the first call.
   void reach(double share);
+  // Prints a line of its own on stderr at once, terminal or not.
+  void say(const std::string& line);
   // Removes the line; nothing more is shown.
   void finish();
 

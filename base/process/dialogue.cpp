@@ -71,6 +71,10 @@ bool Dialogue::ask(std::string_view line, std::string& answer) {
     if (count <= 0) return false;
     sent += static_cast<size_t>(count);
   }
+  return read_line(answer);
+}
+
+bool Dialogue::read_line(std::string& answer) {
   std::array<char, 4096> chunk;
   for (;;) {
     if (const size_t end = read_ahead_.find('\n'); end != std::string::npos) {

@@ -24,6 +24,8 @@ class Dialogue {
   // Sends a line and waits for its answer, whose line end is left out. False when the child has ended
   // instead. Throws Error when the child is out of patience.
   bool ask(std::string_view line, std::string& answer);
+  // Waits for one more line of the answer; as `ask`.
+  bool read_line(std::string& answer);
   // Waits for a child that has ended, or will since its stdin does.
   ChildResult end();
 

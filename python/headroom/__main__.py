@@ -38,6 +38,7 @@ def _parse(words):
     trace.add_argument("program", nargs="?", help="FILE.py:FUNCTION, or a command after --")
     trace.add_argument("--batch", type=int)
     trace.add_argument("--batch-option", help="the option of a command that is its batch")
+    trace.add_argument("--compute", choices=("auto", "never", "all"))
     trace.add_argument("--steps", type=int, default=3)
     trace.add_argument("--device", default="h200")
     trace.add_argument("-o", "--output", default="run.trace")
@@ -79,8 +80,9 @@ def main(words=None):
     if version < (2, 4):
         return _fail(_OTHER, f"PyTorch {torch.__version__} is too old: tracing needs 2.4 or later")
     from headroom.torch import command as commands
-    from headroom.torch.child import ChildError, in_child
+    from headroom.torch.child import ChildError
     from headroom.torch.errors import TraceError
+    from headroom.torch.seeds import Seeds
     from headroom.torch.whole_program import trace_command
 
     try:
@@ -91,7 +93,9 @@ def main(words=None):
     if arguments.requests:
         from headroom.torch.answers import serve
 
-        serve(program, arguments.steps, arguments.device, arguments.batch_option)
+        serve(
+            program, arguments.steps, arguments.device, arguments.batch_option, arguments.compute
+        )
         return _DONE
     on_step = _tell_steps if arguments.progress else None
     start = time.perf_counter()
@@ -100,9 +104,10 @@ def main(words=None):
         if arguments.program:
             # In a copy of this process: one that has run a backward pass cannot be copied, and a function may turn out
             # to be a whole program.
-            facts, error = in_child(lambda: _trace_function(program, arguments, on_step))
-            if error:
-                raise error
+            facts = Seeds().trace(
+                arguments.output,
+                lambda path, seed: _trace_in_copy(program, arguments, on_step, path, seed),
+            )
         if facts is None:
             facts = trace_command(
                 commands.of_function(program) if arguments.program else program,
@@ -112,6 +117,7 @@ def main(words=None):
                 arguments.device,
                 arguments.batch_option,
                 on_step,
+                arguments.compute,
             )
     except (TraceError, ValueError) as error:
         return _fail(_BAD_INPUT, error)
@@ -130,24 +136,46 @@ def main(words=None):
     return _DONE
 
 
-def _trace_function(program, arguments, on_step):
-    """Traces "train.py:make_step" into the file. Returns facts, None for a function that trains by itself, and an error."""
+def _trace_in_copy(program, arguments, on_step, path, seed):
+    """Traces "train.py:make_step" with a seed into a file, in a copy of this process. Returns facts; None for a function
+    that trains by itself.
+    """
+    from headroom.torch.child import in_child
+
+    facts, error = in_child(lambda: _trace_function(program, arguments, on_step, path, seed))
+    if error:
+        raise error
+    return facts
+
+
+def _trace_function(program, arguments, on_step, path, seed):
+    """In a copy: (facts, error)."""
+    from headroom.torch.draws import seed_python
     from headroom.torch.errors import TraceError
     from headroom.torch.program import trace_program
+    from headroom.torch.seeds import SEEDS, facts_of
     from headroom.torch.session import TrainsByItself
 
+    seed_python(seed)
     try:
         trace = trace_program(
-            program, arguments.batch, arguments.steps, arguments.device, on_step=on_step
+            program,
+            arguments.batch,
+            arguments.steps,
+            arguments.device,
+            on_step=on_step,
+            compute=arguments.compute,
+            seed=seed,
+            seeds=SEEDS,
         )
-        trace.save(arguments.output)
+        trace.save(path)
     except TrainsByItself:
         return None, None
     except (TraceError, ValueError, OSError) as error:
         return None, type(error)(*error.args)  # without what it came through
     return {
         "allocations": len(trace.blocks),
-        "peak_bytes": trace.peak_bytes,
+        **facts_of(trace),
         "steps": arguments.steps,
         "batch": "",
     }, None

@@ -25,6 +25,7 @@ constexpr std::string_view kSettings[] = {
     "code",
     "color",
     "compress-norms",
+    "compute",
     "context",
     "csv",
     "data",

@@ -45,8 +45,9 @@ done
 
 TEST(CommandAfterDashes, IsTracedByEveryCommandAndEndsTheNextOne) {
   const std::string traced = " --steps 2 --device rtx-3090 -- python train.py --lr 1e-4";
-  for (const std::string command : {"trace", "predict", "compare --runs 1", "replay", "report",
-                                    "assert --max-peak 1GiB", "diff train.py:make_old", "fit --least-memory"}) {
+  for (const std::string command :
+       {"trace", "predict", "compare --runs 1", "replay", "report", "assert --max-peak 1GiB",
+        "diff train.py:make_old", "fit --least-memory"}) {
     const ScratchFolder folder;
     const Outcome outcome = run_with_python(folder, kTracer, command + traced);
     ASSERT_EQ(outcome.code, 0) << command << ": " << outcome.errors;
@@ -81,8 +82,8 @@ TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
   EXPECT_EQ(predicted.errors, "note: the batch is --bs\n");
   EXPECT_TRUE(read_file(folder / "words", 10'000)
                   .ends_with(" --quiet --batch 8 --progress --batch-option=--bs -- python train.py\n"));
-  const Outcome fitted = run_with_python(
-      folder, kAnswer, "fit --most 4 --device h200 --batch-option --bs -- torchrun train.py");
+  const Outcome fitted =
+      run_with_python(folder, kAnswer, "fit --most 4 --device h200 --batch-option --bs -- torchrun train.py");
   ASSERT_EQ(fitted.code, 0) << fitted.errors;
   EXPECT_EQ(fitted.errors, "note: the batch is --bs (4 as typed)\n");
   EXPECT_TRUE(fitted.out.starts_with("largest batch 4: torchrun train.py ")) << fitted.out;
@@ -90,6 +91,50 @@ TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
             std::string::npos)
       << fitted.out;
   EXPECT_NE(fitted.out.find(" -- torchrun train.py\n"), std::string::npos) << fitted.out;
+}
+
+// What takes long is said when it begins, not with the answer.
+TEST(CommandAfterDashes, ComputesWhatTheOptionAllowsAndSaysSo) {
+  const ScratchFolder folder;
+  const std::string says = "echo 'headroom: computes 1.2 GiB on the CPU, about 40 s' >&2\n";
+  for (const std::string command :
+       {"trace", "predict", "compare --runs 1", "replay", "report", "assert --max-peak 1GiB",
+        "diff train.py:make_old", "fit --least-memory"}) {
+    const Outcome outcome =
+        run_with_python(folder, says + kTracer, command + " --compute all -- python train.py");
+    ASSERT_EQ(outcome.code, 0) << command << ": " << outcome.errors;
+    EXPECT_NE(outcome.errors.find("note: computes 1.2 GiB on the CPU, about 40 s\n"), std::string::npos)
+        << command << outcome.errors;
+    const std::string words = read_file(folder / "words", 10'000);
+    EXPECT_NE(words.find(" --compute=all -- python train.py\n"), std::string::npos) << command << words;
+  }
+  const std::string answer = R"(echo '{"said":"computes 3 GiB"}')";
+  std::string asked = kAnswer;
+  asked.insert(asked.find("  file="), "  " + answer + "\n");
+  const Outcome fitted =
+      run_with_python(folder, asked, "fit --most 2 --device h200 --compute never -- python train.py");
+  ASSERT_EQ(fitted.code, 0) << fitted.errors;
+  EXPECT_TRUE(fitted.errors.starts_with("note: computes 3 GiB\n")) << fitted.errors;
+  EXPECT_NE(fitted.out.find(" --compute never "), std::string::npos) << fitted.out;
+  const Outcome refused = run_with_python(folder, kTracer, "predict --compute much -- python train.py");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.errors.find("auto, never"), std::string::npos) << refused.errors;
+}
+
+TEST(CommandAfterDashes, ItsRandomWeightsGiveARange) {
+  const ScratchFolder folder;
+  std::string tracer = kTracer;
+  tracer.insert(
+      tracer.find("m,1,1,0"),
+      "s,assumed,some sizes follow from what the model computes\ns,seed_peaks,8388608 12582912 9437184\n");
+  const Outcome text = run_with_python(folder, tracer, "predict -- python train.py");
+  EXPECT_NE(
+      text.out.find("some sizes follow from what the model computes; over 3 seeds it requests 8.00 MiB to "
+                    "12.00 MiB, of which this is the most\n"),
+      std::string::npos)
+      << text.out;
+  const Outcome json = run_with_python(folder, tracer, "predict --json -- python train.py");
+  EXPECT_NE(json.out.find("\"most_bytes\": 12582912"), std::string::npos) << json.out;
 }
 
 // The Python that a command names is the one that has PyTorch.
@@ -128,9 +173,10 @@ TEST(CommandAfterDashes, IsTracedByItsOwnPython) {
     const std::string who = read_file(folder / "who", 10'000);
     EXPECT_TRUE(who.starts_with(folder / row.python)) << row.command << who;
   }
-  EXPECT_EQ(run("tool").errors,
-            "headroom: tool is not a program of Python: give the command of Python that it runs, as -- python "
-            "train.py\n");
+  EXPECT_EQ(
+      run("tool").errors,
+      "headroom: tool is not a program of Python: give the command of Python that it runs, as -- python "
+      "train.py\n");
   EXPECT_EQ(run("no-such-command").errors, "headroom: cannot run no-such-command: no such command\n");
   EXPECT_EQ(run("").errors, "headroom: no command after --; give one, as -- python train.py\n");
 }

@@ -81,6 +81,7 @@ struct Found {
   FitResult result;
   std::vector<TriedBatch> trials = {};         // trials of a program, each traced
   std::vector<std::string> alternatives = {};  // changes that make the next batch fit
+  std::string assumed = {};                    // on values that decide sizes
 };
 
 Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress& progress) {
@@ -93,6 +94,7 @@ Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress
   answer.result.program = {};  // it is not run
   answer.result.fits = found.batch > 0;
   if (!found.next || !is_of_torch(found.next->front())) return answer;
+  answer.assumed = assumed_values(found.next->front());
   const TraceCheckpoints trace_again = program.checkpoints(found.next_batch);
   for (const TorchChange& change : find_torch_changes(found.next->front(), search.setup(), trace_again)) {
     answer.alternatives.push_back(fmt::format("batch {} with {}", found.next_batch, change.text()));
@@ -153,6 +155,7 @@ void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
   }
   sheet.fact(fmt::format("{}why not {}: {}", margin > 0 ? format_bytes(margin) + " kept free; " : "",
                          options.least_memory ? "less" : "more", answer.stopped_by));
+  if (!found.assumed.empty()) sheet.fact(found.assumed);
   if (!options.least_memory && workload.runtime.memory_bytes &&
       workload.runtime.split_batch == SplitBatch::kNever) {
     sheet.fact("a larger batch may run in parts: --split-batch needed");
@@ -226,7 +229,8 @@ Sheet to_sheet(const FitOptions& options, const Found& found) {
   const RuntimeOptions& runtime = options.workload.runtime;
   Sheet sheet;
   sheet.set("fits", answer.fits);
-  sheet.set(options.is_net() ? "net" : "input", options.is_net() ? options.name() : input_title(options.input));
+  sheet.set(options.is_net() ? "net" : "input",
+            options.is_net() ? options.name() : input_title(options.input));
   sheet.set("strategy", runtime.strategy);
   if (options.is_net()) sheet.set("plan", std::string(to_string(runtime.plan)));
   sheet.set("device", runtime.device);

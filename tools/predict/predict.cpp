@@ -298,6 +298,11 @@ void add_question(const Question& question, Sheet& sheet) {
                    {"replay_spare_bytes", question.limit->replay_spare_bytes}};
   }
   sheet.set("recorded_limit", limit);
+  const auto range = question.is_net() ? std::nullopt : seed_range(question.program.front());
+  sheet.set("requested_over_seeds", range ? Datum(Record{{"seeds", range->seeds},
+                                                         {"least_bytes", range->least_bytes},
+                                                         {"most_bytes", range->most_bytes}})
+                                          : Datum());
   if (question.program.refusal) sheet.set("least_memory_bytes", question.program.refusal->least_bytes());
 }
 

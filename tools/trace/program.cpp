@@ -70,8 +70,8 @@ std::string last_line(const ChildResult& child) {
   throw Error(line.empty() ? fmt::format("{}: {} failed", program, python) : line);
 }
 
-// The file that runs the package headroom of the environment in which this command was installed, for a Python
-// that does not have it; empty if there is none.
+// The file that runs the package headroom of the environment in which this command was installed, for a
+// Python that does not have it; empty if there is none.
 std::string path_of_package() {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -179,8 +179,10 @@ namespace {
 void require_program(const std::string& program) {
   if (is_program(program)) return;
   require_function(program);
-  throw InvalidArgument(fmt::format(
-      "'{}' is not a program; give a file and a function, as train.py:make_step, or a command, as -- python train.py", printable(program, 200)));
+  throw InvalidArgument(
+      fmt::format("'{}' is not a program; give a file and a function, as train.py:make_step, or a command, "
+                  "as -- python train.py",
+                  printable(program, 200)));
 }
 
 // The Python that makes the request, and all its words.
@@ -193,6 +195,7 @@ Python python_for(const ProgramRequest& request, const std::vector<std::string>&
   if (python.traced.empty()) words.push_back(request.program);
   words.insert(words.end(), {"--steps", std::to_string(request.steps), "--device", request.device});
   words.insert(words.end(), more.begin(), more.end());
+  if (!request.compute.empty()) words.push_back("--compute=" + request.compute);
   if (python.traced.empty()) return python;
   if (!request.batch_option.empty()) words.push_back("--batch-option=" + request.batch_option);
   words.emplace_back("--");
@@ -242,8 +245,13 @@ Trace trace_to(const ProgramRequest& request, const std::string& path, Progress&
   // "headroom: traced 2 steps" and "headroom: note: ...", as __main__.py writes them.
   const OnLine read = [&](std::string_view line) {
     constexpr std::string_view kSteps = "headroom: traced ", kNote = "headroom: note: ";
+    constexpr std::string_view kComputes = "headroom: computes ";  // takes long: said before it begins
     int64_t steps = 0;
     if (line.starts_with(kNote)) notes.emplace_back(line.substr(kNote.size()));
+    if (line.starts_with(kComputes)) {
+      progress.say("note: " +
+                   printable(line.substr(kComputes.size() - std::string_view("computes ").size())));
+    }
     if (!line.starts_with(kSteps) ||
         std::from_chars(line.data() + kSteps.size(), line.data() + line.size(), steps).ec != std::errc())
       return;
@@ -314,7 +322,12 @@ TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramCh
   }
   TracedProgram traced;
   try {
-    const nlohmann::json json = nlohmann::json::parse(answer);
+    nlohmann::json json = nlohmann::json::parse(answer);
+    while (json.contains("said")) {  // before work that takes long
+      fmt::print(stderr, "note: {}\n", printable(json.at("said").get<std::string>()));
+      if (!process_->dialogue.read_line(answer)) fail(process_->python, title, process_->dialogue.end());
+      json = nlohmann::json::parse(answer);
+    }
     if (json.contains("error")) throw InvalidArgument(printable(json.at("error").get<std::string>()));
     if (json.contains("failure")) throw Error(printable(json.at("failure").get<std::string>()));
     if (std::string note = json.value("batch", ""); note != process_->note) {

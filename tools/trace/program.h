@@ -1,5 +1,5 @@
-// Training programs in PyTorch, given as "train.py:make_step" or by their command, "-- python train.py": traced
-// in a Python process without a GPU, see docs/trace.md. Knows no strategy and no view of a trace.
+// Training programs in PyTorch, given as "train.py:make_step" or by their command, "-- python train.py":
+// traced in a Python process without a GPU, see docs/trace.md. Knows no strategy and no view of a trace.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,11 @@ struct ProgramRequest {
   int64_t steps = 3;
   std::string device = "h200";    // the GPU whose kernels are traced, with or without "sim:"
   std::string batch_option = {};  // the option of a command that is its batch; empty: it is found out
+  std::string compute = {};       // one of kComputeModes; empty: that of HEADROOM_COMPUTE, or auto
 };
+
+// How far values of a model are computed on the CPU where a size or a branch depends on them.
+inline constexpr std::string_view kComputeModes[] = {"auto", "never", "all"};
 
 // Returns true for "train.py:make_step", a function in a Python file, and for a command, see command.h.
 bool is_program(std::string_view text);
@@ -31,8 +35,9 @@ bool is_program(std::string_view text);
 void require_function(const std::string& text);
 
 // Traces the requests of these steps of the program to its memory strategy; the trace is named after the
-// program. Runs `python3 -m headroom trace`, with the Python of python_of(). Prints notes on stderr. Throws InvalidArgument with one line, and the program's own line if there is one, for a program that
-// cannot be traced, and Error if Python, the package headroom or PyTorch is missing.
+// program. Runs `python3 -m headroom trace`, with the Python of python_of(). Prints notes on stderr. Throws
+// InvalidArgument with one line, and the program's own line if there is one, for a program that cannot be
+// traced, and Error if Python, the package headroom or PyTorch is missing.
 Trace trace_program(const ProgramRequest& request);
 // Shows its progress on a line that is there already.
 Trace trace_program(const ProgramRequest& request, Progress& progress);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -15,9 +16,14 @@ constexpr int64_t kMostSteps = 1000;
 
 }  // namespace
 
+void add_program_options(OptionSet& set, std::string& batch_option, std::string& compute) {
+  set.add_option_name("batch-option", kBatchOptionHelp, &batch_option);
+  set.add_choice("compute", kComputeHelp, &compute, {std::begin(kComputeModes), std::end(kComputeModes)});
+}
+
 void add_batch_and_steps(OptionSet& set, TracingOptions& options) {
   set.add_integer("batch", "Batch size of the program (default: its own)", &options.batch, 1);
-  set.add_option_name("batch-option", kBatchOptionHelp, &options.batch_option);
+  add_program_options(set, options.batch_option, options.compute);
   set.add_integer("steps", "Number of steps to trace", &options.steps, 1, kMostSteps);
 }
 
@@ -31,7 +37,8 @@ ProgramRequest program_request(const std::string& program, const TracingOptions&
           .batch = options.batch,
           .steps = options.steps,
           .device = options.device,
-          .batch_option = options.batch_option};
+          .batch_option = options.batch_option,
+          .compute = options.compute};
 }
 
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options) {

@@ -16,15 +16,22 @@ namespace headroom {
 inline constexpr const char* kBatchOptionHelp =
     "With a command: the option of its that is the batch, such as --batch-size, if that cannot be found out";
 
+inline constexpr const char* kComputeHelp =
+    "Which values of a model that decide a size or a branch are computed on the CPU: what takes at most half "
+    "of its free memory and ten minutes (auto, the default), none or all";
+
 struct TracingOptions {
   std::optional<int64_t> batch;  // argument of the program's function; nullopt: no argument
   int64_t steps = ProgramRequest().steps;
   std::string device = ProgramRequest().device;
-  std::string net = {};  // instead of a program; see add_net_option()
+  std::string net = {};           // instead of a program; see add_net_option()
   std::string batch_option = {};  // the option of a command that is its batch
+  std::string compute = {};       // one of kComputeModes; empty: auto
 };
 
 void add_tracing_options(OptionSet& set, TracingOptions& options);
+// Adds --batch-option and --compute.
+void add_program_options(OptionSet& set, std::string& batch_option, std::string& compute);
 // Adds the options without --device, for commands that use the device for more than tracing.
 void add_batch_and_steps(OptionSet& set, TracingOptions& options);
 

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "device/host/profiles.h"
 #include "tools/workload/recorded_failure.h"
@@ -132,7 +135,28 @@ std::optional<RecordedProgram> recorded_program(const Trace& trace) {
   return std::nullopt;
 }
 
-std::string assumed_values(const Trace& trace) { return std::string(setting_of(trace, "assumed")); }
+std::optional<SeedRange> seed_range(const Trace& trace) {
+  std::optional<SeedRange> range;
+  std::istringstream peaks{std::string(setting_of(trace, "seed_peaks"))};
+  for (int64_t peak = 0; peaks >> peak;) {
+    if (!range) range = {.seeds = 0, .least_bytes = peak, .most_bytes = peak};
+    range->least_bytes = std::min(range->least_bytes, peak);
+    range->most_bytes = std::max(range->most_bytes, peak);
+    ++range->seeds;
+  }
+  return range;
+}
+
+std::string assumed_values(const Trace& trace) {
+  std::string text(setting_of(trace, "assumed"));
+  const std::optional<SeedRange> range = seed_range(trace);
+  if (!range || range->seeds < 2) return text;
+  const std::string least = format_bytes(range->least_bytes), most = format_bytes(range->most_bytes);
+  return text + (least == most
+                     ? fmt::format("; over {} seeds it requests {}", range->seeds, most)
+                     : fmt::format("; over {} seeds it requests {} to {}, of which this is the most",
+                                   range->seeds, least, most));
+}
 
 std::string traced_card(const Trace& trace) {
   const std::string_view name = setting_of(trace, "device");

@@ -24,7 +24,15 @@ struct RecordedProgram {
 };
 std::optional<RecordedProgram> recorded_program(const Trace& trace);
 
-// A sentence about the values that decide sizes, where the tracer assumed any; without a full stop.
+// The least and the most bytes that a program requested at once over some seeds for its random weights, of
+// which the trace is the one with the most; nothing where it was traced once, because they decide no size.
+struct SeedRange {
+  int64_t seeds = 0, least_bytes = 0, most_bytes = 0;
+};
+std::optional<SeedRange> seed_range(const Trace& trace);
+
+// A sentence about the values that decide sizes, where the tracer assumed any, with their range; without a
+// full stop.
 std::string assumed_values(const Trace& trace);
 
 // The name of the card that a program of PyTorch was traced for; empty for a recording.

@@ -31,6 +31,7 @@ struct WorkloadOptions {
   int64_t width = 1;
   StepOptions step;          // `batch` is that of all replicas together
   std::string batch_option;  // the option of a command that is its batch
+  std::string compute;       // one of kComputeModes
   ReplicaOptions replicas;
   RuntimeOptions runtime = {.device = "sim"};
 };

@@ -2,7 +2,8 @@
 
 Each trace is made by a copy of the process that has loaded the program, so that traces do not affect each other.
 Requests and answers are lines of JSON on stdin and stdout. A request has `output`, the file for the trace, and may have
-`batch`, `changes` (changes.py) and `speed` (costs.py). An answer has `error`, one line; `failure`, one line, if Python
+`batch`, `changes` (changes.py) and `speed` (costs.py). Before work that takes long an answer that has only `said`, one
+line, comes before the last one. An answer has `error`, one line; `failure`, one line, if Python
 ended; or the facts about the program. The program's own output goes to stderr.
 """
 
@@ -17,10 +18,13 @@ import torch
 from .changes import Changes, caching_configs, name_in_program
 from .child import ChildError, in_child
 from .command import of_function
+from .computing import Computing
 from .costs import Speed
+from .draws import seed_python
 from .errors import TraceError
 from .gpus import find_gpu
 from .program import function_of, running, trace_program
+from .seeds import SEEDS, Seeds, facts_of
 from .session import LoadedProgram, Trace, TrainsByItself, settings_of
 from .tracer import find_unshared_counts_in_child
 from .whole_program import WholeProgram
@@ -55,11 +59,13 @@ def describe(trace):
 class Server:
     """Answers requests about "train.py:make_step" or a Command; the program is loaded at the first."""
 
-    def __init__(self, program, steps, device, batch_option=None):
+    def __init__(self, program, steps, device, batch_option=None, compute=None):
         self.program = program
         self.steps = steps
         self.gpu_name = device
         self.batch_option = batch_option
+        self.compute = compute
+        self.seeds = Seeds()
         self.whole = None  # the WholeProgram of what trains by itself
         self.loaded = None
         self.stack = contextlib.ExitStack()
@@ -75,11 +81,11 @@ class Server:
                 self._load(host_is_gpu=False)
             if self.has_threads:
                 return self._trace_here(request)
-            reply = self._trace_in_child(request)
+            reply = self._trace_function(request)
             if reply is None:
                 # The program names no device: trace it as if all of it were on the GPU.
                 self._load(host_is_gpu=True)
-                reply = self._trace_in_child(request)
+                reply = self._trace_function(request)
             if "trains" in reply:
                 self.stack.close()
                 self._take_whole(of_function(self.program))
@@ -92,7 +98,9 @@ class Server:
             return {"failure": f"{title}: {error}"}
 
     def _take_whole(self, command):
-        self.whole = WholeProgram(command, self.steps, self.gpu_name, describe, self.batch_option)
+        self.whole = WholeProgram(
+            command, self.steps, self.gpu_name, describe, self.batch_option, self.compute
+        )
 
     def _trace_whole(self, request):
         reply = self.whole.trace(request["output"], request.get("batch"), **_changes_of(request))
@@ -108,25 +116,33 @@ class Server:
         threads = threading.active_count()
         with contextlib.ExitStack() as stack, running(self.program):
             self.loaded = LoadedProgram(
-                lambda: function_of(self.program), gpu, host_is_gpu, stack
+                lambda: function_of(self.program), gpu, host_is_gpu, stack, self.compute
             )
+            self.loaded.tracer.values.computing.seeds = SEEDS
             self.has_threads = threading.active_count() > threads
             if not self.has_threads:
                 self.stack = stack.pop_all()
 
-    def _trace_in_child(self, request):
+    def _trace_function(self, request):
         results = self.loaded.tracer.results
-        reply, learned = in_child(lambda: (self._trace(request), results.learned()))
-        results.learn(learned)  # for the next ones
-        return reply
 
-    def _trace(self, request):
+        def trace(path, seed):
+            reply, learned = in_child(
+                lambda: (self._trace({**request, "output": path}, seed), results.learned())
+            )
+            results.learn(learned)  # for the next ones
+            return reply
+
+        return self.seeds.trace(request["output"], trace)
+
+    def _trace(self, request, seed):
         """In a copy of the process; None where the program has nothing on the GPU that it could be told of."""
         try:
             loaded, batch = self.loaded, request.get("batch")
             torch.set_num_threads(os.cpu_count() or 1)  # for values that are computed
+            seed_python(seed)
             with running(self.program):
-                loaded.run(batch, self.steps, **_changes_of(request))
+                loaded.run(batch, self.steps, seed=seed, **_changes_of(request))
             self.stack.close()
             if not loaded.tracer.recorder.count and not loaded.tracer.host_is_gpu:
                 return None
@@ -143,6 +159,7 @@ class Server:
             request.get("batch"),
             self.steps,
             self.gpu_name,
+            compute=self.compute,
             **_changes_of(request),
         )
         return _answer(trace, request)
@@ -157,10 +174,10 @@ def _changes_of(request):
 
 def _answer(trace, request):
     trace.save(request["output"])
-    return describe(trace)
+    return {**describe(trace), **facts_of(trace)}
 
 
-def serve(program, steps, device, batch_option=None):
+def serve(program, steps, device, batch_option=None, compute=None):
     """Answers until stdin ends. The program gets no stdin, and writes to stderr."""
     requests = os.fdopen(os.dup(0))
     answers = os.fdopen(os.dup(1), "w")
@@ -168,7 +185,12 @@ def serve(program, steps, device, batch_option=None):
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     torch.set_num_threads(1)  # a copy of a process with threads of OpenMP would wait for them
-    server = Server(program, steps, device, batch_option)
-    for line in requests:
-        answers.write(json.dumps(server.answer(json.loads(line))) + "\n")
+    server = Server(program, steps, device, batch_option, compute)
+
+    def write(answer):
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+    Computing.say = staticmethod(lambda text: write({"said": text}))
+    for line in requests:
+        write(server.answer(json.loads(line)))

@@ -11,6 +11,7 @@ import time
 from . import cpu_ops
 from .recipes import Evaluation, Kept, NotComputable
 
+MODES = ("auto", "never", "all")
 _VARIABLE = "HEADROOM_COMPUTE"
 _CHEAP_SECONDS = 0.1
 _MOST_CHEAP_STEPS = 2000
@@ -42,15 +43,26 @@ def _time(seconds):
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
+def _say(text):
+    print(f"headroom: {text}", file=sys.stderr, flush=True)
+
+
 class Computing:
+    """`say` is called with one line before a computation that takes long."""
+
+    say = staticmethod(_say)
+
     def __init__(self, mode=None):
         self.mode = mode or os.environ.get(_VARIABLE) or "auto"
-        if self.mode not in ("auto", "all", "never"):
+        if self.mode not in MODES:
             raise ValueError(f"{_VARIABLE} is '{self.mode}': give auto, all or never")
+        self.is_quiet = False
+        self.seeds = 1  # that the program is traced with where a computed value decides sizes
         self.kept = Kept(_KEPT_BYTES)
         self._factor = 1.0  # of the last real time to its estimate
         self.seconds = 0.0  # that computations take by estimates, which are the same in each run
-        self.has_computed = False  # what a model computes
+        self.has_decided = False  # a computed value of the model, on a size or a branch
+        self._said = 0.0  # the seconds of the last announcement
 
     def cheap(self, values):
         """Computes values that cost next to nothing. Returns false if they cost more or are unknown."""
@@ -67,8 +79,8 @@ class Computing:
             return False
         return True
 
-    def compute(self, values, most_seconds=_MOST_SECONDS):
-        """Computes values. Returns "", or why it did not."""
+    def compute(self, values, most_seconds=None):
+        """Computes values. Returns "", or why it did not. With `most_seconds` the program could do without them."""
         if all(value.buffer is not None for value in values):
             return ""
         evaluation = Evaluation(values)
@@ -77,27 +89,31 @@ class Computing:
         seconds, size = self._estimate(evaluation), evaluation.peak_bytes()
         is_of_model = evaluation.flops() > 0
         if is_of_model and self.mode == "never":
-            return f"the model computes it; {_VARIABLE}=auto computes it on the CPU"
+            return "the model computes it; --compute auto computes it on the CPU"
         if self.mode != "all":
             if size > available_bytes() // 2:
                 return (
-                    f"computing it on the CPU takes about {_size(size)} of the host's memory; "
-                    f"{_VARIABLE}=all does so"
+                    f"computing it on the CPU takes about {_size(size)} of the host's memory, of which "
+                    f"{_size(available_bytes())} are free; --compute all does so"
                 )
-            if self.seconds + seconds > most_seconds:
-                return f"computing it on the CPU takes about {_time(seconds)}; {_VARIABLE}=all does so"
-        if seconds * self._factor > _SAID_SECONDS:
-            print(
-                f"headroom: computes a value on the CPU: {_size(size)}, about {_time(seconds * self._factor)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            if self.seconds + seconds > (most_seconds or _MOST_SECONDS):
+                return f"computing it on the CPU takes about {_time(seconds)}; --compute all does so"
+        self._announce(size, self.seconds + seconds, is_of_model and most_seconds is None)
         try:
             self._run(evaluation)
         except NotComputable as error:
             return f"the CPU cannot compute it: {error}"
-        self.has_computed = self.has_computed or is_of_model
+        self.has_decided = self.has_decided or (is_of_model and most_seconds is None)
         return ""
+
+    def _announce(self, size, seconds, decides):
+        """Says what all computations so far and the next one take, where that is long, and twice what was said."""
+        seconds *= self._factor
+        if self.is_quiet or seconds < _SAID_SECONDS or seconds < 2 * self._said:
+            return
+        self._said = seconds
+        times = f", for each of {self.seeds} seeds" if decides and self.seeds > 1 else ""
+        self.say(f"computes {_size(size)} on the CPU, about {_time(seconds)}{times}")
 
     def run_step(self, step):
         """Runs one step whose arguments are all known."""

@@ -143,12 +143,10 @@ def running(program):
         sys.argv = arguments
 
 
-def trace_program(
-    program, batch=None, steps=3, device="h200", changes=None, speed=None, on_step=None
-):
+def trace_program(program, batch=None, steps=3, device="h200", **options):
     """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
     find_gpu(device)  # its error is not the program's
     with running(program):
         return trace_loaded(
-            lambda: function_of(program), batch, steps, device, program, changes, speed, on_step
+            lambda: function_of(program), batch, steps, device, program, **options
         )

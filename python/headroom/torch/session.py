@@ -26,6 +26,7 @@ class Trace:
         self.costs = program.tracer.costs
         self.changed = program.changed
         self.step = program.step
+        self.decided = program.tracer.values.computing.has_decided  # computed values of the model, on sizes
         self.settings = settings
         self.seconds = seconds
 
@@ -125,12 +126,12 @@ class LoadedProgram:
             self._make_step = load()
 
     @refused_values()
-    def run(self, batch, steps, changes=None, speed=None, on_step=None):
-        """Builds the program and does its steps, with changes (changes.py) and the times of ops on a GPU of that speed
-        (costs.py).
+    def run(self, batch, steps, changes=None, speed=None, on_step=None, seed=0):
+        """Builds the program and does its steps, with changes (changes.py), the times of ops on a GPU of that speed
+        (costs.py) and the random numbers of a seed.
         """
         tracer, changes = self.tracer, changes or Changes()
-        self.begin(changes, speed)
+        self.begin(changes, speed, seed)
         self.step = _make_step(self._make_step, batch, steps)
         if on_step:
             on_step(0)
@@ -148,8 +149,10 @@ class LoadedProgram:
         """Drops the weights that autocast keeps; a step is done."""
         self._weights.clear()
 
-    def begin(self, changes, speed):
-        """Prepares for one run with changes and the times of that speed, which `finish` ends."""
+    def begin(self, changes, speed, seed=0):
+        """Prepares for one run with changes, the times of that speed and the numbers of that seed, which `finish` ends."""
+        self.tracer.values.draws.begin(seed)
+        self.tracer.values.computing.is_quiet = seed > 0  # the first seed has said it for all
         self.tracer.costs = Costs(speed) if speed else None
         self.changed.change(changes)
 
@@ -185,10 +188,20 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None, compute=N
 
 
 def trace_loaded(
-    load, batch, steps, device, program, changes=None, speed=None, on_step=None, compute=None
+    load,
+    batch,
+    steps,
+    device,
+    program,
+    changes=None,
+    speed=None,
+    on_step=None,
+    compute=None,
+    seed=0,
+    seeds=1,
 ):
-    """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the times of ops
-    on a GPU of that speed (costs.py).
+    """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py), the times of ops on a
+    GPU of that speed (costs.py) and the random numbers of a seed, one of `seeds` that may be asked for.
     """
     gpu = find_gpu(device)
     if steps < 1:
@@ -197,7 +210,8 @@ def trace_loaded(
     for host_is_gpu in (False, True):
         with contextlib.ExitStack() as stack:
             loaded = LoadedProgram(load, gpu, host_is_gpu, stack, compute)
-            loaded.run(batch, steps, changes, speed, on_step)
+            loaded.tracer.values.computing.seeds = seeds
+            loaded.run(batch, steps, changes, speed, on_step, seed)
         if loaded.tracer.recorder.count:
             break
         # The program names no device: trace it as if all of it were on the GPU.

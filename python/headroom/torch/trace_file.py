@@ -70,12 +70,22 @@ def trace_lines(recorder, settings):
         next_address += -(-block.size // _ALIGNMENT) * _ALIGNMENT
 
 
+def _open(path, mode):
+    opens = gzip.open if str(path).endswith(".gz") else open
+    return opens(path, mode, encoding="utf-8", newline="\n")
+
+
+def add_settings(path, settings):
+    """Adds settings to a trace in a file."""
+    with _open(path, "rt") as file:
+        first, *rest = file.readlines()
+    with _open(path, "wt") as file:
+        file.write(first)
+        file.writelines(f"s,{_escape(name)},{_escape(value)}\n" for name, value in settings.items())
+        file.writelines(rest)
+
+
 def write_trace(path, recorder, settings):
-    opened = (
-        gzip.open(path, "wt", encoding="utf-8", newline="\n")
-        if str(path).endswith(".gz")
-        else open(path, "w", encoding="utf-8", newline="\n")
-    )
-    with opened as file:
+    with _open(path, "wt") as file:
         for line in trace_lines(recorder, settings):
             file.write(line + "\n")

@@ -113,16 +113,16 @@ def _op(func):
 
 
 class KnownValues:
-    def __init__(self, tracer, compute=None, seed=0):
+    def __init__(self, tracer, compute=None):
         self._tracer = tracer
         self.computing = Computing(compute)
-        self._draws = Draws(seed)
+        self.draws = Draws()
         self._data_kept = {}  # weak reference to the Value of data -> its bytes, the oldest first
         self._data_bytes = 0
 
     def assumed(self):
         """Sentences about the values that sizes follow from; none where all are those of the program's data."""
-        if not self.computing.has_computed:
+        if not self.computing.has_decided:
             return []
         return [
             "some sizes follow from what the model computes, here with the weights that it starts with; "
@@ -214,8 +214,7 @@ class KnownValues:
         part = Part(value, tensor)
 
         def compute(most_seconds=None):
-            limit = {} if most_seconds is None else {"most_seconds": most_seconds}
-            reason = self.computing.compute([value], **limit)
+            reason = self.computing.compute([value], most_seconds)
             if reason:
                 raise data_dependent(what, reason=reason)
             with plain_torch():
@@ -319,7 +318,7 @@ class KnownValues:
         draw = None
         has_generator = kwargs.get("generator") is not None
         if op.is_random and not has_generator:
-            draw = self._draws.next()
+            draw = self.draws.next()
         is_small = draw is None and _are_small(inputs + outputs, sources)
         if func is _aten.copy_.default and sources[0] is not None and not is_small:
             if isinstance(written[0], FakeTensor):

@@ -13,11 +13,13 @@ import torch
 from .batches import Found, choose_batch
 from .changes import Changes
 from .child import end_child, in_child
+from .draws import seed_python
 from .errors import TraceError, refused_values
 from .gpus import find_gpu
 from .program import complaint_of, describe_error, place_of
 from .repeats import Repeats
 from .sandbox import ENVIRONMENT, Sandbox
+from .seeds import SEEDS, Seeds, facts_of
 from .session import LoadedProgram, Trace, settings_of
 from .standin import libraries, processes, saves
 from .steps import Steps
@@ -27,12 +29,14 @@ from .tracer import find_unshared_counts_in_child
 class WholeProgram:
     """Traces a Command. `describe` gives the wanted facts about a Trace, in the copy that made it."""
 
-    def __init__(self, command, steps, device, describe, batch_option=None):
+    def __init__(self, command, steps, device, describe, batch_option=None, compute=None):
         self.command = command
         self.steps = steps
         self.gpu = find_gpu(device)
         self.describe = describe
         self.batch_option = batch_option
+        self.compute = compute
+        self.seeds = Seeds()
         self.batch = None  # how it is changed, once that is known
         self.loaded = None
         self.stack = contextlib.ExitStack()
@@ -46,18 +50,23 @@ class WholeProgram:
         if batch is not None and self.batch is None and self.command.kind != "function":
             found = self._in_copy(self._find_batch)
             self.batch = choose_batch(self.command.arguments, found, self.batch_option)
-        arguments = (os.path.abspath(output), batch, changes or Changes(), speed, on_step)
-        facts = self._in_copy(self._trace, *arguments)
+
+        def trace(path, seed):
+            arguments = (os.path.abspath(path), batch, changes or Changes(), speed, on_step, seed)
+            return self._in_copy(self._trace, *arguments)
+
+        facts = self.seeds.trace(output, trace)
         if facts is None:
             # The program has nothing on the GPU: trace it as if all of it were there.
             self._load(host_is_gpu=True)
-            facts = self._in_copy(self._trace, *arguments)
+            facts = self.seeds.trace(output, trace)
         return facts
 
     def _load(self, host_is_gpu):
         self.stack.close()
         find_unshared_counts_in_child()
-        self.loaded = LoadedProgram(lambda: None, self.gpu, host_is_gpu, self.stack)
+        self.loaded = LoadedProgram(lambda: None, self.gpu, host_is_gpu, self.stack, self.compute)
+        self.loaded.tracer.values.computing.seeds = SEEDS
 
     def _in_copy(self, work, *arguments):
         """Returns what `work` gives to `end_child` in a copy of this process, with a folder for the program's files."""
@@ -94,8 +103,9 @@ class WholeProgram:
             self.loaded.begin(Changes(), None)
             self._run(folder, stack, steps, self.command)
 
-    def _trace(self, folder, output, batch, changes, speed, on_step):
+    def _trace(self, folder, output, batch, changes, speed, on_step, seed):
         loaded, command = self.loaded, self.command
+        seed_python(seed)
         tracer = loaded.tracer
         stack = contextlib.ExitStack()
 
@@ -120,14 +130,14 @@ class WholeProgram:
                 trace.save(output)
             except OSError as unwritable:
                 self._end(None, unwritable)
-            self._end({**self.describe(trace), "steps": steps.done})
+            self._end({**self.describe(trace), **facts_of(trace), "steps": steps.done})
 
         repeats.install(stack)
         steps = Steps(tracer, loaded.changed, self.steps, end, step_is_done)
         if self.batch is not None and batch is not None:
             self.batch.install(stack, batch, self.steps)
             command = command.with_arguments(self.batch.arguments(command.arguments, batch))
-        loaded.begin(changes, speed)
+        loaded.begin(changes, speed, seed)
         loaded.changed.begin()
         if on_step:
             on_step(0)
@@ -160,12 +170,14 @@ class WholeProgram:
         steps.end()
 
 
-def trace_command(command, output, batch, steps, device, batch_option=None, on_step=None):
+def trace_command(
+    command, output, batch, steps, device, batch_option=None, on_step=None, compute=None
+):
     """Traces a Command into a file. Returns a few facts: its steps, its allocations and the most that is live."""
 
     def describe(trace):
-        return {"allocations": len(trace.blocks), "peak_bytes": trace.peak_bytes}
+        return {"allocations": len(trace.blocks)}
 
-    program = WholeProgram(command, steps, device, describe, batch_option)
+    program = WholeProgram(command, steps, device, describe, batch_option, compute)
     facts = program.trace(output, batch, on_step=on_step)
     return {**facts, "batch": program.batch.text if program.batch else ""}

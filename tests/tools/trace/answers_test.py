@@ -1,5 +1,6 @@
 """Traces that another process asks for are those of new processes, whatever the program does. See python_test.sh"""
 
+import gzip
 import json
 import os
 import re
@@ -13,7 +14,11 @@ import torch._dynamo  # noqa: F401  # which a trace loads: here once for all cop
 
 from headroom.torch.answers import Server
 from headroom.torch.child import ChildError, in_child
+from headroom.torch.errors import TraceError
 from headroom.torch.program import trace_program
+from headroom.torch.recorder import Recorder
+from headroom.torch.seeds import Seeds
+from headroom.torch.trace_file import write_trace
 
 HEAD = """
     import os, sys, threading, time
@@ -43,6 +48,48 @@ def text_of(path):
     """A trace without the frames of this file, which stacks end with."""
     with open(path) as file:
         return re.sub(r"(.*train\.py:\d+ [^%\n]*)%0a.*", r"\1", file.read())
+
+
+class Ranges(unittest.TestCase):
+    """A program of random sizes is traced with several seeds, of which the largest is kept."""
+
+    def trace(self, peaks, decided=True):
+        made, folder = [], tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        output = os.path.join(folder.name, "run.trace.gz")
+
+        def trace(path, seed):
+            made.append(seed)
+            if peaks[seed] is None:
+                raise TraceError("a box without an area")
+            recorder = Recorder()
+            recorder.allocate(peaks[seed], "aten::empty")
+            write_trace(path, recorder, {"program": "train.py"})
+            return {"peak_bytes": peaks[seed], "decided": decided}
+
+        seeds = Seeds()
+        facts = seeds.trace(output, trace)
+        again = seeds.trace(output, trace)
+        self.assertEqual(facts, again)
+        self.assertEqual(os.listdir(folder.name), ["run.trace.gz"])
+        with gzip.open(output, "rt") as file:
+            return made, facts["peak_bytes"], file.read()
+
+    def test_are_of_three_seeds_where_what_the_model_computes_decides_sizes(self):
+        made, peak, text = self.trace([512, 2048, 1024])
+        self.assertEqual((made, peak), ([0, 1, 2, 1], 2048))
+        self.assertIn("s,seed_peaks,512 2048 1024\n", text)
+        self.assertIn(",2048,0,0,", text)
+
+    def test_cost_one_trace_where_nothing_depends_on_them(self):
+        made, peak, text = self.trace([512, 2048, 1024], decided=False)
+        self.assertEqual((made, peak), ([0, 0], 512))
+        self.assertNotIn("seed_peaks", text)
+
+    def test_leave_out_seeds_that_lead_into_an_error(self):
+        made, peak, text = self.trace([512, None, 1024])
+        self.assertEqual((made, peak), ([0, 1, 2, 2], 1024))
+        self.assertIn("s,seed_peaks,512 1024\n", text)
 
 
 class Answers(unittest.TestCase):

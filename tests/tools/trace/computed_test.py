@@ -4,11 +4,13 @@
 
 import math
 import unittest
+from unittest import mock
 
 import torch
 from torch import nn
 
-from headroom.torch import trace
+from headroom.torch import computing, trace
+from headroom.torch.session import trace_loaded
 from small_training import refusal, training, unknown
 
 
@@ -131,10 +133,37 @@ class AModel(unittest.TestCase):
         self.assertTrue(0 < size < 8 * 256 * 8 * 2)
         self.assertEqual(size, max(sizes_of(self.routed, "aten::index.Tensor")))
 
+    def test_that_decides_a_size_differs_from_seed_to_seed(self):
+        sizes = set()
+        for seed in range(3):
+            traced = trace_loaded(
+                lambda: training(self.routed), 8, 1, "h200", "train.py", seed=seed, seeds=3
+            )
+            self.assertTrue(traced.decided)
+            sizes.add(max(b.size for b in traced.blocks if b.op == "aten::index.Tensor"))
+        self.assertEqual(len(sizes), 3)
+        self.assertFalse(trace(training(lambda net, x: net(x).mean()), batch=8, steps=1).decided)
+
+    def test_is_announced_before_it_takes_long(self):
+        said = []
+        with (
+            mock.patch.object(computing, "_SAID_SECONDS", 0),
+            mock.patch.object(computing.Computing, "say", said.append),
+        ):
+            trace(training(self.routed), batch=8, steps=1)
+        self.assertRegex(said[0], r"^computes \d+ MiB on the CPU, about 0 s$")
+
+    def test_is_refused_beyond_the_bounds_of_time_and_memory(self):
+        with mock.patch.object(computing, "_MOST_SECONDS", 0):
+            self.assertRegex(refusal(self.routed), "on the CPU takes about 0 s; --compute all does so")
+        with mock.patch.object(computing, "available_bytes", lambda: 0):
+            self.assertRegex(refusal(self.routed), "MiB of the host's memory, of which 0 MiB are free")
+            self.assertEqual(refusal(self.routed, "all"), "")
+
     def test_is_not_computed_where_nobody_wants_that(self):
         self.assertRegex(
             refusal(self.routed, "never"),
-            r"^computed_test\.py:\d+: index needs the value of a tensor, and the model computes it; HEADROOM_COMPUTE=auto",
+            r"^computed_test\.py:\d+: index needs the value of a tensor, and the model computes it; --compute auto",
         )
         self.assertEqual(refusal(lambda net, x: net(x)[x[:, 0] > 0].mean(), "never"), "")
 
@@ -179,8 +208,6 @@ class AModel(unittest.TestCase):
             self.assertEqual(max(0, int(min(number * 0 + 3, 5)) - 1), 2)
             self.assertTrue(1 <= number * 0 + 1)
             return net(x).mean()
-
-        from headroom.torch import computing
 
         before, computing._CHEAP_SECONDS = computing._CHEAP_SECONDS, 0
         try:
