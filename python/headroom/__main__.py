@@ -39,6 +39,7 @@ def _parse(words):
     trace.add_argument("--batch", type=int)
     trace.add_argument("--batch-option", help="the option of a command that is its batch")
     trace.add_argument("--compute", choices=("auto", "never", "all"))
+    trace.add_argument("--ranks", type=int, help="processes that train together")
     trace.add_argument("--steps", type=int, default=3)
     trace.add_argument("--device", default="h200")
     trace.add_argument("-o", "--output", default="run.trace")
@@ -83,13 +84,16 @@ def main(words=None):
     from headroom.torch.child import ChildError
     from headroom.torch.errors import TraceError
     from headroom.torch.seeds import Seeds
+    from headroom.torch.launchers import rank_environment
     from headroom.torch.whole_program import trace_command
 
     try:
-        program = arguments.program or commands.parse(arguments.command)
+        program = arguments.program or commands.parse(arguments.command, arguments.ranks)
     except TraceError as error:
         return _fail(_BAD_INPUT, error)
     title = arguments.program or program.title
+    if arguments.program and arguments.ranks:
+        os.environ.update(rank_environment(arguments.ranks, arguments.ranks))
     if arguments.requests:
         from headroom.torch.answers import serve
 
@@ -125,8 +129,8 @@ def main(words=None):
         return _fail(_OTHER, f"{title}: {error}")
     except OSError as error:
         return _fail(_OTHER, f"{arguments.output}: cannot write it: {error.strerror}")
-    if facts["batch"]:
-        print(f"headroom: note: {facts['batch']}", file=sys.stderr, flush=True)
+    for note in filter(None, (facts["batch"], facts.get("ranks"))):
+        print(f"headroom: note: {note}", file=sys.stderr, flush=True)
     if not arguments.quiet:
         print(
             f"{title}: {facts['allocations']} allocations in {facts['steps']} steps, at most "

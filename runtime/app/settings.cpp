@@ -89,6 +89,7 @@ constexpr std::string_view kSettings[] = {
     "plan",
     "points",
     "precision",
+    "ranks",
     "record",
     "replicas",
     "reserve",

@@ -77,11 +77,12 @@ TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
   const ScratchFolder folder;
   const Outcome predicted =
       run_with_python(folder, std::string("echo 'headroom: note: the batch is --bs' >&2\n") + kTracer,
-                      "predict --batch 8 --batch-option --bs -- python train.py");
+                      "predict --batch 8 --batch-option --bs --ranks 4 -- python train.py");
   ASSERT_EQ(predicted.code, 0) << predicted.errors;
   EXPECT_EQ(predicted.errors, "note: the batch is --bs\n");
-  EXPECT_TRUE(read_file(folder / "words", 10'000)
-                  .ends_with(" --quiet --batch 8 --progress --batch-option=--bs -- python train.py\n"));
+  EXPECT_TRUE(
+      read_file(folder / "words", 10'000)
+          .ends_with(" --quiet --batch 8 --progress --ranks=4 --batch-option=--bs -- python train.py\n"));
   const Outcome fitted =
       run_with_python(folder, kAnswer, "fit --most 4 --device h200 --batch-option --bs -- torchrun train.py");
   ASSERT_EQ(fitted.code, 0) << fitted.errors;

@@ -50,9 +50,9 @@ std::string usual_python() {
 bool is_python(std::string_view word) {
   const std::string_view name = word.substr(word.rfind('/') + 1);
   constexpr std::string_view kPython = "python";
-  return name.starts_with(kPython) &&
-         std::all_of(name.begin() + kPython.size(), name.end(),
-                     [](char c) { return c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0; });
+  return name.starts_with(kPython) && std::all_of(name.begin() + kPython.size(), name.end(), [](char c) {
+           return c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0;
+         });
 }
 
 bool is_file_of_python(std::string_view word) {
@@ -85,7 +85,8 @@ std::string python_of_script(const std::string& file) {
 
 std::string known_program(const std::string& word) {
   const std::string file = find_in_path(word);
-  if (file.empty()) throw InvalidArgument(fmt::format("cannot run {}: no such command", printable(word, 200)));
+  if (file.empty())
+    throw InvalidArgument(fmt::format("cannot run {}: no such command", printable(word, 200)));
   return file;
 }
 
@@ -133,7 +134,8 @@ std::string command_on(std::string_view command, const std::string& input,
 }
 
 Python python_of(const std::string& input) {
-  std::vector<std::string> words = is_command(input) ? shell_words(input_title(input)) : std::vector<std::string>();
+  std::vector<std::string> words =
+      is_command(input) ? shell_words(input_title(input)) : std::vector<std::string>();
   if (is_command(input) && words.empty())
     throw InvalidArgument("no command after --; give one, as -- python train.py");
   if (const char* chosen = std::getenv("HEADROOM_PYTHON"); chosen != nullptr && *chosen != '\0') {

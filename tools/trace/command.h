@@ -1,5 +1,5 @@
-// Commands as inputs, "-- python train.py --lr 1e-4": the words that a person types after `--`, and the Python
-// that traces what they run. Knows no trace.
+// Commands as inputs, "-- python train.py --lr 1e-4": the words that a person types after `--`, and the
+// Python that traces what they run. Knows no trace.
 #pragma once
 
 #include <span>

@@ -195,9 +195,11 @@ Python python_for(const ProgramRequest& request, const std::vector<std::string>&
   if (python.traced.empty()) words.push_back(request.program);
   words.insert(words.end(), {"--steps", std::to_string(request.steps), "--device", request.device});
   words.insert(words.end(), more.begin(), more.end());
-  if (!request.compute.empty()) words.push_back("--compute=" + request.compute);
+  const ProgramOptions& options = request.options;
+  if (!options.compute.empty()) words.push_back("--compute=" + options.compute);
+  if (options.ranks > 0) words.push_back("--ranks=" + std::to_string(options.ranks));
   if (python.traced.empty()) return python;
-  if (!request.batch_option.empty()) words.push_back("--batch-option=" + request.batch_option);
+  if (!options.batch_option.empty()) words.push_back("--batch-option=" + options.batch_option);
   words.emplace_back("--");
   words.insert(words.end(), python.traced.begin(), python.traced.end());
   return python;

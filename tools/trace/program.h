@@ -15,13 +15,19 @@
 
 namespace headroom {
 
+// How a program is run to be traced.
+struct ProgramOptions {
+  std::string batch_option = {};  // the option of a command that is its batch; empty: it is found out
+  std::string compute = {};       // one of kComputeModes; empty: that of HEADROOM_COMPUTE, or auto
+  int64_t ranks = 0;              // processes that train together; 0: as the command says
+};
+
 struct ProgramRequest {
   std::string program;           // "train.py:make_step", or "-- python train.py"
   std::optional<int64_t> batch;  // argument of make_step, or of the command; nullopt: its own
   int64_t steps = 3;
-  std::string device = "h200";    // the GPU whose kernels are traced, with or without "sim:"
-  std::string batch_option = {};  // the option of a command that is its batch; empty: it is found out
-  std::string compute = {};       // one of kComputeModes; empty: that of HEADROOM_COMPUTE, or auto
+  std::string device = "h200";  // the GPU whose kernels are traced, with or without "sim:"
+  ProgramOptions options = {};
 };
 
 // How far values of a model are computed on the CPU where a size or a branch depends on them.

@@ -16,14 +16,16 @@ constexpr int64_t kMostSteps = 1000;
 
 }  // namespace
 
-void add_program_options(OptionSet& set, std::string& batch_option, std::string& compute) {
-  set.add_option_name("batch-option", kBatchOptionHelp, &batch_option);
-  set.add_choice("compute", kComputeHelp, &compute, {std::begin(kComputeModes), std::end(kComputeModes)});
+void add_program_options(OptionSet& set, ProgramOptions& options) {
+  set.add_option_name("batch-option", kBatchOptionHelp, &options.batch_option);
+  set.add_choice("compute", kComputeHelp, &options.compute,
+                 {std::begin(kComputeModes), std::end(kComputeModes)});
+  set.add_integer("ranks", kRanksHelp, &options.ranks, 0, kMostRanks);
 }
 
 void add_batch_and_steps(OptionSet& set, TracingOptions& options) {
   set.add_integer("batch", "Batch size of the program (default: its own)", &options.batch, 1);
-  add_program_options(set, options.batch_option, options.compute);
+  add_program_options(set, options.program);
   set.add_integer("steps", "Number of steps to trace", &options.steps, 1, kMostSteps);
 }
 
@@ -37,8 +39,7 @@ ProgramRequest program_request(const std::string& program, const TracingOptions&
           .batch = options.batch,
           .steps = options.steps,
           .device = options.device,
-          .batch_option = options.batch_option,
-          .compute = options.compute};
+          .options = options.program};
 }
 
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options) {

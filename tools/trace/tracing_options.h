@@ -20,18 +20,22 @@ inline constexpr const char* kComputeHelp =
     "Which values of a model that decide a size or a branch are computed on the CPU: what takes at most half "
     "of its free memory and ten minutes (auto, the default), none or all";
 
+inline constexpr const char* kRanksHelp =
+    "Number of processes that train together; of a command the one that takes most is traced (default: as "
+    "torchrun says)";
+inline constexpr int64_t kMostRanks = 1 << 16;
+
 struct TracingOptions {
   std::optional<int64_t> batch;  // argument of the program's function; nullopt: no argument
   int64_t steps = ProgramRequest().steps;
   std::string device = ProgramRequest().device;
-  std::string net = {};           // instead of a program; see add_net_option()
-  std::string batch_option = {};  // the option of a command that is its batch
-  std::string compute = {};       // one of kComputeModes; empty: auto
+  std::string net = {};  // instead of a program; see add_net_option()
+  ProgramOptions program = {};
 };
 
 void add_tracing_options(OptionSet& set, TracingOptions& options);
-// Adds --batch-option and --compute.
-void add_program_options(OptionSet& set, std::string& batch_option, std::string& compute);
+// Adds --batch-option, --compute and --ranks.
+void add_program_options(OptionSet& set, ProgramOptions& options);
 // Adds the options without --device, for commands that use the device for more than tracing.
 void add_batch_and_steps(OptionSet& set, TracingOptions& options);
 

@@ -76,7 +76,7 @@ void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<st
   set.add_switch("inference", "With --model: run only the forward pass, with the running statistics of norms",
                  &options.inference);
   add_step_options(set, options.step);
-  add_program_options(set, options.batch_option, options.compute);
+  add_program_options(set, options.program);
   add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
   set.explain_in_short({"device", "batch", "memory", "strategy"});

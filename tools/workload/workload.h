@@ -29,9 +29,8 @@ struct WorkloadOptions {
   ModelOptions model;      // instead of a net by name
   bool inference = false;  // the model's forward pass alone
   int64_t width = 1;
-  StepOptions step;          // `batch` is that of all replicas together
-  std::string batch_option;  // the option of a command that is its batch
-  std::string compute;       // one of kComputeModes
+  StepOptions step;        // `batch` is that of all replicas together
+  ProgramOptions program;  // of a program that is traced
   ReplicaOptions replicas;
   RuntimeOptions runtime = {.device = "sim"};
 };

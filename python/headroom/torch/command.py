@@ -34,6 +34,17 @@ class Command:
     environment: dict = dataclasses.field(default_factory=dict)
 
     @property
+    def ranks(self):
+        """Returns the number of processes that train together, as far as the command says so."""
+        return int(self.environment.get("WORLD_SIZE", 1))
+
+    def of_rank(self, rank):
+        """The command in the process of that rank."""
+        local = rank % int(self.environment.get("LOCAL_WORLD_SIZE", self.ranks))
+        environment = {**self.environment, "RANK": str(rank), "LOCAL_RANK": str(local)}
+        return dataclasses.replace(self, environment=environment)
+
+    @property
     def title(self):
         return shlex.join(self.words)
 
@@ -69,8 +80,10 @@ def of_function(program):
     return Command((program,), "function", program)
 
 
-def parse(words):
-    """The Command of the words after `--`; TraceError where they are none that Python runs."""
+def parse(words, ranks=None):
+    """The Command of the words after `--`, in `ranks` processes of one machine if that is given; TraceError where they
+    are none that Python runs.
+    """
     words = tuple(words)
     environment = {}
     rest = list(words)
@@ -82,6 +95,8 @@ def parse(words):
     if not rest:
         raise TraceError("no command after --; give one, as -- python train.py")
     kind, target, arguments, more = _program(rest)
+    if ranks:
+        more = {**more, **launchers.rank_environment(ranks, ranks)}
     return Command(words, kind, target, tuple(arguments), {**environment, **more})
 
 

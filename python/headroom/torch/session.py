@@ -43,6 +43,12 @@ class Trace:
         return peak
 
     @property
+    def requests(self):
+        """Returns what tells traces of other requests apart, and the peak of their bytes."""
+        sizes = [event[1].size * (1 if event[0] == "a" else -1) for event in self.recorder.events if event[0] in "af"]
+        return hash(tuple(sizes)), self.peak_bytes
+
+    @property
     def blocks(self):
         return [event[1] for event in self.recorder.events if event[0] == "a"]
 

@@ -17,6 +17,7 @@ from .draws import seed_python
 from .errors import TraceError, refused_values
 from .gpus import find_gpu
 from .program import complaint_of, describe_error, place_of
+from .ranks import of_largest_rank
 from .repeats import Repeats
 from .sandbox import ENVIRONMENT, Sandbox
 from .seeds import SEEDS, Seeds, facts_of
@@ -50,10 +51,18 @@ class WholeProgram:
         if batch is not None and self.batch is None and self.command.kind != "function":
             found = self._in_copy(self._find_batch)
             self.batch = choose_batch(self.command.arguments, found, self.batch_option)
+        arguments = (batch, changes or Changes(), speed, on_step)
+        ranks = self.command.ranks
+        if ranks == 1:
+            return self._trace_rank(None, output, *arguments)
+        return of_largest_rank(ranks, lambda rank: self._trace_rank(rank, output, *arguments))
+
+    def _trace_rank(self, rank, output, *arguments):
+        """trace() of one rank; None for a program of one process."""
+        command = self.command if rank is None else self.command.of_rank(rank)
 
         def trace(path, seed):
-            arguments = (os.path.abspath(path), batch, changes or Changes(), speed, on_step, seed)
-            return self._in_copy(self._trace, *arguments)
+            return self._in_copy(self._trace, command, os.path.abspath(path), *arguments, seed)
 
         facts = self.seeds.trace(output, trace)
         if facts is None:
@@ -103,8 +112,8 @@ class WholeProgram:
             self.loaded.begin(Changes(), None)
             self._run(folder, stack, steps, self.command)
 
-    def _trace(self, folder, output, batch, changes, speed, on_step, seed):
-        loaded, command = self.loaded, self.command
+    def _trace(self, folder, command, output, batch, changes, speed, on_step, seed):
+        loaded = self.loaded
         seed_python(seed)
         tracer = loaded.tracer
         stack = contextlib.ExitStack()
@@ -130,7 +139,14 @@ class WholeProgram:
                 trace.save(output)
             except OSError as unwritable:
                 self._end(None, unwritable)
-            self._end({**self.describe(trace), **facts_of(trace), "steps": steps.done})
+            self._end(
+                {
+                    **self.describe(trace),
+                    **facts_of(trace),
+                    "steps": steps.done,
+                    "requests": trace.requests,
+                }
+            )
 
         repeats.install(stack)
         steps = Steps(tracer, loaded.changed, self.steps, end, step_is_done)

@@ -351,6 +351,18 @@ class Tracing(InFolder):
         self.write("train.ipynb", json.dumps({"cells": cells}))
         self.assertEqual(self.trace("train.ipynb"), first)
 
+    def test_of_several_ranks_the_one_that_takes_most_is_traced(self):
+        ranks = 'torch.distributed.init_process_group("nccl"); rank = torch.distributed.get_rank()'
+        self.program(before=ranks + '; kept = torch.empty(1 + min(rank, 2), 100000, device="cuda")')
+        self.trace("python", "train.py", options=["--ranks", "4"])
+        self.assertRegex(self.errors, "rank 2 of 4, which takes the most; .* MiB in 0; .* in 1; .* in 2, 3\n")
+        taken = self.largest()
+        self.trace("torchrun", "--nproc-per-node", "4", "train.py")
+        self.assertEqual(self.largest(), taken)
+        self.program(before=ranks)
+        self.trace("torchrun", "--nproc-per-node", "2", "train.py")
+        self.assertIn("rank 0 of 2, whose requests are those of rank 1\n", self.errors)
+
     def test_a_function_that_trains_by_itself_is_a_whole_program(self):
         self.program()
         self.assertEqual(self.run_main("train.py:main", "-o", "a.trace"), 0, self.errors)
