@@ -24,7 +24,7 @@ ProgramRequest program_request(const std::string& text, const WorkloadOptions& o
   TracingOptions traced;
   if (batch > 0) traced.batch = batch;
   if (options.step.steps > 0) traced.steps = options.step.steps;
-  traced.options = options.program;
+  traced.program = options.program;
   // The default of other commands, a laptop, is no GPU to trace kernels of.
   const RuntimeOptions& runtime = options.runtime;
   const bool is_default = runtime.device == WorkloadOptions{}.runtime.device && !runtime.device_memory_bytes;

@@ -1,9 +1,12 @@
 """The batch of a command: finds the argument or data loader that it is, and changes it."""
 
 import argparse
+import copy
 import re
+from collections.abc import MutableMapping, MutableSequence
 
 from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from .errors import TraceError
 from .standin.patch import patch
@@ -119,6 +122,29 @@ def _fill_batches(stack, batch, steps):
 
     patch(stack, BatchSampler, "__iter__", iterate)
     patch(stack, BatchSampler, "__len__", length)
+    _fetch_items_once(stack)
+
+
+def _fetch_items_once(stack):
+    """Takes an item that a batch has several times from the data once: a search tries batches of 100,000 items."""
+    original = _MapDatasetFetcher.fetch
+
+    def fetch(fetcher, indices):
+        if not fetcher.auto_collation or len(places := dict.fromkeys(indices)) == len(indices):
+            return original(fetcher, indices)
+        fetcher.collate_fn, collate = list, fetcher.collate_fn
+        try:
+            items = dict(zip(places, original(fetcher, list(places)), strict=True))
+        finally:
+            fetcher.collate_fn = collate
+        return collate([_apart(items[index]) for index in indices])
+
+    patch(stack, _MapDatasetFetcher, "fetch", fetch)
+
+
+def _apart(item):
+    """The item for a collator that may take entries out of it."""
+    return copy.copy(item) if isinstance(item, (MutableMapping, MutableSequence)) else item
 
 
 def choose_batch(arguments, found, option=None):

@@ -323,6 +323,30 @@ class Tracing(InFolder):
         self.trace("python", "train.py", options=["--batch", "1024"])
         self.assertIn(str(1024 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
 
+    def test_an_item_that_a_batch_has_several_times_is_loaded_once(self):
+        self.program()
+        items = """
+            class Items(torch.utils.data.Dataset):
+                taken = 0
+
+                def __len__(self):
+                    return 64
+
+                def __getitem__(self, index):
+                    self.taken += 1
+                    assert self.taken <= 3 * 64, "loaded again"
+                    return {"x": torch.zeros(64), "y": torch.tensor(1)}
+
+            def pack(items):
+                return tuple(torch.stack([item.pop(name) for item in items]) for name in "xy")
+
+            def main():
+        """
+        text = self.text.replace("def main():", textwrap.dedent(items).strip())
+        self.write("train.py", text.replace("DataLoader(data,", "DataLoader(Items(), collate_fn=pack, batch_size="))
+        self.trace("python", "train.py", options=["--batch", "1024"])
+        self.assertIn(str(1024 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
+
     def test_errors_name_the_line_and_those_after_the_last_step_do_not_matter(self):
         self.program(before='raise ValueError("no data")')
         self.assertRegex(self.trace("python", "train.py", code=2), r"train\.py:\d+: ValueError: no data$")
