@@ -190,6 +190,27 @@ std::string OptionSet::help() const {
   return text;
 }
 
+std::string OptionSet::short_help_for(const std::string& argument) const {
+  const auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const KindOfArgument& k) {
+    return !argument.empty() && k.includes(argument);
+  });
+  if (kind == kinds_.end()) return short_help();
+  const size_t width = help_width();
+  std::string text =
+      wrapped_lines(description_, width) + usage() + fmt::format("\nOptions for {}:\n", kind->name);
+  for (const auto& [name, other_text] : kind->options) {
+    const auto option = std::find_if(options_.begin(), options_.end(),
+                                     [&, n = name](const Option& o) { return o.name == n; });
+    if (option == options_.end()) continue;
+    text += other_text.empty()
+                ? help_line(with_value(*option), with_few_choices(option->help), width)
+                : help_line(fmt::format("--{}{}{}", name, option->value_name.empty() ? "" : " ",
+                                        option->value_name),
+                            other_text, width);
+  }
+  return text + help_of("", width) + fmt::format("\n{} --help explains all options.\n", program_);
+}
+
 std::string OptionSet::short_help() const {
   const size_t width = help_width();
   std::string text = wrapped_lines(description_, width) + usage();

@@ -317,9 +317,10 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
                  : added->expected(1)->allow_extra_args(false)->take_last();
     given.push_back(added);
   }
+  CLI::Option* arguments = nullptr;
   if (arguments_.target != nullptr) {
     // From 2.4 on CLI11 refuses names with blanks, such as "BEFORE AFTER".
-    app.add_option("arguments", *arguments_.target)->expected(1, kMaxValues)->take_all();
+    arguments = app.add_option("arguments", *arguments_.target)->expected(1, kMaxValues)->take_all();
   }
   try {
     app.parse(count, pointers.data());
@@ -327,7 +328,10 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     out << help();
     return false;
   } catch (const CLI::CallForAllHelp&) {
-    out << short_help();
+    const std::string command =
+        takes_command_ && has_command(argc, argv) ? command_line("--", after_dashes_) : "";
+    const bool has_argument = command.empty() && arguments != nullptr && !arguments->results().empty();
+    out << short_help_for(has_argument ? arguments->results().front() : command);
     return false;
   } catch (const CLI::CallForVersion&) {
     out << fmt::format("{} {}\n", program_.substr(0, program_.find(' ')), project_version());

@@ -34,6 +34,14 @@ class OptionSet {
   void begin_group(std::string title = {}) { group_ = std::move(title); }
   // The short help explains these options of groups as it does the program's own.
   void explain_in_short(std::initializer_list<std::string_view> names);
+  // The short help for one kind of argument, such as `-h train.py:f`: the program's own options and these.
+  struct KindOfArgument {
+    std::string name;  // "a recording"
+    std::function<bool(const std::string& argument)> includes;
+    // Each with a text instead of its usual one, which may be empty.
+    std::vector<std::pair<std::string_view, std::string_view>> options;
+  };
+  void explain_kind(KindOfArgument kind) { kinds_.push_back(std::move(kind)); }
 
   // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
   // `name` in a file. The target's present value is the default. Targets must outlive parse().
@@ -134,12 +142,14 @@ class OptionSet {
   std::string help_of(std::string_view group, size_t width) const;
   std::string help() const;
   std::string short_help() const;
+  std::string short_help_for(const std::string& argument) const;
   std::vector<std::string> group_titles() const;
   void read_file_entries(const std::string& path);
   void read_environment();
   void apply_overrides();
 
   std::string program_, description_, examples_, group_;
+  std::vector<KindOfArgument> kinds_;
   ColorWhen colors_ = ColorWhen::kAuto;
   std::vector<Option> options_;
   struct Arguments {

@@ -206,7 +206,7 @@ TEST(HeadroomExplain, AProgramThatMeetsItsLimitIsToBeSolvedForThatLimit) {
       "333.95 MiB is reserved by PyTorch but unallocated.\n");
   const Outcome outcome = run_shell(folder, HEADROOM_COMMAND " explain " + log);
   // The limit, 10,025 MiB, is on PyTorch's memory; the process holds 741 MiB more.
-  EXPECT_NE(outcome.out.find("next: headroom solve /home/me/train.py:make_step --memory 10766MiB\n"),
+  EXPECT_NE(outcome.out.find("next: headroom solve --memory 10766MiB -- python /home/me/train.py\n"),
             std::string::npos)
       << outcome.out;
 }
@@ -223,14 +223,14 @@ TEST(HeadroomExplain, AMessageWithoutItsProgramNamesTheCommandThatSolvesOne) {
   const auto explained = [&](const std::string& log) {
     return run_shell(folder, HEADROOM_COMMAND " explain " + folder.write("train.log", log)).out;
   };
-  EXPECT_NE(explained(message).find("\nnext: headroom solve train.py:make_step --memory 24258MiB\n"),
+  EXPECT_NE(explained(message).find("\nnext: headroom solve --memory 24258MiB -- python train.py\n"),
             std::string::npos)
       << explained(message);
   const std::string in_pieces =
       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
       "23.69 GiB of which 1.06 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and "
       "1.20 GiB is reserved by PyTorch but unallocated.\n";
-  EXPECT_NE(explained(in_pieces).find("\nnext: headroom solve train.py:make_step --memory SIZE\n"),
+  EXPECT_NE(explained(in_pieces).find("\nnext: headroom solve --memory SIZE -- python train.py\n"),
             std::string::npos)
       << explained(in_pieces);
   EXPECT_EQ(explained("INFO vllm.engine: Initializing an LLM engine\n" + message).find("headroom solve"),

@@ -248,12 +248,14 @@ class Net:
       return outcome.errors;
     };
     EXPECT_EQ(errors("gpt2.py"),
-              "headroom: gpt2.py: give the function that builds the program and returns one training step, "
+              "headroom: gpt2.py: give its command, as -- python gpt2.py, or the function that builds the "
+              "program and returns one training step, "
               "gpt2.py:make_step or gpt2.py:make_large or gpt2.py:tokenizer\n")
         << command;
     EXPECT_EQ(errors("gpt2.py:"), errors("gpt2.py"));
     EXPECT_EQ(errors("empty.py"),
-              "headroom: empty.py: give the function that builds the program and returns one training step, "
+              "headroom: empty.py: give its command, as -- python empty.py, or the function that builds the "
+              "program and returns one training step, "
               "as empty.py:make_step (docs/trace.md)\n")
         << command;
     EXPECT_EQ(errors("none.py"), "headroom: none.py: cannot open it: No such file or directory\n") << command;
@@ -266,7 +268,8 @@ TEST(ProgramAsInput, AFileOfManyFunctionsSaysHowManyMoreThereAre) {
                "def a(): pass\ndef b(): pass\ndef c(): pass\ndef d(): pass\ndef e(): pass\n"
                "def f(): pass\ndef g(): pass\n");
   EXPECT_EQ(run_with_python(folder, "exit 1", "trace train.py").errors,
-            "headroom: train.py: give the function that builds the program and returns one training step, "
+            "headroom: train.py: give its command, as -- python train.py, or the function that builds the "
+            "program and returns one training step, "
             "train.py:a or train.py:b or train.py:c or train.py:d or train.py:e (and 2 more)\n");
 }
 

@@ -271,6 +271,7 @@ int run_compare(int argc, char** argv) {
   if (set.is_on_command_line("strategies")) {
     throw InvalidArgument("--strategies is for a program after --; for nets and traces use --strategy");
   }
+  take_model(set, options.inputs, options.workload.model);
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {

@@ -352,6 +352,18 @@ std::string memory_text(int64_t memory) {
   return memory > 0 ? exact_size(std::max(memory / kMiB, int64_t{1}) * kMiB) : "SIZE";
 }
 
+// The command of a training as `headroom solve` takes it: the user's own, if Python or one of its launchers
+// runs it.
+std::string python_command(const Log& log) {
+  constexpr std::string_view kLaunchers[] = {"python", "torchrun ", "accelerate "};
+  constexpr size_t kMostCharacters = 100;
+  const bool is_known =
+      std::any_of(std::begin(kLaunchers), std::end(kLaunchers),
+                  [&](std::string_view launcher) { return log.command.starts_with(launcher); });
+  if (is_known && log.command.size() <= kMostCharacters) return log.command;
+  return "python " + shell_word(log.script);
+}
+
 // A program that runs models, and has no training step.
 bool is_serving(const Case& found) {
   const auto serves = [&](F tool) { return found.rules()[tool].serves; };
@@ -366,16 +378,16 @@ std::optional<Advice> solve_it(const Case& found, Cause cause) {
   const int64_t memory = memory_to_keep(found, cause);
   if (found.in("step") && found.log->script.ends_with(".py")) {
     if (memory == 0) return {};
-    return Advice{fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
-                              memory_text(memory)),
-                  "find modules to checkpoint and other changes; write make_step as in docs/trace.md"};
+    return Advice{
+        fmt::format("headroom solve --memory {} -- {}", memory_text(memory), python_command(*found.log)),
+        "find modules to checkpoint and other changes that fit, without a GPU"};
   }
   const bool is_of_the_pool =
       cause == Cause::kExhausted || cause == Cause::kFragmentation || cause == Cause::kLimit;
   const bool is_known = !found.log->script.empty() || found.in("loading") || is_serving(found);
   if (!is_of_the_pool || is_known || !found.is(Kind::kAllocation)) return {};
-  return Advice{fmt::format("headroom solve train.py:make_step --memory {}", memory_text(memory)),
-                "find changes that fit this budget; write make_step as in docs/trace.md"};
+  return Advice{fmt::format("headroom solve --memory {} -- python train.py", memory_text(memory)),
+                "find changes that fit this budget, without a GPU"};
 }
 
 }  // namespace

@@ -336,6 +336,7 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net unet --batch 64 --least-memory         the smallest GPU for this batch\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  take_model(set, inputs, options.workload.model);
   if (inputs.empty()) pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   const Found found = inputs.empty() ? fit_net(options) : fit_input(options, set, inputs);

@@ -443,6 +443,7 @@ int run_predict(int argc, char** argv) {
       "  headroom predict --net mlp --device sim:four-2080ti --place dense2=/GPU:1 --device-policy silent\n"
       "  headroom predict --net residual --batch 4096 --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  take_model(set, inputs, question.options.model);
   if (inputs.empty()) pack_for_memory(set, question.options.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!question.options.runtime.record.empty())

@@ -117,7 +117,8 @@ std::string summary(const History& history) {
   if (history.library_bytes > 0) {
     text += fmt::format(", {} context and libraries", format_bytes(history.library_bytes));
   }
-  if (!moment) text += fmt::format("; {} out of memory, {} retries", history.out_of_memory, history.retries);
+  if (!trace.device_events.empty())
+    text += fmt::format("; {} out of memory, {} retries", history.out_of_memory, history.retries);
   text += fmt::format("\n{}: {}, ", printable(trace.name), trace.format);
   if (!moment) text += fmt::format("{} events, ", trace.events.size());
   text += fmt::format("{} block{}, {} stream{}", trace.blocks, trace.blocks == 1 ? "" : "s",

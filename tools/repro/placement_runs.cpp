@@ -92,14 +92,14 @@ Measured run_d1(const Stage& place_of_run) {
   const Value z = with_device(graph, "/GPU:1", [&] {
     return with_device(graph, "/GPU:2", [&] { return graph.variable("z", kMatrix, ones()); });
   });
-  const Value behind_the_guard = graph.variable("behind_the_guard", kMatrix, ones());
+  const Value after_the_guard = graph.variable("after_the_guard", kMatrix, ones());
   const auto home = [&](const Value& value) {
     const std::string& name = graph.value(value.id).device;
     return name.empty() ? std::string("/device:GPU:0") : name;
   };
   measured.add("in_the_guard", home(y));
   measured.add("in_the_guard_inside", home(z));
-  measured.add("behind_the_guard", home(behind_the_guard));
+  measured.add("after_the_guard", home(after_the_guard));
   measured.add("y_times_y", home(mul(y, y)));
   const Value sum = add(place_of_run.fixed ? to_device(x, "/GPU:1") : x, y);
   Runtime runtime({.device = kFourGpus});

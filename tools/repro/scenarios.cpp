@@ -212,7 +212,7 @@ constexpr Expected kC11Cured[] = {{"idle_bytes", 0}, {"above_context_bytes", 110
 constexpr Expected kD1[] = {
     {"in_the_guard", "/device:GPU:1"},
     {"in_the_guard_inside", "/device:GPU:2"},
-    {"behind_the_guard", "/device:GPU:0"},
+    {"after_the_guard", "/device:GPU:0"},
     {"y_times_y", "/device:GPU:1"},
     {"outcome", "refused"},
     {"message",
@@ -221,7 +221,7 @@ constexpr Expected kD1[] = {
 };
 constexpr Expected kD1Cured[] = {
     {"in_the_guard", "/device:GPU:1"},     {"in_the_guard_inside", "/device:GPU:2"},
-    {"behind_the_guard", "/device:GPU:0"}, {"y_times_y", "/device:GPU:1"},
+    {"after_the_guard", "/device:GPU:0"}, {"y_times_y", "/device:GPU:1"},
     {"x_plus_y", "2 on /device:GPU:1"},    {"outcome", "ok"},
 };
 constexpr Expected kD3[] = {

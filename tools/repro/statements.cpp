@@ -170,7 +170,7 @@ constexpr Statement kOutOfMemory[] = {
 
 constexpr Statement kMemoryModel[] = {
     {"In `with torch.cuda.device(1)` tensors are made on GPU 1; guards nest.", "headroom repro D1",
-     "{D1.in_the_guard}, {D1.in_the_guard_inside}, then {D1.behind_the_guard}"},
+     "{D1.in_the_guard}, {D1.in_the_guard_inside}, then {D1.after_the_guard}"},
     {"An op on tensors of two GPUs is an error, unless one is copied.", "headroom repro D1",
      "{D1.outcome}; copied: {D1!.x_plus_y}"},
     {"A result lives where its operands do.", "headroom repro D1", "{D1.y_times_y}"},
@@ -190,8 +190,8 @@ constexpr Statement kMemoryModel[] = {
      "{D5.memory_allocated_bytes}, {D5.allocated_after_del_bytes} after del, peak "
      "{D5.max_memory_allocated_bytes}"},
     {"`memory_cached` and `max_memory_cached` count what the allocator holds.", "headroom repro D5",
-     "{D5.reserved_after_del_bytes} after del; since PyTorch 1.4 they are `memory_reserved` and "
-     "`max_memory_reserved`",
+     "{D5.reserved_after_del_bytes} after del; since PyTorch 1.4 they are deprecated names of `memory_reserved` "
+     "and `max_memory_reserved`",
      kThen},
     {"`empty_cache` gives back what no tensor uses, and no tensor.", "headroom repro D5",
      "{D5.reserved_after_empty_cache_bytes} reserved"},

@@ -29,8 +29,7 @@ Sheet to_sheet(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
   const Datum figures = parse_json(to_json(m));
   for (const Field& field : std::get<Record>(figures.data())) sheet.set(field.key, field.value);
   sheet.set("out_of_memory", report ? parse_json(to_json(*report)) : Datum());
-  sheet.verdict(std::string(to_string(m.outcome)),
-                m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed,
+  sheet.verdict(std::string(to_string(m.outcome)), m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed,
                 fmt::format(": {} under {} on {}, {} step{}", workload, runtime.strategy, runtime.device,
                             m.steps, m.steps == 1 ? "" : "s"));
   if (report) {
@@ -100,8 +99,11 @@ int run_run(int argc, char** argv) {
   options.step.steps = kStepsOfRun;
   std::string path;
   bool json = false;
-  OptionSet set("headroom run",
-                "Trains a net for a few steps, or replays a trace, and measures memory and time.");
+  OptionSet set(
+      "headroom run",
+      "Runs a program after -- under a limit on GPU memory; or trains a net for a few steps, or replays "
+      "a trace, and measures memory and time.");
+  set.take_command();
   add_workload_options(set, options);
   set.add_text("trace", "Replay the trace in this file instead of training a net; --steps repeats it", &path);
   set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);

@@ -23,13 +23,14 @@
 #include "tools/solve/curve.h"
 #include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
+#include "tools/workload/input.h"
 
 namespace headroom {
 namespace {
 
 struct SolveOptions {
   WorkloadOptions workload;
-  std::vector<std::string> models;
+  std::vector<std::string> inputs;
   int64_t points = 8;
   std::string html;
   bool json = false;
@@ -322,10 +323,7 @@ int run_solve(int argc, char** argv) {
   OptionSet set("headroom solve",
                 "Plans a training step for a memory budget at the least cost in time. For a PyTorch program, "
                 "prints code changes that fit the budget.");
-  set.add_arguments("MODEL",
-                    "Instead of --net: an ONNX file, a PyTorch program (FILE.py:FUNCTION, or its command after "
-                    "--), or a trace or memory snapshot of one",
-                    &options.models, false);
+  set.add_arguments("INPUT", kInputHelp, &options.inputs, false);
   set.take_command();
   add_workload_options(set, workload);
   set.add_integer("points", "Rows in the table of memory against time; 0: no table", &options.points, 0, 64);
@@ -344,12 +342,11 @@ int run_solve(int argc, char** argv) {
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty())
     fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
-  if (options.models.size() > 1) throw InvalidArgument("solve takes one model");
+  if (options.inputs.size() > 1) throw InvalidArgument("solve takes one input");
   if (!options.html.empty()) require_writable(options.html);
-  if (!options.models.empty() && is_trace_input(options.models.front())) {
-    return solve_trace(set, options.models.front(), workload, options.html, options.json);
-  }
-  if (!options.models.empty()) workload.model.path = options.models.front();
+  take_model(set, options.inputs, workload.model);
+  if (!options.inputs.empty())
+    return solve_trace(set, options.inputs.front(), workload, options.html, options.json);
 
   if (const auto note = lower_memory_to_free(workload.runtime)) fmt::print(stderr, "note: {}\n", *note);
   const int64_t memory = memory_of(options, setup_of(workload.runtime));

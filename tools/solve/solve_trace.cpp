@@ -17,7 +17,6 @@
 #include "answers/solve.h"
 #include "base/bytes.h"
 #include "base/errors.h"
-#include "base/files.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "sheet/writers.h"
@@ -242,16 +241,6 @@ void solve::write(const Sheet& sheet, const std::string& html, bool json, const 
   print(sheet, json, terminal);
 }
 
-bool is_trace_input(const std::string& text) {
-  if (is_program(text)) return true;
-  require_function(text);
-  if (text.ends_with(".onnx")) return false;
-  // A model's file begins with the version of its format, the first field of a message.
-  constexpr char kFirstFieldOfModel = 8;
-  char first = kFirstFieldOfModel;
-  return OpenFile(text).read(&first, 1) == 1 && first != kFirstFieldOfModel;
-}
-
 namespace {
 
 // Returns the memory that the device and the limit leave to the process.
@@ -273,7 +262,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   ProgramFreedom freedom{.split_batch = options.runtime.split_batch, .is_recording = is_recording};
   if (set.is_given("batch") && !is_recording) freedom.batch = options.step.batch;
   if (options.model.precision != Precision::kF32) freedom.autocast = to_string(options.model.precision);
-  const WorkloadOptions given = options;
+  WorkloadOptions given = options;
 
   std::unique_ptr<ProgramTracer> tracer;
   TracedProgram recorded;
@@ -315,6 +304,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     progress.advance(1);
     return program;
   };
+  if (!set.is_given("strategy")) given.runtime.strategy = recorded_strategy(plain.trace);
   const ProgramSolution solution = solve_torch(trace, setup, freedom);
   progress.finish();
   solve::write(to_sheet(solution, question, given), html, json, set.terminal());

@@ -18,9 +18,6 @@ void write(const Sheet& sheet, const std::string& html, bool json, const Termina
 
 }  // namespace solve
 
-// Returns true if the text names a PyTorch program, or a file that is not an ONNX model.
-bool is_trace_input(const std::string& text);
-
 // Prints changes with which the program fits the memory of the options, or all free memory of the device.
 // `set` tells which options were given. Also writes a page to `html`, unless that is empty. Returns the exit
 // code.

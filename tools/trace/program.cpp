@@ -161,11 +161,13 @@ void require_function(const std::string& text) {
   const size_t more = names.size() - std::min(names.size(), kMostNames);
   names.resize(names.size() - more);
   for (std::string& name : names) name = printable(fmt::format("{}:{}", file, name));
-  throw InvalidArgument(fmt::format(
-      "{}: give the function that builds the program and returns one training step, {}", printable(file),
-      names.empty() ? fmt::format("as {}:make_step (docs/trace.md)", printable(file))
-                    : fmt::format("{}{}", fmt::join(names, " or "),
-                                  more > 0 ? fmt::format(" (and {} more)", more) : "")));
+  throw InvalidArgument(
+      fmt::format("{0}: give its command, as -- python {0}, or the function that builds the program and "
+                  "returns one training step, {1}",
+                  printable(file),
+                  names.empty() ? fmt::format("as {}:make_step (docs/trace.md)", printable(file))
+                                : fmt::format("{}{}", fmt::join(names, " or "),
+                                              more > 0 ? fmt::format(" (and {} more)", more) : "")));
 }
 
 bool is_program(std::string_view text) {

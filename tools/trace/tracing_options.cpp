@@ -17,10 +17,12 @@ constexpr int64_t kMostSteps = 1000;
 }  // namespace
 
 void add_program_options(OptionSet& set, ProgramOptions& options) {
+  set.begin_group("PyTorch program");
   set.add_option_name("batch-option", kBatchOptionHelp, &options.batch_option);
   set.add_choice("compute", kComputeHelp, &options.compute,
                  {std::begin(kComputeModes), std::end(kComputeModes)});
   set.add_integer("ranks", kRanksHelp, &options.ranks, 0, kMostRanks);
+  set.begin_group();
 }
 
 void add_batch_and_steps(OptionSet& set, TracingOptions& options) {

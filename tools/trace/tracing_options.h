@@ -14,7 +14,7 @@
 namespace headroom {
 
 inline constexpr const char* kBatchOptionHelp =
-    "With a command: the option of its that is the batch, such as --batch-size, if that cannot be found out";
+    "The option of a command that is its batch, such as --batch-size, if it cannot be found out";
 
 inline constexpr const char* kComputeHelp =
     "Which values of a model that decide a size or a branch are computed on the CPU: what takes at most half "

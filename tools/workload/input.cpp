@@ -10,6 +10,7 @@
 
 #include "answers/predict.h"
 #include "base/errors.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
@@ -32,7 +33,34 @@ ProgramRequest program_request(const std::string& text, const WorkloadOptions& o
   return program_request(text, traced);
 }
 
+namespace {
+
+// Returns false for a program, and for a file with another first field than a model's: the version of its
+// format.
+bool is_model(const std::string& text) {
+  constexpr char kFirstField = 8;
+  if (is_program(text)) return false;
+  require_function(text);
+  if (text.ends_with(".onnx")) return true;
+  char first = 0;
+  return OpenFile(text).read(&first, 1) == 0 || first == kFirstField;
+}
+
+}  // namespace
+
+void take_model(const OptionSet& set, std::vector<std::string>& inputs, ModelOptions& model) {
+  if (inputs.size() != 1 || !is_model(inputs.front())) return;
+  for (const char* const name : {"net", "model"}) {
+    if (set.is_on_command_line(name))
+      throw InvalidArgument(fmt::format("an input and --{} exclude each other: pass one", name));
+  }
+  model.path = std::exchange(inputs, {}).front();
+}
+
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow) {
+  if (path.ends_with(".onnx"))
+    throw InvalidArgument(
+        fmt::format("{}: a model is no trace; predict, fit, solve and compare take it", printable(path)));
   std::vector<Trace> traces = read_with_notes(path, std::move(follow));
   for (Trace& trace : traces) trace = with_failed_request(std::move(trace));
   return traces;

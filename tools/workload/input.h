@@ -20,7 +20,12 @@
 namespace headroom {
 
 inline constexpr const char* kInputHelp =
-    "A trace, a PyTorch memory snapshot, or a PyTorch program: FILE.py:FUNCTION, or its command after --";
+    "A trace, a PyTorch memory snapshot, an ONNX model, or a PyTorch program: FILE.py:FUNCTION, or its "
+    "command "
+    "after --";
+
+// If the only input is an ONNX model, it becomes the model of the options.
+void take_model(const OptionSet& set, std::vector<std::string>& inputs, ModelOptions& model);
 
 // All traces of that file, each with the request that it did not survive, see with_failed_request.
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow = {});
@@ -42,8 +47,7 @@ void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, 
                   std::initializer_list<std::string_view> names);
 
 // All traces of that file, or the one of a program; shows the progress of that.
-std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced,
-                               Progress& progress);
+std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, Progress& progress);
 
 // If the command line names no device and no strategy, sets those that the trace names, or the defaults for a
 // program without a trace.

@@ -65,21 +65,58 @@ std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const Workloa
   };
 }
 
+namespace {
+
+// The options that do something for a program and for a recording, with their defaults there.
+void explain_kinds_of_input(OptionSet& set) {
+  using Options = decltype(OptionSet::KindOfArgument::options);
+  Options program = {{"batch", "Batch size of the program (default: its own)"},
+                     {"batch-option", ""},
+                     {"steps", "Number of steps to trace (default: 3)"},
+                     {"ranks", ""},
+                     {"compute", ""},
+                     {"device", "GPU to trace for, such as rtx-3090 (default: h200; see headroom devices)"}};
+  Options recording = {
+      {"device", "GPU, such as rtx-3090 (default: that of the recording; see headroom devices)"}};
+  for (Options* const options : {&program, &recording}) {
+    options->insert(
+        options->end(),
+        {{"device-memory", ""},
+         {"others", ""},
+         {"context", ""},
+         {"strategy",
+          "Memory strategy (default: PyTorch's, or that of the recording; see headroom strategies)"},
+         {"memory", "Memory budget of this process on the device"},
+         {"limit", ""},
+         {"limit-scope", ""},
+         {"memory-fraction", ""}});
+  }
+  set.explain_kind({"a PyTorch program", is_program, std::move(program)});
+  const auto is_recording = [](const std::string& text) { return !text.ends_with(".onnx"); };
+  set.explain_kind({"a recording", is_recording, std::move(recording)});
+}
+
+}  // namespace
+
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
+  set.begin_group("Net");
   set.add_choice("net", "Net to train; mnist is the net of train_mnist", &options.net, net_names());
   add_common_options(set, options, nullptr);
+  set.explain_in_short({"net"});
 }
 
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
+  set.begin_group("Net");
   set.add_integer("width", "Multiplier of the net's width", &options.width, 1, 1 << 20);
-  add_model_options(set, options.model);
   set.add_switch("inference", "With --model: run only the forward pass, with the running statistics of norms",
                  &options.inference);
+  add_model_options(set, options.model);
   add_step_options(set, options.step);
   add_program_options(set, options.program);
   add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
   set.explain_in_short({"device", "batch", "memory", "strategy"});
+  explain_kinds_of_input(set);
 }
 
 std::vector<std::string> net_names() {

@@ -15,6 +15,7 @@
 #include "examples/models/zoo/zoo.h"
 #include "runtime/app/options.h"
 #include "runtime/graph/graph.h"
+#include "tools/trace/program.h"
 #include "tools/workload/model_files.h"
 
 namespace headroom {

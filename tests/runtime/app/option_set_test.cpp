@@ -217,6 +217,44 @@ TEST(OptionSet, TheShortHelpExplainsArgumentsOwnAndChosenOptionsAndNamesTheOther
   EXPECT_LT(whole.str().find("\nOptions:\n  --own TEXT"), whole.str().find("\nMachine:\n  --other TEXT"));
 }
 
+TEST(OptionSet, TheShortHelpForAKindOfArgumentHasWhatDoesSomethingForIt) {
+  const auto help_for = [](std::vector<const char*> words) {
+    OptionSet set("program", "A program.");
+    std::string own = "a", other = "b", device = "c";
+    std::vector<std::string> files;
+    set.add_arguments("FILE", "Files to read", &files, false);
+    set.take_command();
+    set.begin_group("Machine");
+    set.add_text("other", "Of all programs", &other);
+    set.add_text("device", "GPU to use", &device);
+    set.begin_group();
+    set.add_text("own", "Of this program", &own);
+    set.explain_kind(
+        {"a command", [](const std::string& text) { return text.starts_with("-- "); }, {{"device", ""}}});
+    set.explain_kind({"a text",
+                      [](const std::string& text) { return text.ends_with(".txt"); },
+                      {{"device", "GPU of the text (default: none)"}}});
+    words.insert(words.begin(), "program");
+    std::ostringstream out;
+    EXPECT_FALSE(set.parse(static_cast<int>(words.size()), words.data(), out));
+    return out.str();
+  };
+  const std::string text = help_for({"-h", "a.txt"}), command = help_for({"-h", "--", "python", "a.txt"});
+  EXPECT_NE(
+      text.find("\nOptions for a text:\n  --device TEXT               GPU of the text (default: none)\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(command.find("\nOptions for a command:\n  --device TEXT=\"c\"           GPU to use\n"),
+            std::string::npos)
+      << command;
+  for (const std::string& help : {text, command}) {
+    EXPECT_NE(help.find("Of this program"), std::string::npos);
+    EXPECT_EQ(help.find("--other"), std::string::npos);
+  }
+  EXPECT_EQ(help_for({"-h", "a.csv"}), help_for({"-h"}));
+  EXPECT_NE(help_for({"-h"}).find("--other"), std::string::npos);
+}
+
 TEST(OptionSet, OneFileServesAllProgramsAndAMisspelledKeyNone) {
   const ScratchFolder folder;
   const std::string shared = folder.write("shared.toml", "name = \"x\"\nmax-peak = \"2GiB\"\n");

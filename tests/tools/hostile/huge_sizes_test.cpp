@@ -43,7 +43,7 @@ std::string one_line(const Outcome& outcome) {
 std::string fault_of(const std::string& command, bool must_not_fit) {
   const ScratchFolder folder;
   const Outcome outcome =
-      run_shell(folder, "env -u TF_FORCE_GPU_ALLOW_GROWTH timeout 120 " HEADROOM_COMMAND " " + command);
+      run_shell(folder, "env -u TF_FORCE_GPU_ALLOW_GROWTH timeout 1200 " HEADROOM_COMMAND " " + command);
   const auto wrong = [&](const char* what) {
     return fmt::format("{}: {}: exit code {}: {}", command, what, outcome.code, one_line(outcome));
   };

@@ -114,7 +114,7 @@ class Checked {
   Outcome call(const std::string& command, int64_t batch) {
     return run_shell(
         folder_,
-        fmt::format("env -u TF_FORCE_GPU_ALLOW_GROWTH timeout 120 " HEADROOM_COMMAND " {} {}{} --json",
+        fmt::format("env -u TF_FORCE_GPU_ALLOW_GROWTH timeout 1200 " HEADROOM_COMMAND " {} {}{} --json",
                     command, setup_.options, batch > 0 ? fmt::format(" --batch {}", batch) : ""));
   }
   void wrong(const std::string& what) { wrong_ += "\n  " + what; }

@@ -27,7 +27,7 @@ const std::string kSeeds = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/";
 Outcome in_bash(const ScratchFolder& folder, const std::string& arguments) {
   const std::string script = folder / "script";
   std::ofstream(script) << "S=" << kSeeds << "; cd " << folder.path()
-                        << "; unset TF_FORCE_GPU_ALLOW_GROWTH; timeout 120 "
+                        << "; unset TF_FORCE_GPU_ALLOW_GROWTH; timeout 1200 "
                         << (arguments.starts_with("--") ? HEADROOM_TRAIN_MNIST : HEADROOM_COMMAND) << " "
                         << arguments << '\n';
   return run_shell(folder, "bash " + script);
