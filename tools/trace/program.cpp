@@ -198,7 +198,8 @@ Python python_for(const ProgramRequest& request, const std::vector<std::string>&
   words.insert(words.end(), {"--steps", std::to_string(request.steps), "--device", request.device});
   words.insert(words.end(), more.begin(), more.end());
   const ProgramOptions& options = request.options;
-  if (!options.compute.empty()) words.push_back("--compute=" + options.compute);
+  if (options.compute != ProgramOptions().compute || std::getenv("HEADROOM_COMPUTE") != nullptr)
+    words.push_back("--compute=" + options.compute);
   if (options.ranks > 0) words.push_back("--ranks=" + std::to_string(options.ranks));
   if (python.traced.empty()) return python;
   if (!options.batch_option.empty()) words.push_back("--batch-option=" + options.batch_option);

@@ -18,7 +18,7 @@ namespace headroom {
 // How a program is run to be traced.
 struct ProgramOptions {
   std::string batch_option = {};  // the option of a command that is its batch; empty: it is found out
-  std::string compute = {};       // one of kComputeModes; empty: that of HEADROOM_COMPUTE, or auto
+  std::string compute = "auto";   // one of kComputeModes
   int64_t ranks = 0;              // processes that train together; 0: as the command says
 };
 

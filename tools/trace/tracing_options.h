@@ -18,7 +18,7 @@ inline constexpr const char* kBatchOptionHelp =
 
 inline constexpr const char* kComputeHelp =
     "Which values of a model that decide a size or a branch are computed on the CPU: what takes at most half "
-    "of its free memory and ten minutes (auto, the default), none or all";
+    "of its free memory and ten minutes (auto), none or all";
 
 inline constexpr const char* kRanksHelp =
     "Number of processes that train together; of a command the one that takes most is traced (default: as "
