@@ -86,4 +86,10 @@ Outputs Dropout::infer(const OpCheck& c) const {
   return {c.input(0)};
 }
 
+Outputs RandomUniform::infer(const OpCheck& c) const {
+  c.count(1);
+  c.scalar(0, DType::kI32);
+  return {f32(shape)};
+}
+
 }  // namespace headroom

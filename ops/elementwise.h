@@ -115,5 +115,12 @@ struct Dropout {
   uint64_t seed = 0;
   Outputs infer(const OpCheck& c) const;
 };
+// step i32 [] -> f32 (shape) in [0, 1), of dropout's words: only (seed, step, element) decides a number
+struct RandomUniform {
+  static constexpr OpTraits kTraits{.name = "random_uniform", .differentiable = false};
+  Shape shape;
+  uint64_t seed = 0;
+  Outputs infer(const OpCheck& c) const;
+};
 
 }  // namespace headroom

@@ -31,7 +31,7 @@ using Op = std::variant<
     Conv2d, Conv2dInputGrad, Conv2dFilterGrad, ConvBias, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad,
     ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
     // elementwise.h
-    Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, AddPairs, Dropout,
+    Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, AddPairs, Dropout, RandomUniform,
     // expression.h
     Expression,
     // movement.h

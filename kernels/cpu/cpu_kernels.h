@@ -41,6 +41,7 @@ std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AddPairs& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const RandomUniform& op, const Request& request);
 // unary.cpp
 std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);

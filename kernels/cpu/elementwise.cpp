@@ -1,4 +1,4 @@
-// Scale, cast and dropout.
+// Scale, cast, dropout and random numbers.
 //
 // Loops are marked `omp simd` (a promise about the loop, not OpenMP threads): in place, input and output are
 // the same memory, which the compiler's own overlap check would send to the scalar loop.
@@ -145,6 +145,19 @@ std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
         const float kept = x[begin + i] * factor;
         y[begin + i] = words[i] < threshold ? 0 : kept;
       }
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const RandomUniform& op, const Request&) {
+  return function_kernel([seed = op.seed, n = op.shape.elements()](const Call& call) {
+    float* y = call.out();
+    const auto stream = static_cast<uint32_t>(*call.in<int32_t>(0));
+    uint32_t words[kBlockElements];
+    for (int64_t begin = 0; begin < n; begin += kBlockElements) {
+      draw(seed, stream, static_cast<uint64_t>(begin / 4), words);
+      const int64_t count = std::min(kBlockElements, n - begin);
+      for (int64_t i = 0; i < count; ++i) y[begin + i] = unit_float(words[i]);
     }
   });
 }

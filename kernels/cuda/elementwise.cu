@@ -1,4 +1,4 @@
-// Scale, cast, fill and dropout.
+// Scale, cast, fill, dropout and random numbers.
 #include <numeric>
 #include <type_traits>
 
@@ -145,6 +145,18 @@ __global__ void drop(uint64_t seed, uint32_t threshold, float factor, int64_t n,
   }
 }
 
+// One thread for the four elements whose words one counter gives.
+__global__ void draw(uint64_t seed, int64_t n, const int32_t* step, RealsOut y) {
+  const auto stream = static_cast<uint32_t>(*step);
+  for (int64_t block = grid_thread(); 4 * block < n; block += grid_threads()) {
+    const PhiloxCounter words = random_words(seed, stream, static_cast<uint64_t>(block));
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      if (4 * block + lane < n) y.set(4 * block + lane, unit_float(words[lane]));
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
@@ -190,6 +202,14 @@ std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
     const bool fours = aligned<4>(x) && aligned<4>(y);
     launch(fours ? drop<true> : drop<false>, blocks_for(device, ceil_div(n, 4)), kThreads, call.stream,
            op.seed, threshold, factor, n, x, call.in<int32_t>(1), y);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const RandomUniform& op, const Request& request) {
+  return function_kernel([seed = op.seed, n = op.shape.elements(), &device = request.device](const Call& call) {
+    if (n == 0) return;
+    launch(draw, blocks_for(device, ceil_div(n, 4)), kThreads, call.stream, seed, n, call.in<int32_t>(0),
+           result(call));
   });
 }
 

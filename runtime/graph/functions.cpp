@@ -168,6 +168,10 @@ Value broadcast_to(Value x, const Shape& shape, CodePlace place) {
 Value fill(Graph& graph, float value, const Shape& shape, CodePlace place) {
   return graph.add(Fill{value, shape}, {}, {}, place)[0];
 }
+Value random_uniform(const Shape& shape, uint64_t seed, Value step, CodePlace place) {
+  return one(RandomUniform{shape, seed}, {step}, place);
+}
+
 Value dropout(Value x, float rate, uint64_t seed, Value step, CodePlace place) {
   return one(Dropout{rate, seed}, {x, step}, place);
 }

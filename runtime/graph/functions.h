@@ -57,6 +57,8 @@ Value take_batch(Value table, Value step, Value order, TakeBatch options,
 Value cast(Value x, DType to, CodePlace place = CodePlace::here());
 Value broadcast_to(Value x, const Shape& shape, CodePlace place = CodePlace::here());
 Value fill(Graph& graph, float value, const Shape& shape, CodePlace place = CodePlace::here());
+// Numbers of [0, 1), others at each step: i32 [].
+Value random_uniform(const Shape& shape, uint64_t seed, Value step, CodePlace place = CodePlace::here());
 Value dropout(Value x, float rate, uint64_t seed, Value step,
               CodePlace place = CodePlace::here());           // step: i32 [] counter, so that steps differ
 Value softmax(Value x, CodePlace place = CodePlace::here());  // over the last axis

@@ -33,6 +33,7 @@ bool gives_f32(const Op& op, bool is_of_one_value) {
   return std::visit(Overloaded{
                         [](const Reduce&) { return true; },
                         [](const CumulativeSum&) { return true; },
+                        [](const RandomUniform&) { return true; },  // rounded, it would reach 1
                         [](const CrossEntropy&) { return true; },
                         [](const Accuracy&) { return true; },
                         [](const Expression& expression) { return gives_f32(expression); },

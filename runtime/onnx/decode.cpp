@@ -124,6 +124,11 @@ class Decoder {
 
  private:
   void opset(Reader message) {
+    const auto [domain, version] = opset_of(message);
+    model_.opsets[domain] = version;
+  }
+
+  static std::pair<std::string, int64_t> opset_of(Reader message) {
     std::string domain;
     int64_t version = 0;
     for_each_field(message, [&](Reader& field) {
@@ -131,17 +136,63 @@ class Decoder {
       if (field.tag() == 2) return version = integer_of(field), true;
       return false;
     });
-    model_.opsets[domain == "ai.onnx" ? "" : domain] = version;
+    return {domain == "ai.onnx" ? "" : domain, version};
   }
 
   void function(Reader message) {
-    std::string name, domain;
+    Function function;
+    int64_t opset = 0;
     for_each_field(message, [&](Reader& field) {
-      if (field.tag() == 1) return name = text_of(field), true;
-      if (field.tag() == 10) return domain = text_of(field), true;
-      return false;
+      switch (field.tag()) {
+        case 1:
+          return function.name = text_of(field), true;
+        case 4:
+          return function.inputs.push_back(text_of(field)), true;
+        case 5:
+          return function.outputs.push_back(text_of(field)), true;
+        case 7:
+          return function.nodes.push_back(node(message_of(field))), true;
+        case 9: {
+          const auto [domain, version] = opset_of(message_of(field));
+          if (domain.empty()) opset = version;
+          return true;
+        }
+        case 10:
+          return function.domain = text_of(field), true;
+        case 11:
+          return function.defaults.push_back(attribute(message_of(field))), true;
+        default:
+          return false;
+      }
     });
-    model_.functions.push_back(domain + "." + name);
+    for (OnnxNode& node : function.nodes) node.opset = opset;
+    model_.functions.push_back(std::move(function));
+  }
+
+  // The graph of an attribute.
+  std::shared_ptr<const Body> body(Reader message) {
+    constexpr int kMostBodies = 16;
+    if (++bodies_ > kMostBodies)
+      throw InvalidArgument(fmt::format("has graphs inside each other, more than {} deep", kMostBodies));
+    auto body = std::make_shared<Body>();
+    for_each_field(message, [&](Reader& field) {
+      switch (field.tag()) {
+        case 1:
+          return body->nodes.push_back(node(message_of(field))), true;
+        case 5:
+          return body->initializers.push_back(tensor(message_of(field))), true;
+        case 11:
+          return body->inputs.push_back(value(message_of(field)).name), true;
+        case 12:
+          return body->outputs.push_back(value(message_of(field)).name), true;
+        case 15:
+          throw InvalidArgument("has a sparse initializer, which is not supported");
+        default:
+          return false;
+      }
+    });
+    --bodies_;
+    return body;
   }
 
   void graph(Reader message) {
@@ -276,8 +327,7 @@ class Decoder {
         case 5:
           return attribute.tensor = std::make_shared<Tensor>(tensor(message_of(field))), true;
         case 6:
-        case 11:
-          return attribute.has_graph = true, false;
+          return attribute.body = body(message_of(field)), true;
         case 7:
           if (field.has_wire_type(protozero::pbf_wire_type::fixed32)) {
             attribute.numbers.push_back(float_of(field));
@@ -290,6 +340,8 @@ class Decoder {
           return for_each_integer(field, [&](int64_t value) { attribute.integers.push_back(value); }), true;
         case 9:
           return attribute.texts.push_back(text_of(field)), true;
+        case 21:
+          return attribute.of_call = text_of(field), true;
         case 20: {
           const int64_t type = integer_of(field);
           if (type >= 0 && type <= static_cast<int64_t>(Attribute::Type::kStrings))
@@ -351,7 +403,7 @@ class Decoder {
       return tensor;
     }
     if (!has_raw) tensor.data = gather_typed(tensor, packed, integers, has_integers);
-    if (static_cast<int64_t>(tensor.data.size()) != tensor.elements() * stored_bytes(tensor.type)) {
+    if (static_cast<int64_t>(tensor.data.size()) != stored_bytes(tensor.type, tensor.elements())) {
       throw InvalidArgument(fmt::format("tensor '{}': {} bytes of data do not make {} elements of {}",
                                         tensor.name, tensor.data.size(), tensor.elements(),
                                         to_string(tensor.type)));
@@ -461,6 +513,7 @@ class Decoder {
   }
 
   Model& model_;
+  int bodies_ = 0;  // around what is read
 };
 
 }  // namespace

@@ -14,24 +14,26 @@ namespace {
 struct TypeRow {
   ElementType type;
   std::string_view name, safetensors_name;
-  int64_t bytes;
+  int64_t bits;
   DType ours;
 };
 
 constexpr TypeRow kTypes[] = {
-    {ElementType::kFloat, "float", "F32", 4, DType::kF32},
-    {ElementType::kUint8, "uint8", "U8", 1, DType::kU8},
-    {ElementType::kInt8, "int8", "I8", 1, DType::kI32},
-    {ElementType::kUint16, "uint16", "U16", 2, DType::kI32},
-    {ElementType::kInt16, "int16", "I16", 2, DType::kI32},
-    {ElementType::kInt32, "int32", "I32", 4, DType::kI32},
-    {ElementType::kInt64, "int64", "I64", 8, DType::kI32},
-    {ElementType::kBool, "bool", "BOOL", 1, DType::kU8},
-    {ElementType::kFloat16, "float16", "F16", 2, DType::kF32},
-    {ElementType::kDouble, "double", "F64", 8, DType::kF32},
-    {ElementType::kUint32, "uint32", "U32", 4, DType::kI32},
-    {ElementType::kUint64, "uint64", "U64", 8, DType::kI32},
-    {ElementType::kBfloat16, "bfloat16", "BF16", 2, DType::kF32},
+    {ElementType::kFloat, "float", "F32", 32, DType::kF32},
+    {ElementType::kUint8, "uint8", "U8", 8, DType::kU8},
+    {ElementType::kInt8, "int8", "I8", 8, DType::kI32},
+    {ElementType::kUint16, "uint16", "U16", 16, DType::kI32},
+    {ElementType::kInt16, "int16", "I16", 16, DType::kI32},
+    {ElementType::kInt32, "int32", "I32", 32, DType::kI32},
+    {ElementType::kInt64, "int64", "I64", 64, DType::kI32},
+    {ElementType::kBool, "bool", "BOOL", 8, DType::kU8},
+    {ElementType::kFloat16, "float16", "F16", 16, DType::kF32},
+    {ElementType::kDouble, "double", "F64", 64, DType::kF32},
+    {ElementType::kUint32, "uint32", "U32", 32, DType::kI32},
+    {ElementType::kUint64, "uint64", "U64", 64, DType::kI32},
+    {ElementType::kBfloat16, "bfloat16", "BF16", 16, DType::kF32},
+    {ElementType::kUint4, "uint4", "U4", 4, DType::kI32},
+    {ElementType::kInt4, "int4", "I4", 4, DType::kI32},
 };
 
 const TypeRow* row_of(ElementType type) {
@@ -58,6 +60,17 @@ std::vector<std::byte> convert(std::span<const std::byte> data, int64_t count, F
   return result;
 }
 
+// Each half of a byte; `sign` is 8 where that bit is one of a sign.
+std::vector<std::byte> convert_halves(std::span<const std::byte> data, int64_t count, int32_t sign) {
+  std::vector<std::byte> result(static_cast<size_t>(count) * sizeof(int32_t));
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const int32_t half = (static_cast<int32_t>(data[i / 2]) >> (i % 2 == 0 ? 0 : 4)) & 15;
+    const int32_t value = (half ^ sign) - sign;
+    std::memcpy(result.data() + i * sizeof value, &value, sizeof value);
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string to_string(ElementType type) {
@@ -73,9 +86,14 @@ ElementType type_of_safetensors(std::string_view name) {
   return ElementType::kUndefined;
 }
 
-int64_t stored_bytes(ElementType type) {
+int64_t stored_bits(ElementType type) {
   const TypeRow* row = row_of(type);
-  return row == nullptr ? 0 : row->bytes;
+  return row == nullptr ? 0 : row->bits;
+}
+
+int64_t stored_bytes(ElementType type, int64_t count) {
+  const int64_t bits = stored_bits(type);
+  return bits < 8 ? (bits * count + 7) / 8 : bits / 8 * count;
 }
 
 DType dtype_of_element(ElementType type) {
@@ -88,7 +106,7 @@ bool is_float(ElementType type) {
 }
 
 std::vector<std::byte> convert_elements(ElementType type, std::span<const std::byte> data, int64_t count) {
-  if (static_cast<int64_t>(data.size()) != count * stored_bytes(type)) {
+  if (static_cast<int64_t>(data.size()) != stored_bytes(type, count)) {
     throw InvalidArgument(
         fmt::format("{} bytes do not make {} elements of {}", data.size(), count, to_string(type)));
   }
@@ -113,6 +131,10 @@ std::vector<std::byte> convert_elements(ElementType type, std::span<const std::b
       return convert<uint64_t, int32_t>(data, count, [](uint64_t v) {
         return saturate(static_cast<int64_t>(std::min<uint64_t>(v, INT64_MAX)));
       });
+    case ElementType::kUint4:
+      return convert_halves(data, count, 0);
+    case ElementType::kInt4:
+      return convert_halves(data, count, 8);
     case ElementType::kFloat16:
       return convert<uint16_t, float>(data, count, float_of_f16);
     case ElementType::kBfloat16:

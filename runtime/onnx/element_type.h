@@ -29,14 +29,18 @@ enum class ElementType : int32_t {
   kUint32 = 12,
   kUint64 = 13,
   kBfloat16 = 16,
+  kUint4 = 21,  // two in a byte, the first in the lower half
+  kInt4 = 22,
 };
 
 // "float", "int64"; "type 23" for one that is not read here.
 std::string to_string(ElementType type);
 // The type that a safetensors file calls so ("F32"); kUndefined for any other text.
 ElementType type_of_safetensors(std::string_view name);
-// Bytes of one element as ONNX stores it; 0 for types that are not read here.
-int64_t stored_bytes(ElementType type);
+// Bits of one element as ONNX stores it; 0 for types that are not read here.
+int64_t stored_bits(ElementType type);
+// Bytes of so many elements in a row.
+int64_t stored_bytes(ElementType type, int64_t count = 1);
 // Returns the type of imported values: f32 for floats, u8 for bool and uint8, i32 for all other integers.
 DType dtype_of_element(ElementType type);
 bool is_float(ElementType type);

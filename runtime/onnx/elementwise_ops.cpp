@@ -265,8 +265,9 @@ namespace {
 
 // The values of an integer type of fewer than 32 bits: others wrap around.
 Item wrapped(const NodeImport& n, const Item& x, ElementType type) {
-  const bool is_signed = type == ElementType::kInt8 || type == ElementType::kInt16;
-  const int64_t range = int64_t{1} << (8 * stored_bytes(type));
+  const bool is_signed =
+      type == ElementType::kInt4 || type == ElementType::kInt8 || type == ElementType::kInt16;
+  const int64_t range = int64_t{1} << stored_bits(type);
   const auto whole = [&](int64_t number) { return n.im.cast(n.im.integers({number}), ElementType::kInt32); };
   const Item offset = n.im.reshape(whole(is_signed ? range / 2 : 0), {});
   const Item moved = n.im.binary(BinaryKind::kAdd, n.im.cast(x, ElementType::kInt32), offset);
@@ -285,10 +286,11 @@ Item rounded(const NodeImport& n, const Item& x, ElementType type) {
 // True if all values of `from` are also of `to`.
 bool holds_all(ElementType from, ElementType to) {
   const auto is_unsigned = [](ElementType type) {
-    return type == ElementType::kBool || type == ElementType::kUint8 || type == ElementType::kUint16;
+    return type == ElementType::kBool || type == ElementType::kUint4 || type == ElementType::kUint8 ||
+           type == ElementType::kUint16;
   };
   if (is_float(from)) return from == to;
-  const int64_t small = stored_bytes(from), large = stored_bytes(to);
+  const int64_t small = stored_bits(from), large = stored_bits(to);
   return is_unsigned(from) ? small < large || (small == large && is_unsigned(to))
                            : small <= large && !is_unsigned(to);
 }
@@ -299,7 +301,7 @@ Item cast_element(const NodeImport& n, ElementType type) {
   const bool is_half = type == ElementType::kFloat16 || type == ElementType::kBfloat16;
   if (is_half && !n.im.stores_half()) return rounded(n, x, type);
   const bool is_small =
-      !is_float(type) && type != ElementType::kBool && stored_bytes(type) > 0 && stored_bytes(type) < 4;
+      !is_float(type) && type != ElementType::kBool && stored_bits(type) > 0 && stored_bits(type) < 32;
   return is_small && !holds_all(x.type, type) ? wrapped(n, x, type) : n.im.cast(x, type);
 }
 
@@ -310,21 +312,6 @@ void import_cast(NodeImport& n) {
 }
 void import_cast_like(NodeImport& n) {
   n.out(cast_element(n, n.in(1).type));
-}
-
-void import_dropout(NodeImport& n) {
-  float rate = n.number("ratio", 0.5f);
-  if (n.has(1)) rate = n.number_in(1);
-  // Old exports have no training_mode; new ones say by a constant in which mode they were written.
-  const Item& x = n.in(0);
-  if (!n.im.is_training() || rate == 0 || x.constant) return n.out(x);
-  if (!(rate > 0 && rate < 1)) n.fail(fmt::format("a ratio of {}", rate));
-  if (!n.im.step()) n.fail("has no counter of steps");
-  // Each dropout has its own stream of numbers, by its place in the graph.
-  const Axes order = n.im.order_of(x);
-  const uint64_t seed = n.im.seed() * 1000003 + n.im.graph().nodes().size();
-  const Value y = n.im.add_one(Dropout{rate, seed}, {n.im.value_in(x, order), *n.im.step()});
-  n.out(n.im.item_of(y, x.type, order));
 }
 
 void import_identity(NodeImport& n) {

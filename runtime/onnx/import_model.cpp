@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "runtime/onnx/expand_model.h"
 #include "runtime/onnx/merge_nodes.h"
 #include "runtime/onnx/op_table.h"
 #include "runtime/onnx/parameters.h"
@@ -83,6 +84,14 @@ class AxisBinder {
     return Shape(std::span<const int64_t>(extents));
   }
 
+  // The number of an input of one whole number that a size is given for: as lengths and rates are.
+  std::optional<HostTensor> number_of(const ValueType& input, const Shape& shape) {
+    const auto found = dims_.find(input.name);
+    if (found == dims_.end() || is_float(input.type) || shape.elements() != 1) return std::nullopt;
+    used_.insert(input.name);
+    return integers_tensor({found->second}).with_shape(shape);
+  }
+
   void check(const ImportSettings& settings) const {
     if (!left_.empty()) {
       std::vector<std::string> options;
@@ -111,11 +120,17 @@ class AxisBinder {
 class ModelImport {
  public:
   ModelImport(const std::shared_ptr<const Model>& model, const ImportSettings& settings, Graph& graph)
-      : model_(*model), settings_(settings), graph_(graph) {
+      : model_(*model), settings_(settings), graph_(graph), adapters_(settings.lora) {
     result_.model = model;
     result_.importer = std::make_shared<Importer>(graph, *model, settings.is_training, settings.stores_half,
                                                   settings.seed, settings.step);
+    im().set_adapters(&adapters_);
   }
+  ~ModelImport() {
+    if (result_.importer) result_.importer->set_adapters(nullptr);
+  }
+  ModelImport(const ModelImport&) = delete;
+  ModelImport& operator=(const ModelImport&) = delete;
 
   ImportedModel run() {
     refuse_unknown_ops();
@@ -123,8 +138,10 @@ class ModelImport {
     add_initializers();
     for (const OnnxNode& node : model_.nodes) add(node);
     if (!refusals_.empty()) throw InvalidArgument(refusals_.text());
+    adapters_.require_any();
     for (const ValueType& output : model_.outputs) {
-      const Item& item = items_.at(output.name);
+      Item item = items_.at(output.name);
+      if (item.quantized) item = im().item_of(im().plain(item), item.type, in_order(item.rank()));
       if (item.is_missing) {
         throw InvalidArgument(
             fmt::format("output '{}' is a result that is not computed", printable(output.name)));
@@ -137,6 +154,7 @@ class ModelImport {
     }
     bind_sources();
     merge();
+    im().set_adapters(nullptr);
     return std::move(result_);
   }
 
@@ -159,15 +177,20 @@ class ModelImport {
 
   // Before any work, so that the list is whole.
   void refuse_unknown_ops() {
-    for (const OnnxNode& node : model_.nodes) {
-      if (find_row(node) == nullptr) refusals_.add(node, "");
+    for_each_node(model_.nodes, [&](const OnnxNode&) { ++model_nodes_; });
+    for (const OnnxNode& node : model_.nodes) {  // those of a branch only if it is taken
+      if (find_row(node) == nullptr) refuse_unknown(node);
     }
     if (!refusals_.empty()) throw InvalidArgument(refusals_.text());
-    constexpr int64_t kOldest = 7, kNewest = 25;
+    constexpr int64_t kOldest = 7, kNewest = 28;
     const int64_t opset = model_.opset();
     if (opset < kOldest || opset > kNewest) {
       throw InvalidArgument(fmt::format("opset {} is not supported; {} to {} are", opset, kOldest, kNewest));
     }
+  }
+
+  void refuse_unknown(const OnnxNode& node) {
+    refusals_.add(node, std::string(why_unknown(node.domain, node.op)));
   }
 
   static const OpRow* find_row(const OnnxNode& node) {
@@ -183,9 +206,12 @@ class ModelImport {
                                           printable(input.name), to_string(input.type)));
       }
       shapes.push_back(binder.bind(input));
+      if (const std::optional<HostTensor> number = binder.number_of(input, shapes.back()))
+        items_[input.name] = im().cast(im().constant(*number, ElementType::kInt32), input.type);
     }
     binder.check(settings_);
     for (size_t i = 0; i < shapes.size(); ++i) {
+      if (items_.contains(model_.inputs[i].name)) continue;
       const auto known = settings_.known.find(model_.inputs[i].name);
       if (known != settings_.known.end()) {
         if (known->second.spec() != TensorSpec{dtype_of_element(model_.inputs[i].type), shapes[i]}) {
@@ -219,6 +245,11 @@ class ModelImport {
   Item item_of(const Tensor& tensor, const std::string& name) {
     const Shape shape{std::span<const int64_t>(tensor.extents)};
     const SourceKind kind = roles_.kind_of(tensor.name);
+    if (roles_.stored.contains(tensor.name)) {
+      Source source{kind, name, tensor.type, shape, &tensor};
+      source.is_stored = true;
+      return im().add_source(std::move(source));
+    }
     if (kind == SourceKind::kConstant && !tensor.is_absent) {
       const HostTensor values({dtype_of_element(tensor.type), shape},
                               convert_elements(tensor.type, tensor.data, tensor.elements()));
@@ -228,10 +259,54 @@ class ModelImport {
     const auto moved = roles_.moved.find(tensor.name);
     if (moved != roles_.moved.end()) source.number = moved->second;
     source.is_merged = roles_.merged(tensor.name) != nullptr;
+    source.is_looked_up = roles_.tables.contains(tensor.name);
     return im().add_source(std::move(source));
   }
 
+  // A graph inside a node: its values are known until its end.
+  std::vector<Item> run_body(const OnnxNode& outer, const Body& body, std::vector<Item> inputs) {
+    charge();  // also for a body without nodes
+    if (inputs.size() != body.inputs.size()) {
+      throw Unsupported{
+          fmt::format("gives its graph {} values; it takes {}", inputs.size(), body.inputs.size())};
+    }
+    std::vector<std::pair<std::string, std::optional<Item>>> hidden;
+    const auto hide = [&](const std::string& name) {
+      const auto found = items_.find(name);
+      hidden.emplace_back(name,
+                          found == items_.end() ? std::nullopt : std::optional(std::move(found->second)));
+    };
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      hide(body.inputs[i]);
+      items_[body.inputs[i]] = std::move(inputs[i]);
+    }
+    for (const OnnxNode& node : body.nodes) {
+      for (const std::string& output : node.outputs) {
+        if (!output.empty()) hide(output);
+      }
+      add(node);
+    }
+    std::vector<Item> outputs;
+    for (const std::string& output : body.outputs) outputs.push_back(items_.at(output));
+    for (auto row = hidden.rbegin(); row != hidden.rend(); ++row) {
+      items_.erase(row->first);
+      if (row->second) items_.emplace(row->first, std::move(*row->second));
+    }
+    im().set_node(&outer);
+    return outputs;
+  }
+
+  // Loops repeat their nodes, and recurrent layers make some for each step.
+  void charge() {
+    constexpr size_t kMostOfOurs = size_t{1} << 19;
+    if (++imported_ > model_nodes_ + kMostNodes || im().graph().nodes().size() > kMostOfOurs) {
+      throw InvalidArgument(fmt::format(
+          "its loops stand for too much: more than {} nodes, or {} of the graph", kMostNodes, kMostOfOurs));
+    }
+  }
+
   void add(const OnnxNode& node) {
+    charge();
     std::vector<Item> inputs;
     bool is_missing = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -240,23 +315,30 @@ class ModelImport {
       is_missing = is_missing || item.is_missing;
       // A vector that the exporter merged with its equals becomes one weight for each use again.
       if (const Tensor* tensor = roles_.merged(input)) {
-        const int use = uses_[input]++;
-        if (use > 0) {
-          item = item_of(*tensor, fmt::format("{}.{}", input, use));
+        const auto [use, is_new] = uses_[input].try_emplace({&node, i});
+        if (is_new && uses_[input].size() > 1) {
+          use->second = item_of(*tensor, fmt::format("{}.{}", input, uses_[input].size() - 1));
+        } else if (is_new) {
+          use->second = item;
         }
+        item = use->second;
       }
       inputs.push_back(std::move(item));
     }
     std::vector<Item> outputs;
     const auto first_value = static_cast<int>(im().graph().values().size());
-    if (!is_missing) {
+    const OpRow* const row = find_row(node);
+    if (row == nullptr) {
+      refuse_unknown(node);
+    } else if (!is_missing) {
       im().set_node(&node);
-      const OpRow& row = *find_row(node);
-      NodeImport import(im(), node, inputs, model_.opset());
+      NodeImport import(
+          im(), node, inputs, node.opset > 0 ? node.opset : model_.opset(),
+          [&](const Body& body, std::vector<Item> given) { return run_body(node, body, std::move(given)); });
       import.padding_row = roles_.padding_row(node);
       try {
-        require_known_attributes(row, node);
-        row.import(import);
+        require_known_attributes(*row, node);
+        row->import(import);
         outputs = std::move(import.outputs);
       } catch (const Unsupported& unsupported) {
         refusals_.add(node, unsupported.why);
@@ -282,7 +364,9 @@ class ModelImport {
       if (side_results_.contains(input))
         refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
     }
-    summarize(node, inputs, outputs, first_value);
+    const bool has_body = std::any_of(node.attributes.begin(), node.attributes.end(),
+                                      [](const Attribute& attribute) { return attribute.body != nullptr; });
+    if (!has_body) summarize(node, inputs, outputs, first_value);
   }
 
   static void require_known_attributes(const OpRow& row, const OnnxNode& node) {
@@ -323,7 +407,8 @@ class ModelImport {
       if (source.tensor != nullptr && source.tensor->is_absent)
         result_.absent_bytes += bound.value.spec().bytes();
       if (source.kind == SourceKind::kInput) result_.inputs.push_back(bound);
-      if (source.kind == SourceKind::kParameter) result_.parameters.push_back(bound);
+      if (source.kind == SourceKind::kParameter && source.is_adapter == settings_.lora.is_on())
+        result_.parameters.push_back(bound);
       if (source.kind == SourceKind::kStatistic) result_.statistics.push_back(bound);
     }
   }
@@ -331,11 +416,14 @@ class ModelImport {
   const Model& model_;
   const ImportSettings& settings_;
   Graph& graph_;
+  Adapters adapters_;
   ImportedModel result_;
   Roles roles_;
   Refusals refusals_;
   std::unordered_map<std::string, Item> items_;
-  std::unordered_map<std::string, int> uses_;
+  // The weights that stood for one, by the operand that each is.
+  std::unordered_map<std::string, std::map<std::pair<const OnnxNode*, size_t>, Item>> uses_;
+  int64_t imported_ = 0, model_nodes_ = 0;
   std::unordered_set<std::string> side_results_;  // outputs that an op of ours does not give
   std::unordered_set<int> counted_;
 };

@@ -25,6 +25,7 @@ struct ImportSettings {
   // For floats that will be stored in 16 bits: attention as one op, whose GPU kernel supports only these, and
   // no strided convolution of fewer channels than a tensor core loads at once.
   bool stores_half = false;
+  LoraSettings lora = {};                        // of a training step
   std::map<std::string, HostTensor> known = {};  // inputs whose numbers are known now: they become constants
 };
 
@@ -52,7 +53,7 @@ struct ImportedModel {
   std::vector<BoundTensor> inputs;     // those that the outputs depend on
   std::vector<Item> outputs;           // see Importer::value_in
   std::vector<std::string> output_names;
-  std::vector<BoundTensor> parameters;  // trained, in the order of the file
+  std::vector<BoundTensor> parameters;  // trained, in the order of the file; with LoRA the adapters alone
   std::vector<BoundTensor> statistics;  // running means and variances
   std::vector<LayerSummary> layers;
   std::vector<std::string> notes;  // for people, a line each

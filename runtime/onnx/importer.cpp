@@ -26,8 +26,21 @@ Item Importer::integers(const std::vector<int64_t>& values) const {
   return constant(integers_tensor(values), ElementType::kInt64);
 }
 
+Item Importer::whole(int64_t value) const {
+  return constant(integers_tensor({value}).with_shape({}), ElementType::kInt64);
+}
+
 Item Importer::number(float value) const {
   return constant(float_tensor({}, {value}), ElementType::kFloat);
+}
+
+Item Importer::positions(int axis, int rank, int64_t extent, int64_t factor) const {
+  std::vector<int64_t> values, extents(static_cast<size_t>(rank), 1);
+  if (extent > kMaxFolded) throw Unsupported{"has too long an axis"};
+  for (int64_t i = 0; i < extent; ++i) values.push_back(i * factor);
+  extents[static_cast<size_t>(axis)] = extent;
+  return constant(integers_tensor(values).with_shape(Shape(std::span<const int64_t>(extents))),
+                  ElementType::kInt64);
 }
 
 Item Importer::item_of(Value value, ElementType type, const Axes& order) const {
@@ -75,7 +88,7 @@ Value Importer::value_in(const Item& item, const Axes& order) {
   if (item.source >= 0) return source_value(item, order);
   Axes axes;
   for (int axis : order) axes.push_back(item.axes[static_cast<size_t>(axis)]);
-  return transposed(item.value, axes);
+  return transposed(item.quantized ? plain(dequantized(*item.quantized)) : item.value, axes);
 }
 
 Value Importer::source_value(const Item& item, const Axes& order) {
@@ -176,12 +189,24 @@ std::vector<Value> Importer::add(const Op& op, const std::vector<Value>& operand
   return graph_.add(op, operands, name, place());
 }
 
+// A small file must not ask for much work: its nodes, or the turns of its loops, share it.
+bool Importer::may_fold(const Op& op, const std::vector<TensorSpec>& operands) {
+  constexpr double kMostFolded = 0x1p32;
+  const auto size_of = [](const Shape& shape) { return static_cast<double>(shape.elements()); };
+  const Shape result = infer_outputs(op, operands)[0].shape;
+  if (result.elements() > kMaxFolded) return false;
+  const bool is_product = std::holds_alternative<MatMul>(op);
+  folded_ += size_of(result) * (is_product ? static_cast<double>(operands[0].shape.last()) : 1);
+  for (const TensorSpec& operand : operands) folded_ += size_of(operand.shape);
+  if (folded_ > kMostFolded) throw Unsupported{"is one of too many constants to compute"};
+  return true;
+}
+
 Item Importer::apply(const Op& op, const std::vector<Item>& operands, ElementType type) {
   if (all_constant(operands)) {
     std::vector<TensorSpec> specs;
     for (const Item& operand : operands) specs.push_back({operand.dtype(), operand.shape});
-    const Outputs outputs = infer_outputs(op, specs);
-    if (outputs[0].shape.elements() <= kMaxFolded) {
+    if (may_fold(op, specs)) {
       std::vector<HostTensor> tensors;
       for (const Item& operand : operands) tensors.push_back(dense(operand));
       Item result = constant(compute(op, tensors), type);
@@ -214,7 +239,7 @@ Item Importer::elementwise(const Op& op, const std::vector<Item>& operands, Elem
       tensors.push_back(*operand.constant);
       specs.push_back(operand.constant->spec());
     }
-    if (infer_outputs(op, specs)[0].shape.elements() <= kMaxFolded) {
+    if (may_fold(op, specs)) {
       Item result = constant(compute(op, tensors), type);
       result.shape = shape;
       return result;
@@ -390,7 +415,10 @@ Item Importer::matmul(const Item& a, const Item& b) {
   MatMul op;
   const Value left = operand(a, op.transpose_a), right = operand(b, op.transpose_b);
   const Value result = add_one(op, {left, right});
-  return item_of(result, a.type, in_order(result.shape().rank()));
+  const Item product = item_of(result, a.type, in_order(result.shape().rank()));
+  if (adapters_ == nullptr || node_ == nullptr) return product;
+  const std::optional<Item> adapted = adapters_->product(*this, a, b, *node_, model_);
+  return adapted ? binary(BinaryKind::kAdd, product, *adapted) : product;
 }
 
 }  // namespace headroom::onnx

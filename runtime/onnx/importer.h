@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/onnx/item.h"
+#include "runtime/onnx/lora.h"
 #include "runtime/onnx/model.h"
 
 namespace headroom::onnx {
@@ -36,7 +37,11 @@ struct Source {
   Shape shape;                       // as the file has it
   const Tensor* tensor = nullptr;    // tensor of the model; null for an input
   std::optional<float> number = {};  // all elements, instead of the tensor's
+  std::optional<float> limit = {};   // uniform within this of 0, likewise
+  bool is_adapter = false;           // of a weight, which is not trained
+  bool is_looked_up = false;         // a table of embeddings
   bool is_merged = false;            // one of several weights that the file has as one
+  bool is_stored = false;            // the variable is the file's bytes, see Importer::stored_numbers
   std::optional<Value> value = {};   // once an op has needed it
   Axes order = {};                   // axis i of the value is axis order[i] of the file's tensor
 };
@@ -62,6 +67,8 @@ class Importer {
   uint64_t seed() const { return seed_; }
   const std::optional<Value>& step() const { return step_; }
   const std::vector<Source>& sources() const { return sources_; }
+  // With adapters no other weight is trained. They live as long as this.
+  void set_adapters(Adapters* adapters) { adapters_ = adapters; }
 
   // Sets the ONNX node that names and places later additions; null for none.
   void set_node(const OnnxNode* node) { node_ = node; }
@@ -73,13 +80,22 @@ class Importer {
 
   Item constant(HostTensor tensor, ElementType type) const;
   Item integers(const std::vector<int64_t>& values) const;  // int64, rank 1
+  Item whole(int64_t value) const;                          // int64, rank 0
   Item number(float value) const;                           // rank 0
+  // 0, 1, ..., extent - 1 along an axis of a tensor of that rank, times `factor`; int64.
+  Item positions(int axis, int rank, int64_t extent, int64_t factor = 1) const;
   // A value whose axis i is the item's axis order[i].
   Item item_of(Value value, ElementType type, const Axes& order) const;
   Item add_source(Source source);
   // Returns the value of an item with its axes in that order; adds a transposition if needed.
   Value value_in(const Item& item, const Axes& order);
   Value plain(const Item& item) { return value_in(item, in_order(item.rank())); }
+  // The floats that quantized numbers stand for. Those of a source that is stored are computed where they are
+  // used, each time.
+  Item dequantized(const Quantized& quantized);
+  bool is_stored(const Item& item) const {
+    return item.source >= 0 && sources_[static_cast<size_t>(item.source)].is_stored;
+  }
   // All elements of a constant.
   HostTensor dense(const Item& item) const;
   // The order in which the item's axes lie in memory.
@@ -102,7 +118,7 @@ class Importer {
   Item where(const Item& condition, const Item& a, const Item& b);
   Item cast(const Item& x, ElementType type);
   Item reduce(ReduceKind kind, const Item& x, std::vector<int> axes, bool keep_axes);
-  Item matmul(const Item& a, const Item& b);  // (..,M,K) x (..,K,N)
+  Item matmul(const Item& a, const Item& b);  // (..,M,K) x (..,K,N), with the adapter of b if it has one
 
   Item reshape(const Item& x, const Shape& shape);
   Item transpose(const Item& x, const Axes& order) const;
@@ -117,8 +133,10 @@ class Importer {
   Value constant_value(const HostTensor& tensor);
   Value repeated_constant(float number, const Shape& shape);
   Value source_value(const Item& item, const Axes& order);
+  Item stored_numbers(const Item& item);
   Value transposed(Value value, const Axes& axes);
   CodePlace place();
+  bool may_fold(const Op& op, const std::vector<TensorSpec>& operands);
 
   Graph& graph_;
   const Model& model_;
@@ -126,10 +144,12 @@ class Importer {
   const uint64_t seed_;
   const std::optional<Value> step_;
   const OnnxNode* node_ = nullptr;
+  Adapters* adapters_ = nullptr;
   std::vector<Source> sources_;
   std::map<std::pair<int, Axes>, Value> transposed_;
   std::map<std::pair<uint32_t, DType>, Value> scalars_;
   int constants_ = 0;
+  double folded_ = 0;  // elements that constants took so far
 };
 
 }  // namespace headroom::onnx

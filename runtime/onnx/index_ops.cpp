@@ -9,10 +9,6 @@
 namespace headroom::onnx {
 namespace {
 
-Item whole_number(const NodeImport& n, int64_t value) {
-  return n.im.reshape(n.im.integers({value}), Shape());
-}
-
 Item as_indices(const NodeImport& n, const Item& item) {
   if (is_float(item.type)) n.fail("its indices are floats");
   return n.im.cast(item, ElementType::kInt64);
@@ -20,16 +16,8 @@ Item as_indices(const NodeImport& n, const Item& item) {
 
 // Indices below 0 count from the end.
 Item wrapped(const NodeImport& n, const Item& indices, int64_t extent) {
-  const Item from_end = n.im.binary(BinaryKind::kAdd, indices, whole_number(n, extent));
-  return n.im.where(n.im.compare(CompareKind::kLess, indices, whole_number(n, 0)), from_end, indices);
-}
-
-// 0, 1, ..., extent - 1 along an axis of a tensor of that rank, times `factor`.
-Item positions_along(const NodeImport& n, int axis, int rank, int64_t extent, int64_t factor) {
-  std::vector<int64_t> values, extents(static_cast<size_t>(rank), 1);
-  for (int64_t i = 0; i < extent; ++i) values.push_back(i * factor);
-  extents[static_cast<size_t>(axis)] = extent;
-  return n.im.reshape(n.im.integers(values), Shape(std::span<const int64_t>(extents)));
+  const Item from_end = n.im.binary(BinaryKind::kAdd, indices, n.im.whole(extent));
+  return n.im.where(n.im.compare(CompareKind::kLess, indices, n.im.whole(0)), from_end, indices);
 }
 
 // The numbers of rows or elements have to be i32.
@@ -72,13 +60,12 @@ void import_gather_elements(NodeImport& n) {
   if (indices.rank() != x.rank()) n.fail("its indices have another rank");
   // The number of each element in x.
   Item flat =
-      n.im.binary(BinaryKind::kMul, indices, whole_number(n, strides_of(x.shape)[static_cast<size_t>(axis)]));
+      n.im.binary(BinaryKind::kMul, indices, n.im.whole(strides_of(x.shape)[static_cast<size_t>(axis)]));
   for (int other = 0; other < x.rank(); ++other) {
     if (other == axis) continue;
     if (indices.shape[other] > x.shape[other]) n.fail("its indices have more rows than its data");
     const int64_t stride = strides_of(x.shape)[static_cast<size_t>(other)];
-    flat = n.im.binary(BinaryKind::kAdd, flat,
-                       positions_along(n, other, x.rank(), indices.shape[other], stride));
+    flat = n.im.binary(BinaryKind::kAdd, flat, n.im.positions(other, x.rank(), indices.shape[other], stride));
   }
   n.out(n.im.gather(n.im.reshape(x, {x.shape.elements()}), flat, 0));
 }
@@ -113,13 +100,13 @@ void import_gather_nd(NodeImport& n) {
     stride /= std::max<int64_t>(1, x.shape[axis]);
     if (axis < batch) {
       if (x.shape[axis] != indices.shape[axis]) n.fail("its batches differ");
-      add(positions_along(n, axis, of_indices.rank(), x.shape[axis], stride));
+      add(n.im.positions(axis, of_indices.rank(), x.shape[axis], stride));
       continue;
     }
     Slice one{std::vector<int64_t>(static_cast<size_t>(indices.rank()), 0), indices.shape.with(last, 1)};
     one.begin[static_cast<size_t>(last)] = axis - batch;
     const Item component = n.im.reshape(n.im.slice(indices, one), of_indices);
-    add(n.im.binary(BinaryKind::kMul, wrapped(n, component, x.shape[axis]), whole_number(n, stride)));
+    add(n.im.binary(BinaryKind::kMul, wrapped(n, component, x.shape[axis]), n.im.whole(stride)));
   }
   std::vector<int64_t> table = rest;
   table.insert(table.begin(), rows);
@@ -139,7 +126,7 @@ void import_one_hot(NodeImport& n) {
   extents.insert(extents.begin() + axis, 1);
   const Item whole = wrapped(n, n.im.cast(indices, ElementType::kInt64), depth);
   const Item apart = n.im.reshape(whole, Shape(std::span<const int64_t>(extents)));
-  const Item is_hot = n.im.compare(CompareKind::kEqual, apart, positions_along(n, axis, rank, depth, 1));
+  const Item is_hot = n.im.compare(CompareKind::kEqual, apart, n.im.positions(axis, rank, depth, 1));
   const auto value = [&](int64_t at) { return n.im.reshape(n.im.slice(values, Slice{{at}, {1}}), Shape()); };
   n.out(n.im.where(is_hot, value(1), value(0)));
 }
@@ -168,7 +155,7 @@ void add_arg_max(NodeImport& n, bool is_min) {
     x = n.im.slice(x, back);
   }
   Item result = n.im.apply(ArgMax{axis}, {x}, ElementType::kInt64);
-  if (is_last) result = n.im.binary(BinaryKind::kSub, whole_number(n, x.shape[axis] - 1), result);
+  if (is_last) result = n.im.binary(BinaryKind::kSub, n.im.whole(x.shape[axis] - 1), result);
   if (n.integer("keepdims", 1) != 0) result = n.im.reshape(result, x.shape.with(axis, 1));
   n.out(result);
 }

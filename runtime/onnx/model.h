@@ -36,6 +36,8 @@ struct Tensor {
   int64_t elements() const;  // below 2^63: the reader checks it
 };
 
+struct Body;
+
 struct Attribute {
   enum class Type : uint8_t { kUnknown, kFloat, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings };
 
@@ -48,7 +50,8 @@ struct Attribute {
   std::vector<float> numbers;
   std::vector<int64_t> integers;
   std::vector<std::string> texts;
-  bool has_graph = false;  // a body of If, Loop or Scan, which is not read
+  std::shared_ptr<const Body> body;  // the graph of an If, a Loop or a Scan
+  std::string of_call;               // in a function: the attribute of the call that gives the value
 };
 
 struct OnnxNode {
@@ -57,6 +60,7 @@ struct OnnxNode {
   std::vector<Attribute> attributes;
   std::string module;  // "encoder.layer.0", where the exporter says so
   std::string source;  // "net.py:31", likewise
+  int64_t opset = 0;   // of the function that the node comes from; 0: the model's
   // For a lookup in a table of embeddings, if the exporter records it: the row that is not trained, -1 for
   // none.
   std::optional<int64_t> padding_row;
@@ -66,6 +70,32 @@ struct OnnxNode {
   // Returns the name for messages: "node Conv_3 (Conv) in encoder.layer.0, net.py:31".
   std::string text() const;
 };
+
+// A graph inside a node: it also reads values of the graphs around it.
+struct Body {
+  std::vector<std::string> inputs, outputs;
+  std::vector<OnnxNode> nodes;
+  std::vector<Tensor> initializers;  // until expand_model() makes them the model's
+};
+
+// A function that the file defines, which nodes call as an op.
+struct Function {
+  std::string domain, name;
+  std::vector<std::string> inputs, outputs;
+  std::vector<Attribute> defaults;
+  std::vector<OnnxNode> nodes;
+};
+
+// Calls f(node) for each node, and for those of its bodies right after it.
+template <typename Nodes, typename F>
+void for_each_node(Nodes& nodes, const F& f) {
+  for (auto& node : nodes) {
+    f(node);
+    for (const Attribute& attribute : node.attributes) {
+      if (attribute.body) for_each_node(attribute.body->nodes, f);
+    }
+  }
+}
 
 // One axis of an input: a number, or a name that --batch and --dim bind.
 struct Dimension {
@@ -89,11 +119,11 @@ struct Model {
   std::map<std::string, int64_t> opsets;  // by domain; "" and "ai.onnx" are the same
   std::map<std::string, std::string> metadata;
   std::string graph_name;
-  std::vector<OnnxNode> nodes;  // each after the nodes that it reads from
+  std::vector<OnnxNode> nodes;  // each after the nodes that it reads from; none calls a function
   std::vector<Tensor> initializers;
   std::vector<ValueType> inputs, outputs;  // inputs without initializers
-  std::vector<std::string> functions;      // "domain.name" of those that the file defines
-  int64_t opset() const;                   // opset of the standard ops
+  std::vector<Function> functions;
+  int64_t opset() const;  // opset of the standard ops
 
   // Storage of the tensors' data.
   std::vector<std::shared_ptr<const MappedFile>> files;

@@ -198,6 +198,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
   put_scopes_on_devices(graph, settings.placed);
   ImportSettings import = settings.import;
   import.is_training = false;
+  import.lora = {};
   if (settings.fused && settings.precision != Precision::kF32) import.stores_half = true;
   inference->model = import_model(std::move(model), import, graph);
   for (size_t i = 0; i < inference->model.outputs.size(); ++i) {

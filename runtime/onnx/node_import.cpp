@@ -48,6 +48,12 @@ std::string NodeImport::text(std::string_view attribute, std::string_view otherw
   return found == nullptr ? std::string(otherwise) : found->text;
 }
 
+const Body& NodeImport::body(std::string_view attribute) const {
+  const Attribute* found = find(attribute, Attribute::Type::kGraph, "a graph");
+  if (found == nullptr || !found->body) fail(fmt::format("has no graph {}", attribute));
+  return *found->body;
+}
+
 std::vector<int64_t> NodeImport::integers(std::string_view attribute) const {
   const Attribute* found = find(attribute, Attribute::Type::kInts, "a list of whole numbers");
   return found == nullptr ? std::vector<int64_t>() : found->integers;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,12 @@ namespace headroom::onnx {
 
 class NodeImport {
  public:
-  NodeImport(Importer& importer, const OnnxNode& of, std::vector<Item> inputs, int64_t version)
-      : im(importer), node(of), opset(version), inputs_(std::move(inputs)) {}
+  // Adds the nodes of a graph inside the node, of those inputs, and gives its outputs.
+  using RunBody = std::function<std::vector<Item>(const Body&, std::vector<Item>)>;
+
+  NodeImport(Importer& importer, const OnnxNode& of, std::vector<Item> inputs, int64_t version,
+             RunBody body = {})
+      : im(importer), node(of), opset(version), run_body(std::move(body)), inputs_(std::move(inputs)) {}
 
   [[noreturn]] void fail(std::string why) const { throw Unsupported{std::move(why)}; }
 
@@ -28,6 +33,7 @@ class NodeImport {
   int64_t integer(std::string_view attribute, int64_t otherwise) const;
   float number(std::string_view attribute, float otherwise) const;
   std::string text(std::string_view attribute, std::string_view otherwise) const;
+  const Body& body(std::string_view attribute) const;
   std::vector<int64_t> integers(std::string_view attribute) const;  // empty if it is not there
   bool has_attribute(std::string_view attribute) const { return node.find(attribute) != nullptr; }
   // The attribute in old versions, operand `i` in new ones; nothing if there is neither.
@@ -42,6 +48,7 @@ class NodeImport {
   Importer& im;
   const OnnxNode& node;
   const int64_t opset;
+  const RunBody run_body;
   int64_t padding_row = -1;  // padding row of a table that the node looks up, see Roles
   std::vector<Item> outputs;
 

@@ -22,11 +22,52 @@ struct OpRow {
 std::span<const OpRow> op_table();
 // Returns null if there is no op of that name.
 const OpRow* find_op(std::string_view name);
+// Why an op that the table lacks is none here, and the way round; empty for an op of ONNX's own without one.
+std::string_view why_unknown(std::string_view domain, std::string_view op);
 // Another attribute of a node would change its results without a word.
 bool takes_attribute(const OpRow& op, std::string_view name);
 // The table in Markdown, as docs/models.md has it.
 std::string op_table_text();
 
+// control_ops.cpp
+void import_if(NodeImport& n);
+void import_loop(NodeImport& n);
+void import_scan(NodeImport& n);
+void import_sequence_construct(NodeImport& n);
+void import_sequence_empty(NodeImport& n);
+void import_sequence_insert(NodeImport& n);
+void import_sequence_erase(NodeImport& n);
+void import_sequence_length(NodeImport& n);
+void import_concat_from_sequence(NodeImport& n);
+// random_ops.cpp
+void import_dropout(NodeImport& n);
+void import_random_uniform(NodeImport& n);
+void import_random_uniform_like(NodeImport& n);
+void import_random_normal(NodeImport& n);
+void import_random_normal_like(NodeImport& n);
+void import_bernoulli(NodeImport& n);
+// quantized_ops.cpp
+void import_quantize_linear(NodeImport& n);
+void import_dequantize_linear(NodeImport& n);
+void import_dynamic_quantize_linear(NodeImport& n);
+// composed_ops.cpp
+void import_acosh(NodeImport& n);
+void import_asinh(NodeImport& n);
+void import_atanh(NodeImport& n);
+void import_center_crop_pad(NodeImport& n);
+void import_cosh(NodeImport& n);
+void import_cum_prod(NodeImport& n);
+void import_hardmax(NodeImport& n);
+void import_lp_normalization(NodeImport& n);
+void import_mean_variance_normalization(NodeImport& n);
+void import_negative_log_likelihood_loss(NodeImport& n);
+void import_reverse_sequence(NodeImport& n);
+void import_shrink(NodeImport& n);
+void import_sinh(NodeImport& n);
+void import_softmax_cross_entropy_loss(NodeImport& n);
+void import_swish(NodeImport& n);
+void import_tan(NodeImport& n);
+void import_top_k(NodeImport& n);
 // recurrent_ops.cpp
 void import_gru(NodeImport& n);
 void import_lstm(NodeImport& n);
@@ -85,7 +126,6 @@ void import_is_inf(NodeImport& n);
 void import_where(NodeImport& n);
 void import_cast(NodeImport& n);
 void import_cast_like(NodeImport& n);
-void import_dropout(NodeImport& n);
 void import_identity(NodeImport& n);
 // shape_ops.cpp
 void import_constant(NodeImport& n);

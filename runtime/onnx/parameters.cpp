@@ -176,11 +176,11 @@ void find_padding_rows(const Model& model, Roles& roles) {
       tables.emplace(tensor.name, &tensor);
   }
   std::unordered_map<const Tensor*, int64_t> guessed;
-  for (const OnnxNode& node : model.nodes) {
-    if (node.op != "Gather" || node.inputs.size() != 2) continue;
+  for_each_node(model.nodes, [&](const OnnxNode& node) {
+    if (node.op != "Gather" || node.inputs.size() != 2) return;
     const Attribute* const axis = node.find("axis");
     const auto found = tables.find(node.inputs[0]);
-    if (found == tables.end() || (axis != nullptr && axis->integer != 0 && axis->integer != -2)) continue;
+    if (found == tables.end() || (axis != nullptr && axis->integer != 0 && axis->integer != -2)) return;
     const Tensor& table = *found->second;
     int64_t row = -1;
     if (node.padding_row) {
@@ -198,7 +198,7 @@ void find_padding_rows(const Model& model, Roles& roles) {
       row = known->second;
     }
     if (row >= 0 && row < table.extents[0] && row <= (1 << 24)) roles.padding_rows[&node] = row;
-  }
+  });
 }
 
 // PyTorch's older exporter runs a net once to trace it. In training mode this run moves the running
@@ -237,6 +237,25 @@ void find_moved_statistics(const Model& model, Roles& roles) {
       "again");
 }
 
+// Matrices and filters of integers that only DequantizeLinear reads.
+void find_stored(const Model& model, Roles& roles) {
+  for (const Tensor& tensor : model.initializers) {
+    const bool is_small =
+        stored_bits(tensor.type) <= 8 && !is_float(tensor.type) && tensor.type != ElementType::kBool;
+    if (is_small && tensor.extents.size() > 1 && tensor.elements() > 0) roles.stored.insert(tensor.name);
+  }
+  for_each_node(model.nodes, [&](const OnnxNode& node) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.op != "DequantizeLinear" || i > 0) roles.stored.erase(node.inputs[i]);
+    }
+    for (const Attribute& attribute : node.attributes) {
+      if (!attribute.body) continue;
+      for (const std::string& output : attribute.body->outputs) roles.stored.erase(output);
+    }
+  });
+  for (const ValueType& output : model.outputs) roles.stored.erase(output.name);
+}
+
 }  // namespace
 
 Roles find_roles(const Model& model) {
@@ -247,7 +266,7 @@ Roles find_roles(const Model& model) {
   // A weight that is only transposed or passed on is used where the result is.
   std::unordered_map<std::string_view, std::string_view> passed;
   int batch_norms = 0, convolutions = 0;
-  for (const OnnxNode& node : model.nodes) {
+  for_each_node(model.nodes, [&](const OnnxNode& node) {
     if (node.op == "BatchNormalization") ++batch_norms;
     if (node.op == "Conv") ++convolutions;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -276,7 +295,7 @@ Roles find_roles(const Model& model) {
       if (node.op == "Mul" || node.op == "PRelu") ++use.factors;
       if (node.op == "Gather" && i == 0) ++use.tables;
     }
-  }
+  });
   Roles roles;
   int64_t shared_matrices = 0, present = 0;
   for (const Tensor& tensor : model.initializers) {
@@ -296,11 +315,13 @@ Roles find_roles(const Model& model) {
         !is_told && !tensor.extents.empty() && tensor.elements() > 1 && use.states < use.all;
     if (!is_parameter && !is_weight && (!looks_so || is_mask(tensor))) continue;
     roles.kinds[tensor.name] = SourceKind::kParameter;
+    if (use.tables > 0) roles.tables.insert(tensor.name);
     if (tensor.extents.size() > 1 && use.weights > 1) ++shared_matrices;
   }
   find_moved_statistics(model, roles);
   find_transposed_tables(model, uses, roles);
   find_padding_rows(model, roles);
+  find_stored(model, roles);
   // An exporter that merges equal tensors makes one of all fresh scales and shifts. Matrices that are shared
   // are tied by the program; if a layer is used twice, so are its vectors.
   const bool has_merged =

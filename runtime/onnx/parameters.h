@@ -20,6 +20,9 @@ struct Roles {
   std::unordered_map<std::string_view, float> moved;
   // By lookup in a table of embeddings: the row that is padding and gets no gradient from it.
   std::unordered_map<const OnnxNode*, int64_t> padding_rows;
+  std::unordered_set<std::string_view> tables;  // that a lookup reads
+  // Integers of 8 or 4 bits that only DequantizeLinear reads: they stay as they are stored.
+  std::unordered_set<std::string_view> stored;
   std::vector<std::string> notes;  // findings, one line each
 
   SourceKind kind_of(std::string_view name) const {

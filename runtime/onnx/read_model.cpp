@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <system_error>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,6 +16,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "runtime/onnx/decode.h"
+#include "runtime/onnx/expand_model.h"
 
 namespace headroom::onnx {
 namespace {
@@ -57,7 +60,7 @@ void find_external_data(Model& model) {
     tensor.is_absent = file->second == nullptr;
     if (tensor.is_absent) return;
     const std::span<const std::byte> all = file->second->bytes();
-    const int64_t need = tensor.elements() * stored_bytes(tensor.type),
+    const int64_t need = stored_bytes(tensor.type, tensor.elements()),
                   have = static_cast<int64_t>(all.size());
     if (external.length.value_or(need) != need) {
       throw InvalidArgument(fmt::format("tensor '{}': {} bytes of external data, its extents need {}",
@@ -70,17 +73,46 @@ void find_external_data(Model& model) {
     tensor.data = all.subspan(static_cast<size_t>(external.offset), static_cast<size_t>(need));
   };
   for (Tensor& tensor : model.initializers) find(tensor);
-  for (const OnnxNode& node : model.nodes) {
+  for_each_node(model.nodes, [](const OnnxNode& node) {
     for (const Attribute& attribute : node.attributes) {
-      if (attribute.tensor && attribute.tensor->external) {
+      if (attribute.tensor && attribute.tensor->external)
         throw InvalidArgument(fmt::format("{}: a constant is external data", node.text()));
-      }
     }
-  }
+  });
 }
 
-// Each value has one maker, which stands before its readers.
-void check_order(Model& model) {
+// Throws for a value that nothing makes; of a graph inside a node, also for its results.
+void require_made(const std::vector<OnnxNode>& nodes, std::unordered_set<std::string_view>& known,
+                  std::span<const std::string> results) {
+  std::vector<std::string_view> made;  // here: unknown outside
+  for (const OnnxNode& node : nodes) {
+    for (const std::string& input : node.inputs) {
+      if (!input.empty() && !known.contains(input))
+        throw InvalidArgument(
+            fmt::format("{} reads '{}', which nothing makes", node.text(), printable(input)));
+    }
+    for (const Attribute& attribute : node.attributes) {
+      if (!attribute.body) continue;
+      std::vector<std::string_view> inputs;
+      for (const std::string& input : attribute.body->inputs) {
+        if (known.insert(input).second) inputs.push_back(input);
+      }
+      require_made(attribute.body->nodes, known, attribute.body->outputs);
+      for (const std::string_view input : inputs) known.erase(input);
+    }
+    for (const std::string& output : node.outputs) {
+      if (known.insert(output).second) made.push_back(output);
+    }
+  }
+  for (const std::string& result : results) {
+    if (!known.contains(result))
+      throw InvalidArgument(fmt::format("nothing makes the output '{}'", printable(result)));
+  }
+  for (const std::string_view name : made) known.erase(name);
+}
+
+// Each value has one maker.
+void check_values(Model& model) {
   std::unordered_map<std::string_view, const OnnxNode*> made_later;
   for (const OnnxNode& node : model.nodes) {
     for (const std::string& output : node.outputs) {
@@ -102,23 +134,9 @@ void check_order(Model& model) {
       throw InvalidArgument(fmt::format("two values are named '{}'", printable(input.name)));
     }
   }
-  for (const OnnxNode& node : model.nodes) {
-    for (const std::string& input : node.inputs) {
-      if (input.empty() || known.contains(input)) continue;
-      if (made_later.contains(input)) {
-        throw InvalidArgument(
-            fmt::format("{} reads '{}' before it is made: the graph has a cycle or is not sorted",
-                        node.text(), printable(input)));
-      }
-      throw InvalidArgument(fmt::format("{} reads '{}', which nothing makes", node.text(), printable(input)));
-    }
-    known.insert(node.outputs.begin(), node.outputs.end());
-  }
-  for (const ValueType& output : model.outputs) {
-    if (!known.contains(output.name)) {
-      throw InvalidArgument(fmt::format("nothing makes the output '{}'", printable(output.name)));
-    }
-  }
+  std::vector<std::string> results;
+  for (const ValueType& output : model.outputs) results.push_back(output.name);
+  require_made(model.nodes, known, results);
   if (model.outputs.empty()) throw InvalidArgument("the graph has no output");
 }
 
@@ -195,7 +213,8 @@ Model parse_model(std::span<const std::byte> bytes, const std::string& name) {
   with_name(name, [&] {
     decode_model(bytes, model);
     for (Tensor& tensor : model.initializers) tensor.is_absent = tensor.external.has_value();
-    check_order(model);
+    expand_model(model);
+    check_values(model);
   });
   return model;
 }
@@ -207,7 +226,8 @@ Model read_model(const std::string& path, const ReadModelSettings& settings) {
   model.files.push_back(file);
   with_name(path, [&] {
     decode_model(file->bytes(), model);
-    check_order(model);
+    expand_model(model);
+    check_values(model);
     find_external_data(model);
   });
   if (!settings.weights.empty()) take_weights(model, settings.weights);

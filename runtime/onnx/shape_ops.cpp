@@ -490,7 +490,10 @@ void import_space_to_depth(NodeImport& n) {
   if (x.rank() != 4 || b < 1 || x.shape[2] % b != 0 || x.shape[3] % b != 0) n.fail("its image is no blocks");
   const int64_t c = x.shape[1], h = x.shape[2] / b, w = x.shape[3] / b;
   const Item apart = n.im.reshape(x, {x.shape[0], c, h, b, w, b});
-  n.out(n.im.reshape(n.im.transpose(apart, {0, 3, 5, 1, 2, 4}), {x.shape[0], c * b * b, h, w}));
+  const std::string mode = n.text("mode", "DCR");
+  if (mode != "DCR" && mode != "CRD") n.fail(fmt::format("its mode '{}' is not supported", printable(mode)));
+  const Axes order = mode == "DCR" ? Axes{0, 3, 5, 1, 2, 4} : Axes{0, 1, 3, 5, 2, 4};
+  n.out(n.im.reshape(n.im.transpose(apart, order), {x.shape[0], c * b * b, h, w}));
 }
 
 }  // namespace headroom::onnx

@@ -32,9 +32,21 @@ std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const Te
   return {moved.bytes().begin(), moved.bytes().end()};
 }
 
+std::vector<std::byte> unsigned_bytes(ElementType type, std::span<const std::byte> stored) {
+  const std::byte sign = type == ElementType::kInt8   ? std::byte{0x80}
+                         : type == ElementType::kInt4 ? std::byte{0x88}
+                                                      : std::byte{0};
+  std::vector<std::byte> bytes(stored.begin(), stored.end());
+  for (std::byte& byte : bytes) byte ^= sign;
+  return bytes;
+}
+
 Initializer first_value(const Source& source, uint64_t seed) {
   if (source.number) return constant_of(*source.number);
+  if (source.limit) return uniform(-*source.limit, *source.limit, seed);
   const Tensor* tensor = source.tensor;
+  if (source.is_stored && !tensor->is_absent)
+    return given([tensor] { return unsigned_bytes(tensor->type, tensor->data); });
   if (tensor == nullptr || tensor->is_absent) return drawn(source, seed);
   return given([tensor, shape = source.shape, order = source.order] {
     const std::vector<std::byte> stored = convert_elements(tensor->type, tensor->data, tensor->elements());

@@ -16,6 +16,9 @@ namespace headroom::onnx {
 std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const TensorSpec& spec,
                                       const Axes& order);
 
+// Bytes of whole numbers of 8 or 4 bits, with signed ones moved by half their range so that none is negative.
+std::vector<std::byte> unsigned_bytes(ElementType type, std::span<const std::byte> stored);
+
 // The first value of a source's variable, whose order is set.
 Initializer first_value(const Source& source, uint64_t seed);
 

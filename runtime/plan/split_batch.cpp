@@ -78,6 +78,9 @@ class Splitter {
       if (Dropout* const dropout = std::get_if<Dropout>(&node.op)) {
         dropout->seed += kSeedStep * static_cast<uint64_t>(part);
       }
+      if (RandomUniform* const drawn = std::get_if<RandomUniform>(&node.op)) {
+        drawn->seed += kSeedStep * static_cast<uint64_t>(part);
+      }
       return node;
     };
     std::vector<Node> nodes = split_rows(graph, region);
@@ -206,7 +209,7 @@ class Splitter {
     } else if (depends) {
       mine = is_behind_[id] ? Role::kAfter : Role::kPerPart;
     } else if (is_in_part_shape) {
-      mine = Role::kPartShape;
+      mine = std::holds_alternative<RandomUniform>(node.op) ? Role::kPerPart : Role::kPartShape;
     }
     const auto* custom = std::get_if<Custom>(&node.op);
     if (custom && !custom->op->splits_batch && (mine == Role::kPerPart || mine == Role::kPartShape)) {

@@ -18,7 +18,7 @@ std::string why_not_split(const Graph& whole, const Graph& part, int parts, std:
 // into parts, and everything between runs once for each part. Values that leave the parts are averaged over
 // them (losses, statistics and gradients), or concatenated along the first axis. The loss must be a mean over
 // the batch. The result equals that of the whole batch except for rounding; each batch normalization computes
-// its statistics from a part, and dropout draws other numbers for each part. Throws InvalidArgument if
+// its statistics from a part, and dropout and random numbers of a batch's shape are others for each part. Throws InvalidArgument if
 // why_not_split() has a reason.
 void split_batch(Graph& whole, const Graph& part, int parts, std::span<const Targets> targets);
 

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto model = headroom::onnx::parse_model(std::as_bytes(std::span(data, size)), "fuzz.onnx");
     for (const headroom::onnx::Tensor& tensor : model.initializers) {
       const auto bytes = static_cast<int64_t>(tensor.data.size());
-      if (!tensor.is_absent && bytes != tensor.elements() * stored_bytes(tensor.type)) std::abort();
+      if (!tensor.is_absent && bytes != stored_bytes(tensor.type, tensor.elements())) std::abort();
     }
   } catch (const headroom::InvalidArgument&) {
   }

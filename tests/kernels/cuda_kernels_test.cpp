@@ -147,6 +147,7 @@ TEST_F(CudaKernelsTest, TakeEmptyTensors) {
       {Binary{BinaryKind::kAdd}, {none, row4}},
       {Cast{DType::kU8}, {none}},
       {Dropout{}, {none, step}},
+      {RandomUniform{{0}}, {step}},
       {Reshape{{4, 0}}, {none}},
       {Transpose{{1, 0}}, {none}},
       {Concat{0}, {none, none}},

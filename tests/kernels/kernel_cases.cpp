@@ -117,6 +117,7 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
         {random_floats({n}, 6), random_floats({n}, 7)});
     add(cases, size, Scale{-1.5f}, {random_floats({n}, 9)});
     add(cases, size, Dropout{0.3f, 12345678901234567890u}, {random_floats({n}, 10), step(3)});
+    add(cases, size, RandomUniform{{n}, 12345678901234567890u}, {step(-3)});
     add(cases, "f32_i32_" + size, Cast{DType::kI32}, {random_floats({n}, 11, -900, 900)});
     add(cases, "f32_u8_" + size, Cast{DType::kU8}, {random_floats({n}, 12, -100, 400)});
     add(cases, "f32_f32_" + size, Cast{DType::kF32}, {random_floats({n}, 12)});

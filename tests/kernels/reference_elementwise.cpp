@@ -243,6 +243,12 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
               return static_cast<double>(word) < std::floor(rate * 0x1p32) ? 0 : in[0][i] / (1 - rate);
             });
           },
+          [&](const RandomUniform& o) {
+            return each([&](const Index&, int64_t i) {
+              return static_cast<double>(random_unit_float(
+                  o.seed, static_cast<uint32_t>(static_cast<int32_t>(in[0][0])), static_cast<uint64_t>(i)));
+            });
+          },
           [](const auto&) { return std::vector<Values>(); },
       },
       op);

@@ -1,10 +1,11 @@
-// Models from ONNX files in `headroom models`, `train`, `predict`, `fit`, `compare` and `run`, as a user meets
-// them.
+// Models from ONNX files in `headroom models`, `train`, `predict`, `fit`, `compare` and `run`, as a user
+// meets them.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -241,6 +242,67 @@ TEST_F(ModelCommands, TrainRefusesDataThatDoesNotFit) {
   EXPECT_NE(refusal({tensor_of("x", {2, 3}, x), labels_of({0})}).find("rows"), std::string::npos);
   EXPECT_NE(refusal({tensor_of("x", {2, 3}, x), labels_of({0, 1})}, "--batch 4").find("do not make a batch"),
             std::string::npos);
+}
+
+// The numbers of a tensor of a file.
+template <typename T>
+std::vector<T> numbers_in(const TensorFile& file, const std::string& name) {
+  for (const NamedTensor& tensor : file.tensors) {
+    if (tensor.name != name) continue;
+    std::vector<T> numbers(tensor.data.size() / sizeof(T));
+    std::memcpy(numbers.data(), tensor.data.data(), tensor.data.size());
+    return numbers;
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return {};
+}
+
+// The answer is that of the weights, for all rows of the data, on each device and in 16 bits.
+TEST_F(ModelCommands, RunWritesWhatTheModelAnswers) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3"}).input("shift", 1, {"3"}).output("y").output("best");
+  net.floats("w", {3, 3}, {1, 0, 0, 0, 2, 0, 0, 1, -1}).node("MatMul", {"x", "w"}, {"product"});
+  net.node("Add", {"product", "shift"}, {"y"}).node("ArgMax", {"y"}, {"best"}, {int_attribute("axis", 1)});
+  write("net.onnx", net.bytes());
+  save_safetensors(folder_ / "x.safetensors",
+                   std::vector<NamedTensor>{tensor_of("x", {2, 3}, {1, 2, 3, -1, 0, 1}),
+                                            tensor_of("shift", {3}, {8, 0, 0.5f})});
+  const std::vector<float> y = {9, 7, -2.5f, 7, 1, -0.5f};
+  const std::string command = "run --model net.onnx --data x.safetensors --outputs y.safetensors --json ";
+  for (const std::string options : {"--device cpu", "--device sim", "--device sim --precision bf16",
+                                    "--device sim --memory 1GiB", "--device cpu --plan packed"}) {
+    const nlohmann::json json = json_of(command + options);
+    EXPECT_EQ(json["outputs"]["y"]["shape"], (std::vector<int64_t>{2, 3})) << options;
+    EXPECT_EQ(json["outputs"]["y"]["values"], y) << options;
+    EXPECT_EQ(json["outputs"]["best"]["values"], (std::vector<int>{0, 0})) << options;
+    const TensorFile written = load_safetensors(folder_ / "y.safetensors");
+    EXPECT_EQ(numbers_in<float>(written, "y"), y) << options;
+    EXPECT_EQ(numbers_in<int32_t>(written, "best"), (std::vector<int32_t>{0, 0})) << options;
+  }
+  const Outcome text =
+      headroom("run --model net.onnx --data x.safetensors --outputs y.safetensors --device cpu");
+  EXPECT_NE(text.out.find("y f32[2,3]"), std::string::npos) << text.out;
+}
+
+TEST_F(ModelCommands, RunRefusesDataThatDoesNotFit) {
+  write("net.onnx", product_net().bytes());
+  save_safetensors(folder_ / "x.safetensors", std::vector<NamedTensor>{tensor_of("x", {1, 2}, {1, 2})});
+  save_safetensors(folder_ / "y.safetensors", std::vector<NamedTensor>{labels_of({1, 2, 3})});
+  save_safetensors(folder_ / "z.safetensors", std::vector<NamedTensor>{tensor_of("x", {1, 3}, {1, 2, 3})});
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"--model net.onnx --data x.safetensors", "tensor 'x' is F32 [1,2], the model's input f32 [1,3]"},
+      {"--model net.onnx --data y.safetensors", "has no tensor 'x'"},
+      {"--model net.onnx --data z.safetensors --batch 2", "has 1 rows"},
+      {"--model net.onnx --data nowhere.safetensors", "cannot open it"},
+      {"--model net.onnx --data z.safetensors --outputs nowhere/y.safetensors", "nowhere/y.safetensors"},
+      {"--net mnist --outputs y.safetensors", "--outputs needs --model"},
+      {"--net mnist --data z.safetensors", "--data needs --model"},
+  };
+  for (const auto& [arguments, reason] : rows) {
+    const Outcome outcome = headroom("run " + arguments);
+    EXPECT_NE(outcome.code, 0) << arguments << "\n" << outcome.out;
+    EXPECT_NE(outcome.errors.find(reason), std::string::npos) << arguments << ": " << outcome.errors;
+  }
 }
 
 TEST_F(ModelCommands, EachTakesAModel) {

@@ -1,14 +1,17 @@
-// headroom run: runs a few real steps of a net's training, or plays a trace, and says what that took; with a
-// command after --, that program. compare and fit run it in processes of their own.
+// headroom run: runs a few real steps of a net's training, a model's forward pass or plays a trace, and says
+// what that took; with a command after --, that program. compare and fit run it in processes of their own.
 
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <optional>
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/files.h"
+#include "base/safetensors.h"
 #include "base/text.h"
 #include "sheet/writers.h"
 #include "tools/gpu_program.h"
@@ -72,6 +75,55 @@ Sheet to_sheet(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
   return sheet;
 }
 
+// Values up to this many are printed as JSON.
+constexpr int64_t kPrintedElements = 1024;
+
+List numbers_of(const NamedTensor& tensor) {
+  List numbers;
+  const auto add = [&]<typename T>(T number) {
+    for (size_t at = 0; at < tensor.data.size(); at += sizeof number) {
+      std::memcpy(&number, tensor.data.data() + at, sizeof number);
+      numbers.emplace_back(number);
+    }
+  };
+  if (tensor.spec.dtype == DType::kF32) add(float());
+  if (tensor.spec.dtype == DType::kI32) add(int32_t());
+  if (tensor.spec.dtype == DType::kU8) add(uint8_t());
+  return numbers;
+}
+
+// What the forward pass computed, with the numbers of small tensors.
+void add_outputs(const std::vector<NamedTensor>& outputs, const std::string& path, Sheet& sheet) {
+  Record all;
+  std::string text;
+  for (const NamedTensor& output : outputs) {
+    const Shape& shape = output.spec.shape;
+    Record one = {{"shape", List(shape.begin(), shape.end())},
+                  {"dtype", std::string(to_string(output.spec.dtype))}};
+    if (shape.elements() <= kPrintedElements) one.push_back({"values", numbers_of(output)});
+    all.push_back({output.name, std::move(one)});
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", printable(output.name), to_string(output.spec));
+  }
+  sheet.set("outputs", all);
+  if (!path.empty() && !outputs.empty()) sheet.fact(fmt::format("wrote {} to {}", text, printable(path)));
+}
+
+// A run that answers is a forward pass, once, of all rows of its data.
+void prepare_answer(const OptionSet& set, bool is_asked, WorkloadOptions& options) {
+  if (options.data.empty() && !is_asked) return;
+  if (!options.model.is_given())
+    throw InvalidArgument(fmt::format("--{} needs --model", is_asked ? "outputs" : "data"));
+  options.inference = true;
+  if (!set.is_given("steps")) options.step.steps = 1;
+  if (options.data.empty()) return;
+  const int64_t rows = ModelData(options.data).batch(*read_model(options.model));
+  if (set.is_given("batch") && options.step.batch != rows) {
+    throw InvalidArgument(fmt::format("{}: has {} rows, which are one batch: leave --batch {} out",
+                                      options.data, rows, options.step.batch));
+  }
+  options.step.batch = rows;
+}
+
 std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemoryReport>& report,
                               const std::string& path, const WorkloadOptions& options) {
   const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
@@ -97,7 +149,7 @@ int run_run(int argc, char** argv) {
   if (has_command(argc, argv)) return run_guarded(argc, argv);
   WorkloadOptions options;
   options.step.steps = kStepsOfRun;
-  std::string path;
+  std::string path, outputs;
   bool json = false;
   OptionSet set(
       "headroom run",
@@ -106,12 +158,17 @@ int run_run(int argc, char** argv) {
   set.take_command();
   add_workload_options(set, options);
   set.add_text("trace", "Replay the trace in this file instead of training a net; --steps repeats it", &path);
+  set.add_text("data", "With --model: run the forward pass on this safetensors file: inputs by name (or x)",
+               &options.data);
+  set.add_text("outputs", "With --model: write what the forward pass computes to this safetensors file",
+               &outputs);
   set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);
   GuardOptions command;
   add_command_options(set, command);
   set.set_examples(
       "  headroom run --net unet --batch 16                      on a simulated 2 GB laptop\n"
       "  headroom run --net attention --device cuda --steps 100  on a GPU\n"
+      "  headroom run --model net.onnx --data x.safetensors --outputs y.safetensors   the model's answer\n"
       "  headroom run --trace run.csv.gz --device sim:h200 --strategy mapped\n"
       "  headroom run --limit 1GiB -- python train.py            any program under a limit\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
@@ -125,6 +182,10 @@ int run_run(int argc, char** argv) {
   // A recording has all steps of its program.
   const int64_t usual_steps = path.empty() ? kStepsOfRun : 1;
   if (!set.is_given("steps") || options.step.steps == 0) options.step.steps = usual_steps;
+  if (!path.empty() && !(options.data + outputs).empty())
+    throw InvalidArgument("--trace has no numbers: --data and --outputs need --model");
+  prepare_answer(set, !outputs.empty(), options);
+  if (!outputs.empty()) require_writable(outputs);
 
   Measurement result;
   std::optional<OutOfMemoryReport> report;
@@ -134,6 +195,7 @@ int run_run(int argc, char** argv) {
                    options.model.is_given() ? options.model.path : options.net, options.step.batch);
     result = json ? measure_or_refuse(options) : measure(options);
     report = explain_failure(options, result);
+    if (!outputs.empty() && result.outcome == RunOutcome::kOk) save_safetensors(outputs, result.outputs);
   } else {
     require_one_device(options);
     const std::vector<Trace> traces = read_recordings(path);
@@ -147,7 +209,11 @@ int run_run(int argc, char** argv) {
   const std::string workload =
       path.empty() ? fmt::format("{}, batch {}", program_name(options), options.step.batch) : path;
   Sheet sheet = to_sheet(result, report, workload, options);
-  sheet.next = {{command_after_run(result.outcome, report, path, options)}};
+  if (!(options.data + outputs).empty()) {
+    add_outputs(result.outputs, outputs, sheet);
+  } else {
+    sheet.next = {{command_after_run(result.outcome, report, path, options)}};
+  }
   // JSON is one line: compare and fit read it.
   fmt::print("{}", json ? to_json(sheet, -1) + "\n" : to_text(sheet, set.terminal()));
   return exit_code_of(result.outcome);

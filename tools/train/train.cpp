@@ -15,6 +15,7 @@
 #include "answers/step_kernels.h"
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/files.h"
 #include "base/progress.h"
 #include "base/table.h"
 #include "base/text.h"
@@ -35,7 +36,7 @@ namespace {
 struct TrainOptions {
   ModelOptions model;
   RuntimeOptions runtime = {.device = "cpu"};
-  std::string data, optimizer = "adam";
+  std::string data, save, optimizer = "adam";
   Math math = Math::kTf32;
   double learning_rate = 1e-3;
   int64_t batch = 0;  // 0: all rows of the data, or 8
@@ -110,6 +111,7 @@ class Training {
     if (data_) settings_.import.dims.merge(data_->dims(*model_));
     settings_.import.batch = batch_;
     settings_.import.seed = static_cast<uint64_t>(options.runtime.seed);
+    settings_.import.lora = options.model.lora_settings();
     settings_.loss = options.model.loss;
     settings_.output = options.model.output;
     settings_.optimizer = options.optimizer;
@@ -319,8 +321,28 @@ class Training {
       progress.advance(1);
     }
     progress.finish();
+    if (!options_.save.empty()) save(step->model, variables);
     std::sort(seconds.begin(), seconds.end());
     if (!seconds.empty()) result.seconds_per_step = seconds[seconds.size() / 2];
+  }
+
+  // The trained weights, in the file's order of axes; of LoRA the adapters, as peft names them.
+  void save(const onnx::ImportedModel& model, const Variables& variables) {
+    std::vector<NamedTensor> tensors;
+    for (const onnx::BoundTensor& parameter : model.parameters) {
+      const std::vector<std::byte> bytes = variables.read(parameter.value);
+      tensors.push_back(
+          {parameter.name,
+           {DType::kF32, parameter.shape},
+           onnx::permuted_bytes(bytes, parameter.value.spec(), onnx::inverse(parameter.order))});
+    }
+    TensorMetadata metadata;
+    if (const onnx::LoraSettings& lora = settings_.import.lora; lora.is_on()) {
+      metadata["r"] = std::to_string(lora.rank);
+      metadata["lora_alpha"] =
+          fmt::format("{}", lora.alpha > 0 ? lora.alpha : static_cast<double>(lora.rank));
+    }
+    save_safetensors(options_.save, tensors, metadata);
   }
 
   const TrainOptions& options_;
@@ -393,6 +415,8 @@ int run_train(int argc, char** argv) {
   add_model_options(set, options.model);
   set.add_text("data", "Train on the tensors of this safetensors file: inputs by name (or x), labels as y",
                &options.data);
+  set.add_text("save", "Write the trained weights to this safetensors file; with --lora the adapters",
+               &options.save);
   std::vector<std::string> optimizers(optimizer_names().begin(), optimizer_names().end());
   set.add_choice("optimizer", "Optimizer", &options.optimizer, optimizers);
   set.add_number("learning-rate", "Learning rate", &options.learning_rate, 0, 1e6);
@@ -405,10 +429,12 @@ int run_train(int argc, char** argv) {
                  &options.json);
   set.set_examples(
       "  headroom train --model net.onnx --data digits.safetensors --optimizer adam --steps 100\n"
+      "  headroom train --model llama.onnx --lora 16 --lora-targets q,v --save adapter_model.safetensors\n"
       "  headroom train --model bert.onnx --batch 4 --dim length=128 --device sim:h200   with random "
       "tokens\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (!options.model.is_given()) throw InvalidArgument("no model given; pass --model FILE.onnx");
+  if (!options.save.empty()) require_writable(options.save);
   pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);

@@ -23,8 +23,9 @@ void add_devices(std::string key, const Traced& program, const Prediction& predi
     const bool is_known = i < prediction.devices.size();
     const PlayedDevice played = is_known ? prediction.devices[i] : PlayedDevice{};
     const auto peak = [&](int64_t bytes) { return is_known ? Cell(bytes) : Cell(bytes, "-"); };
-    table.add({device.name, device.variable_bytes, device.step_bytes(), peak(played.statistics.allocated.peak),
-               peak(played.statistics.reserved.peak), peak(played.process_bytes)});
+    table.add({device.name, device.variable_bytes, device.step_bytes(),
+               peak(played.statistics.allocated.peak), peak(played.statistics.reserved.peak),
+               peak(played.process_bytes)});
   }
   const bool is_shown = program.devices.size() > 1;
   if (!is_shown) table.hide();

@@ -154,6 +154,7 @@ void run_step_replica(const WorkloadOptions& options, std::span<const Program> p
     run(is_first ? 1 : std::min(at_once, options.step.steps - result.steps), is_resident && !is_first);
   }
   result.seconds_per_step = median(std::move(seconds));
+  if (step.outputs) result.outputs = step.outputs(session);
   if (rank == 0) clock.note(result);
   for (const auto& collective : here.collectives) collective->check();
   result.weights_checksum = fmt::format("{:016x}", variables.checksum(step.parameters));

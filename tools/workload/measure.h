@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "answers/workload.h"
+#include "base/safetensors.h"
 #include "runtime/app/run_result.h"
 #include "tools/workload/workload.h"
 #include "trace/trace.h"
@@ -28,7 +30,8 @@ struct Measurement : RunResult {
   int64_t planned_process_bytes = 0;
   double planned_seconds_per_step = 0;  // time of the nodes, by the model of the device
   int repeated_nodes = 0;
-  int64_t host_bytes = 0;  // planned for values in host memory
+  int64_t host_bytes = 0;            // planned for values in host memory
+  std::vector<NamedTensor> outputs;  // of a forward pass
 };
 
 // The memory of simulated GPUs and of the CPU is the host's: returns true if that has room for the program.

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "runtime/onnx/read_model.h"
+#include "runtime/onnx/variable_data.h"
 
 namespace headroom {
 namespace {
@@ -32,7 +33,29 @@ void add_model_options(OptionSet& set, ModelOptions& options) {
       "precision",
       "With --model: type of activations, gradients and weights of products; master weights stay f32",
       &options.precision);
+  set.add_integer("lora",
+                  "With --model: train only adapters of this rank beside the matrices; 0: all weights",
+                  &options.lora, 0, 1 << 16);
+  set.add_number("lora-alpha", "With --lora: the adapters' products are scaled by this / rank; 0: by 1",
+                 &options.lora_alpha, 0, 1e6);
+  set.add_list("lora-targets",
+               "With --lora: matrices by parts of their names, q,v (default: all but tables and the last)",
+               &options.lora_targets);
   set.begin_group();
+}
+
+onnx::LoraSettings ModelOptions::lora_settings() const {
+  onnx::LoraSettings settings{lora, lora_alpha, {}};
+  for (const std::string& text : lora_targets) {
+    for (size_t at = 0; at <= text.size();) {
+      const size_t end = std::min(text.find(',', at), text.size());
+      if (end > at) settings.targets.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  if (lora == 0 && (lora_alpha > 0 || !settings.targets.empty()))
+    throw InvalidArgument("--lora-alpha and --lora-targets need --lora RANK");
+  return settings;
 }
 
 std::shared_ptr<const onnx::Model> read_model(const ModelOptions& options) {
@@ -98,6 +121,25 @@ void feed_bytes(Session& session, const Value& input, const std::vector<std::byt
   }
 }
 
+NamedTensor fetched(Session& session, const Value& value, const std::string& name) {
+  const auto tensor = [&](auto numbers) {
+    const auto bytes = std::as_bytes(numbers);
+    return NamedTensor{name, value.spec(), {bytes.begin(), bytes.end()}};
+  };
+  switch (value.spec().dtype) {
+    case DType::kF32:
+      return tensor(session.output<float>(value));
+    case DType::kI32:
+      return tensor(session.output<int32_t>(value));
+    case DType::kU8:
+      return tensor(session.output<uint8_t>(value));
+    case DType::kBf16:
+    case DType::kF16:
+      break;
+  }
+  throw InvalidArgument(fmt::format("{}: outputs are not stored in 16 bits", name));
+}
+
 int64_t index_bound(const Graph& graph, const Value& input) {
   std::set<int> same = {input.id};  // the input under other shapes
   int64_t bound = INT64_MAX;
@@ -152,7 +194,45 @@ int64_t ModelData::rows(const onnx::Model& model) const {
   return rows;
 }
 
-std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model) const {
+int64_t ModelData::batch(const onnx::Model& model) const {
+  for (const onnx::ValueType& input : model.inputs) {
+    const StoredTensor& tensor = this->input(model, input.name);
+    if (!tensor.extents.empty()) return tensor.extents[0];
+  }
+  return 1;
+}
+
+std::map<std::string, onnx::HostTensor> ModelData::known(const onnx::Model& model) const {
+  constexpr int64_t kFew = 8;
+  std::map<std::string, onnx::HostTensor> known;
+  for (const onnx::ValueType& input : model.inputs) {
+    const StoredTensor& tensor = this->input(model, input.name);
+    const onnx::ElementType type = onnx::type_of_safetensors(tensor.type);
+    const Shape shape = shape_of_tensor(tensor.extents);
+    const bool are_few = shape.rank() < 2 && shape.elements() <= kFew && onnx::stored_bytes(type) > 0;
+    if (!are_few || onnx::is_float(type) || onnx::is_float(input.type)) continue;
+    known.emplace(input.name, onnx::HostTensor({onnx::dtype_of_element(type), shape},
+                                               onnx::convert_elements(type, tensor.data, shape.elements())));
+  }
+  return known;
+}
+
+void ModelData::feed(Session& session, const onnx::Model& model, const onnx::BoundTensor& input) const {
+  const StoredTensor& tensor = this->input(model, input.name);
+  const onnx::ElementType type = onnx::type_of_safetensors(tensor.type);
+  const TensorSpec stored{onnx::dtype_of_element(input.type), input.shape};
+  const Shape given = shape_of_tensor(tensor.extents);
+  if (onnx::stored_bytes(type) == 0 || onnx::dtype_of_element(type) != stored.dtype ||
+      given != stored.shape) {
+    throw InvalidArgument(fmt::format("{}: tensor '{}' is {} {}, the model's input {}", path(),
+                                      printable(tensor.name), printable(tensor.type), to_string(given),
+                                      to_string(stored)));
+  }
+  const std::vector<std::byte> bytes = onnx::convert_elements(type, tensor.data, given.elements());
+  feed_bytes(session, input.value, onnx::permuted_bytes(bytes, stored, input.order));
+}
+
+std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model, size_t first) const {
   std::map<std::string, int64_t> dims;
   for (const onnx::ValueType& input : model.inputs) {
     const StoredTensor& tensor = this->input(model, input.name);
@@ -161,7 +241,7 @@ std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model) const {
       throw InvalidArgument(fmt::format("{}: tensor '{}' has rank {}, the model's input {}", path(),
                                         tensor.name, tensor.extents.size(), input.shape->size()));
     }
-    for (size_t axis = 1; axis < tensor.extents.size(); ++axis) {
+    for (size_t axis = first; axis < tensor.extents.size(); ++axis) {
       const onnx::Dimension& dimension = (*input.shape)[axis];
       if (dimension.extent >= 0) continue;
       dims[axis_name(input, axis)] = tensor.extents[axis];

@@ -23,7 +23,12 @@ struct ModelOptions {
   LossKind loss = LossKind::kCrossEntropy;
   std::string output;  // that the loss is of; empty: the first
   Precision precision = Precision::kF32;
+  int64_t lora = 0;  // rank of adapters; 0: all weights are trained
+  double lora_alpha = 0;
+  std::vector<std::string> lora_targets;
 
+  // Throws InvalidArgument for targets or an alpha without a rank.
+  onnx::LoraSettings lora_settings() const;
   bool is_given() const { return !path.empty(); }
 };
 
@@ -38,6 +43,8 @@ std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& dims);
 std::vector<std::byte> drawn_data(const TensorSpec& spec, int64_t bound, uint64_t seed);
 // Copies bytes of a spec's size to the memory of an input.
 void feed_bytes(Session& session, const Value& input, const std::vector<std::byte>& bytes);
+// Returns what the last run computed of a value that is fetched: f32, i32 or u8.
+NamedTensor fetched(Session& session, const Value& value, const std::string& name);
 // The first index that a graph input must not hold: the fewest rows of a table that it picks from. 2 for
 // inputs that pick from none, such as masks.
 int64_t index_bound(const Graph& graph, const Value& input);
@@ -53,9 +60,16 @@ class ModelData {
   // Throws InvalidArgument naming what is missing.
   const StoredTensor& input(const onnx::Model& model, std::string_view name) const;
   const StoredTensor& labels() const;
-  // Extents of free axes as the data has them, with `batch` for the first axis; see onnx::ImportSettings.
-  std::map<std::string, int64_t> dims(const onnx::Model& model) const;
+  // Extents of free axes as the data has them, from axis `first` on: axis 0 is a training step's batch.
+  std::map<std::string, int64_t> dims(const onnx::Model& model, size_t first = 1) const;
+  // Throws InvalidArgument for inputs and labels that do not have as many rows.
   int64_t rows(const onnx::Model& model) const;
+  // The first extent of the first input that has one; 1 without any.
+  int64_t batch(const onnx::Model& model) const;
+  // The inputs of a few whole numbers, such as lengths and rates: a run that has them may depend on them.
+  std::map<std::string, onnx::HostTensor> known(const onnx::Model& model) const;
+  // Copies the whole tensor of an input to a session. Throws InvalidArgument if it does not fit.
+  void feed(Session& session, const onnx::Model& model, const onnx::BoundTensor& input) const;
   // Rows [first, first + count) of a tensor, in our element types.
   static std::vector<std::byte> rows_of(const StoredTensor& tensor, int64_t first, int64_t count);
   // The reference's gradient of a parameter: by its name, or, as exporters name tied weights differently, by

@@ -42,8 +42,11 @@ void check_model_options(const WorkloadOptions& options) {
   if (!options.model.is_given()) {
     if (options.model.precision != Precision::kF32) throw InvalidArgument("--precision needs --model");
     if (options.inference) throw InvalidArgument("--inference needs --model");
+    if (options.model.lora > 0) throw InvalidArgument("--lora needs --model");
     return;
   }
+  if (options.inference && options.model.lora > 0)
+    throw InvalidArgument("--inference and --lora exclude each other: adapters are trained");
   if (options.net != WorkloadOptions{}.net) throw InvalidArgument("--model and --net exclude each other");
   if (options.width != 1) throw InvalidArgument("width: a model has the widths of its file");
   if (options.inference && options.replicas.count() > 1)
@@ -173,6 +176,7 @@ onnx::ModelStepSettings model_settings(const WorkloadOptions& options, int rank)
   settings.import.batch = share_of_batch(options.step.batch, settings.replicas);
   settings.import.dims = parse_dims(options.model.dims);
   settings.import.seed = static_cast<uint64_t>(options.runtime.seed);
+  settings.import.lora = options.model.lora_settings();
   settings.loss = options.model.loss;
   settings.output = options.model.output;
   settings.precision = options.model.precision;

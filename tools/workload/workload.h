@@ -29,6 +29,7 @@ struct WorkloadOptions {
   std::string net = kMnist;
   ModelOptions model;      // instead of a net by name
   bool inference = false;  // the model's forward pass alone
+  std::string data;        // a safetensors file of its inputs; empty: drawn numbers
   int64_t width = 1;
   StepOptions step;        // `batch` is that of all replicas together
   ProgramOptions program;  // of a program that is traced

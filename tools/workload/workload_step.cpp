@@ -48,12 +48,25 @@ WorkloadStep make_training_step(const WorkloadOptions& options, int rank) {
 }
 
 WorkloadStep make_forward_pass(const WorkloadOptions& options, int rank) {
-  const std::shared_ptr<onnx::ModelInference> inference =
-      make_model_inference(read_model(options.model), model_settings(options, rank));
-  const auto feed = [inference = inference.get()](Session& session) {
-    feed_inputs(session, inference->graph, inference->model);
+  const std::shared_ptr<const onnx::Model> model = read_model(options.model);
+  onnx::ModelStepSettings settings = model_settings(options, rank);
+  const auto data = options.data.empty() ? nullptr : std::make_shared<const ModelData>(options.data);
+  if (data) {
+    settings.import.dims.merge(data->dims(*model, 0));
+    settings.import.known = data->known(*model);
+  }
+  const std::shared_ptr<onnx::ModelInference> inference = make_model_inference(model, settings);
+  const auto feed = [inference = inference.get(), model, data](Session& session) {
+    if (!data) return feed_inputs(session, inference->graph, inference->model);
+    for (const onnx::BoundTensor& input : inference->model.inputs) data->feed(session, *model, input);
   };
-  return {{inference, &inference->graph}, inference->targets(), inference->parameters(), feed};
+  const auto outputs = [inference = inference.get()](Session& session) {
+    std::vector<NamedTensor> tensors;
+    for (size_t i = 0; i < inference->outputs.size(); ++i)
+      tensors.push_back(fetched(session, inference->outputs[i], inference->model.output_names[i]));
+    return tensors;
+  };
+  return {{inference, &inference->graph}, inference->targets(), inference->parameters(), feed, outputs};
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ struct WorkloadStep {
   std::shared_ptr<Graph> graph;
   Targets targets;
   std::vector<Value> parameters;
-  std::function<void(Session&)> feed;  // every step sees the same drawn numbers
+  std::function<void(Session&)> feed;  // every step sees the same numbers, drawn or of the options' data
+  // What the last step computed, by the names of the file; null for a training step.
+  std::function<std::vector<NamedTensor>(Session&)> outputs = {};
 };
 
 // A training step of a replica of the model or the net of the zoo that the options name, or the forward pass

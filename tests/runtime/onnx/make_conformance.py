@@ -6,7 +6,6 @@ the packages onnx and numpy, from any folder.
 """
 
 import collections
-import glob
 import gzip
 import os
 import pathlib
@@ -16,6 +15,7 @@ import struct
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.runner import Runner
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -47,34 +47,39 @@ def without_docs(model):
     return model
 
 
-def why_left_out(model, size, ops):
-    nodes, values = model.graph.node, list(model.graph.input) + list(model.graph.output)
-    if model.functions or any(node.domain or node.op_type not in ops for node in nodes):
-        return "has an op that is not in the table"
-    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for node in nodes for a in node.attribute):
-        return "has a graph inside"
-    if any(not value.type.HasField("tensor_type") for value in values):
+def why_left_out(model, tensors, ops):
+    graphs = [model.graph, *model.functions]
+    ops = ops | {function.name for function in model.functions}
+    while graphs:
+        for node in graphs.pop().node:
+            if node.op_type not in ops or (node.domain and not model.functions):
+                return "has an op that is not in the table"
+            graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    values = list(model.graph.input) + list(model.graph.output)
+    if tensors is None or any(not value.type.HasField("tensor_type") for value in values):
         return "takes or gives no tensor"
+    size = len(model.SerializeToString()) + sum(map(len, tensors[0] + tensors[1]))
     return f"above {MAX_CASE_BYTES} bytes" if size > MAX_CASE_BYTES else None
+
+
+def as_tensors(values):
+    """The values as serialized tensors; None where one is a sequence or nothing."""
+    protos = [v if isinstance(v, onnx.TensorProto) else numpy_helper.from_array(np.asarray(v)) for v in values
+              if not isinstance(v, (list, type(None)))]
+    return [proto.SerializeToString() for proto in protos] if len(protos) == len(values) else None
 
 
 def node_cases():
     ops = set(re.findall(r'\{"(\w+)",\s*\d+,', (ROOT / "runtime/onnx/op_table.cpp").read_text()))
     records, left_out = [], collections.Counter()
-    for folder in sorted((DATA / "node").iterdir()):
-        path = folder / "model.onnx"
-        if not path.exists():
-            continue
-        model = onnx.load(path)
-        files = {kind: sorted(glob.glob(str(folder / "test_data_set_0" / f"{kind}_*.pb")),
-                              key=lambda p: int(p.rsplit("_", 1)[1][:-3])) for kind in ("input", "output")}
-        tensors = {kind: [pathlib.Path(p).read_bytes() for p in paths] for kind, paths in files.items()}
-        size = len(model.SerializeToString()) + sum(map(len, tensors["input"] + tensors["output"]))
-        why = why_left_out(model, size, ops)
+    for case in sorted(collect_testcases(""), key=lambda case: case.name):
+        inputs, outputs = map(as_tensors, case.data_sets[0])
+        tensors = None if inputs is None or outputs is None else (inputs, outputs)
+        why = why_left_out(case.model, tensors, ops)
         if why:
             left_out[why] += 1
             continue
-        records.append(record(folder.name, without_docs(model).SerializeToString(), tensors["input"], tensors["output"]))
+        records.append(record(case.name, without_docs(case.model).SerializeToString(), *tensors))
     for why, count in left_out.most_common():
         print(f"left out: {count} cases, {why}")
     return records

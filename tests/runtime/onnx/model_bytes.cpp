@@ -87,6 +87,14 @@ std::string texts_attribute(const std::string& name, const std::vector<std::stri
   });
 }
 
+std::string graph_attribute(const std::string& name, const ModelBytes& graph) {
+  return attribute(name, 5, [&](Writer& writer) { writer.add_message(6, graph.graph()); });
+}
+
+std::string attribute_of_call(const std::string& name, const std::string& of_call) {
+  return attribute(name, 2, [&](Writer& writer) { writer.add_string(21, of_call); });
+}
+
 ModelBytes& ModelBytes::input(const std::string& name, int type, const std::vector<std::string>& axes) {
   Writer(graph_).add_message(11, value_info(name, type, axes));
   return *this;
@@ -102,6 +110,34 @@ ModelBytes& ModelBytes::floats(const std::string& name, const std::vector<int64_
   std::string tensor = tensor_start(name, 1, extents);
   Writer(tensor).add_bytes(9, reinterpret_cast<const char*>(data.data()), data.size() * sizeof(float));
   Writer(graph_).add_message(5, tensor);
+  return *this;
+}
+
+ModelBytes& ModelBytes::tensor(const std::string& name, int type, const std::vector<int64_t>& extents,
+                               const std::string& data) {
+  std::string tensor = tensor_start(name, type, extents);
+  Writer(tensor).add_bytes(9, data);
+  Writer(graph_).add_message(5, tensor);
+  return *this;
+}
+
+ModelBytes& ModelBytes::domain(const std::string& name) {
+  domain_ = name;
+  return *this;
+}
+
+ModelBytes& ModelBytes::function(const std::string& name, const std::vector<std::string>& inputs,
+                                 const std::vector<std::string>& outputs, const ModelBytes& body) {
+  std::string function, opsets;
+  Writer writer(function);
+  writer.add_string(1, name);
+  for (const std::string& input : inputs) writer.add_string(4, input);
+  for (const std::string& output : outputs) writer.add_string(5, output);
+  for (const std::string& node : body.nodes_) writer.add_message(7, node);
+  Writer(opsets).add_int64(2, 17);
+  writer.add_message(9, opsets);
+  writer.add_string(10, "own");
+  functions_.push_back(std::move(function));
   return *this;
 }
 
@@ -134,7 +170,9 @@ ModelBytes& ModelBytes::node(const std::string& op, const std::vector<std::strin
   for (const std::string& output : outputs) writer.add_string(2, output);
   writer.add_string(4, op);
   for (const std::string& attribute : attributes) writer.add_message(5, attribute);
+  if (!domain_.empty()) writer.add_string(7, domain_);
   for (const auto& [key, value] : metadata) writer.add_message(9, entry(key, value));
+  nodes_.push_back(node);
   Writer(graph_).add_message(1, node);
   return *this;
 }
@@ -147,6 +185,7 @@ std::string ModelBytes::bytes(int64_t opset) const {
   writer.add_string(2, "test");
   writer.add_message(7, graph_);
   writer.add_message(8, opsets);
+  for (const std::string& function : functions_) writer.add_message(25, function);
   return model;
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <span>
 
+#include "base/errors.h"
 #include "runtime/onnx/read_model.h"
 #include "runtime/session/session.h"
 
@@ -28,6 +29,44 @@ std::vector<float> wave(int64_t count, float scale) {
 int count_of(const Graph& graph, std::string_view op) {
   return static_cast<int>(std::count_if(graph.nodes().begin(), graph.nodes().end(),
                                         [&](const Node& node) { return op_name(node.op) == op; }));
+}
+
+std::vector<std::vector<float>> answers_of(const std::string& bytes, const onnx::ImportSettings& settings,
+                                           const std::vector<std::vector<float>>& inputs,
+                                           const std::string& device) {
+  const auto inference = make_model_inference(model_of(bytes), {.import = settings});
+  Runtime runtime({.device = device});
+  Variables variables(inference->graph, runtime.device(), runtime.allocator());
+  Session session(inference->graph, inference->targets(), PlanMode::kPacked, variables);
+  for (size_t i = 0; i < inference->model.inputs.size(); ++i) {
+    const onnx::BoundTensor& input = inference->model.inputs[i];
+    const auto to = session.input<float>(input.value);
+    const bool is_transposed = input.order == onnx::Axes{1, 0};
+    const auto rows = static_cast<size_t>(is_transposed ? input.shape[0] : 1), columns = to.size() / rows;
+    for (size_t at = 0; at < to.size(); ++at) to[at % columns * rows + at / columns] = inputs.at(i)[at];
+  }
+  session.run();
+  std::vector<std::vector<float>> outputs;
+  for (const Value& value : inference->outputs) {
+    const auto take = [&](auto numbers) {
+      std::vector<float>& output = outputs.emplace_back();
+      for (const auto number : numbers) output.push_back(static_cast<float>(number));
+    };
+    if (value.spec().dtype == DType::kF32) take(session.output<float>(value));
+    if (value.spec().dtype == DType::kI32) take(session.output<int32_t>(value));
+    if (value.spec().dtype == DType::kU8) take(session.output<uint8_t>(value));
+  }
+  return outputs;
+}
+
+std::string refusal_of(const std::string& bytes, const onnx::ImportSettings& settings) {
+  try {
+    Graph graph;
+    import_model(model_of(bytes), settings, graph);
+    return {};
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
 }
 
 std::vector<float> losses_of(const onnx::ModelStep& step, const RuntimeOptions& options, int steps) {

@@ -18,6 +18,12 @@ std::shared_ptr<const onnx::Model> model_of(const std::string& bytes);
 std::vector<float> wave(int64_t count, float scale = 0.5f);
 // The nodes of that op.
 int count_of(const Graph& graph, std::string_view op);
+// What the forward pass computes of float inputs, a list for each output; integers as floats.
+std::vector<std::vector<float>> answers_of(const std::string& bytes, const onnx::ImportSettings& settings,
+                                           const std::vector<std::vector<float>>& inputs,
+                                           const std::string& device = "cpu");
+// The message of the refusal; empty if the model is imported.
+std::string refusal_of(const std::string& bytes, const onnx::ImportSettings& settings = {.batch = 2});
 // Trains on one batch and returns the losses.
 std::vector<float> losses_of(const onnx::ModelStep& step, const RuntimeOptions& options, int steps);
 
