@@ -290,7 +290,7 @@ TEST_F(ModelCommands, RunRefusesDataThatDoesNotFit) {
   save_safetensors(folder_ / "y.safetensors", std::vector<NamedTensor>{labels_of({1, 2, 3})});
   save_safetensors(folder_ / "z.safetensors", std::vector<NamedTensor>{tensor_of("x", {1, 3}, {1, 2, 3})});
   const std::vector<std::pair<std::string, std::string>> rows = {
-      {"--model net.onnx --data x.safetensors", "tensor 'x' is F32 [1,2], the model's input f32 [1,3]"},
+      {"--model net.onnx --data x.safetensors", "tensor 'x' is F32 [1,2], the model's input f32[1,3]"},
       {"--model net.onnx --data y.safetensors", "has no tensor 'x'"},
       {"--model net.onnx --data z.safetensors --batch 2", "has 1 rows"},
       {"--model net.onnx --data nowhere.safetensors", "cannot open it"},
