@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from . import convolution, reduction
+from . import convolution, fourier, reduction
 from .recorder import WORKSPACE
 
 _aten = torch.ops.aten
@@ -254,6 +254,7 @@ def _sort(tracer, func, args, kwargs, result):
 
 
 _RULES = {
+    **fourier.RULES,
     _aten.mm.default: _blas,
     _aten.bmm.default: _blas,
     _aten.baddbmm.default: _blas,

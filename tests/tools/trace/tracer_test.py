@@ -198,6 +198,21 @@ class Tracer(unittest.TestCase):
         # The gradients of all weights lie in one buffer, as the weights do.
         self.assertEqual(self.recurrent("LSTM").count(16809984), 2)
 
+    def test_a_fourier_transform_takes_a_dense_copy_and_its_workspace(self):
+        def blocks(body):
+            found = trace(training(lambda net, x: body(net(x))), batch=8, steps=1).blocks
+            return [block.size for block in found if block.op.startswith("aten::_fft") and block.phase == "forward"]
+
+        images = 8 * 32 * 32 * 4  # of f32
+        spectrum = 8 * 32 * 17 * 8
+        wide = lambda x: x[:, :1, None].expand(8, 32, 32)
+        dense = blocks(lambda x: torch.fft.irfft2(torch.fft.rfft2(wide(x).contiguous())).sum())
+        self.assertEqual(dense, [spectrum, spectrum, images, spectrum, spectrum])
+        strided = blocks(lambda x: torch.fft.rfft(wide(x).contiguous().transpose(1, 2)).abs().sum())
+        self.assertEqual(strided, [spectrum, images, spectrum])
+        of_11 = blocks(lambda x: torch.fft.fft(wide(x)[..., :11].contiguous()).abs().sum())
+        self.assertEqual(of_11, [8 * 32 * 11 * 8, 2 * 8 * 32 * 11 * 8])
+
     def test_plain_attention_adds_the_mask_in_place(self):
         def make_step():
             q = torch.randn(2, 4, 64, 32, device="cuda", requires_grad=True)
