@@ -71,6 +71,9 @@ Quantized quantization_of(const NodeImport& n, const Item& numbers) {
     if (block < 0) n.fail(fmt::format("a block of {}", block));
     q.block = block;
   }
+  // ONNX Runtime's quantizer writes biases with a scale [1] and a zero point [].
+  if (q.zero_point && q.zero_point->shape.elements() == 1 && q.scale.shape.elements() == 1)
+    q.zero_point = n.im.reshape(*q.zero_point, q.scale.shape);
   if (q.zero_point && q.zero_point->shape != q.scale.shape)
     n.fail("its scales and zero points differ in shape");
   blocks_of(q);  // refuses what does not fit

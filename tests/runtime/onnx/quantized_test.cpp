@@ -91,6 +91,15 @@ TEST(Quantized, WeightsStayAsTheyAreStored) {
   }
 }
 
+// As ONNX Runtime's quantizer writes a bias.
+TEST(Quantized, AScaleOfOneElementTakesAZeroPointWithoutAxes) {
+  ModelBytes net;
+  net.input("x", 1, {"1", "2"}).output("y").tensor("w", kInt8, {2}, "\x04\xff").floats("scale", {1}, {0.5f});
+  net.tensor("zero", kInt8, {}, "\x01").node("DequantizeLinear", {"w", "scale", "zero"}, {"f"});
+  net.node("Add", {"x", "f"}, {"y"});
+  EXPECT_EQ(answers_of(net.bytes(21), {}, {{10, 20}})[0], (std::vector<float>{11.5f, 19}));
+}
+
 TEST(Quantized, ActivationsGoToWholeNumbersAndBack) {
   ModelBytes net;
   net.input("x", 1, {"6"})
