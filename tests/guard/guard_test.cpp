@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -279,6 +280,25 @@ TEST_F(Guard, ARecordingSurvivesItsProcess) {
     const Outcome outcome = run_shell(folder_, HEADROOM_COMMAND " replay --strategy direct --json " + trace);
     EXPECT_EQ(outcome.code, 0) << i << outcome.errors;
   }
+}
+
+// PyTorch writes it when memory first runs out; the run's verdict is that of the snapshot.
+TEST_F(Guard, TheSnapshotThatPyTorchWroteNamesTheCauseAndTheLine) {
+  const std::string snapshot =
+      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz";
+  const std::string trace = folder_ / "run.trace";
+  folder_.write("run.trace.1.pickle", "of a run of yesterday");
+  std::filesystem::last_write_time(folder_ / "run.trace.1.pickle",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+  const Outcome outcome =
+      run("--record " + trace, in_shell("cp " + snapshot +
+                                        " $HEADROOM_RUN_SNAPSHOT.77.pickle; "
+                                        "echo torch.OutOfMemoryError: CUDA out of memory >&2; exit 1"));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_PRED2(has, outcome.errors, "at train.py:220 (train.py:68)");
+  EXPECT_PRED2(has, outcome.errors, "the batch was doubled since step 9");
+  EXPECT_PRED2(has, outcome.errors, "\nnext: keep the batch at its size before");
+  EXPECT_PRED2(has, outcome.errors, "\nnext: headroom report " + trace + ".77.pickle\n");
 }
 
 TEST_F(Guard, GrabAllTakesTheLimitBeforeItIsAskedFor) {

@@ -234,11 +234,29 @@ void add_command_options(OptionSet& set, GuardOptions& options) {
 
 namespace {
 
+// The first snapshot that PyTorch wrote beside a recording since then, RECORD.PID.pickle; empty if there is
+// none.
+std::string snapshot_since(const std::string& record, std::filesystem::file_time_type began) {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::absolute(record);
+  std::string found;
+  fs::file_time_type first;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(path.filename().string() + ".") || !name.ends_with(".pickle")) continue;
+    const fs::file_time_type written = entry.last_write_time(error);
+    if (error || written < began || (!found.empty() && written >= first)) continue;
+    found = fs::path(record).replace_filename(name);
+    first = written;
+  }
+  return found;
+}
+
 // The status of waitpid; empty if only the help was asked for.
 std::optional<int> run_command(int argc, char** argv) {
   GuardOptions options;
-  OptionSet set("headroom run",
-                "Runs a program under a limit on GPU memory.");
+  OptionSet set("headroom run", "Runs a program under a limit on GPU memory.");
   set.take_command();
   set.add_list("limit", "All GPU memory that its processes may take: 1GiB, or by GPU 0=4GiB,1=8GiB",
                &options.limits);
@@ -306,6 +324,8 @@ std::optional<int> run_command(int argc, char** argv) {
   std::thread watching([&] { watcher.watch(stop); });
   const int64_t killed_before = killed_for_memory();
   const auto began = std::chrono::steady_clock::now();
+  // Less a second: the times of files are those of a coarser clock.
+  const auto began_writing = std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1);
   Ended ended;
   const auto finish = [&] {
     stop = true;
@@ -325,11 +345,13 @@ std::optional<int> run_command(int argc, char** argv) {
   if (!options.record.empty()) traces = write_recordings(account.record_folder, options.record, account);
   if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
     fmt::print(stderr, "{}",
-               verdict_of_command({.account = account,
-                           .ended = ended,
-                           .killed_for_memory = killed_for_memory() > killed_before,
-                           .traces = traces,
-                           .command = command_line(words[0], std::span(words).subspan(1))}));
+               verdict_of_command(
+                   {.account = account,
+                    .ended = ended,
+                    .killed_for_memory = killed_for_memory() > killed_before,
+                    .traces = traces,
+                    .snapshot = options.record.empty() ? "" : snapshot_since(options.record, began_writing),
+                    .command = command_line(words[0], std::span(words).subspan(1))}));
   }
   fmt::print(stderr, "headroom: {} ({}){}\n", peaks_text(account), title, shown);
   if (account.escaped_bytes > 0) {

@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -52,6 +54,17 @@ Explained explain_log(const std::string& log) {
   }
   if (!explained.cause.empty() && explained.cause.front().starts_with("No failure found")) explained = {};
   return explained;
+}
+
+// What `headroom report` finds in PyTorch's snapshot: the sentence with the user's line, and what to do.
+Explained explain_snapshot(const std::string& path) {
+  if (path.empty()) return {};
+  const ChildResult child = run_child(own_path(), {"report", "--json", path});
+  const nlohmann::json report = nlohmann::json::parse(child.out, nullptr, false);
+  if (!report.is_object() || !report.contains("verdict")) return {};
+  const nlohmann::json& verdict = report["verdict"];
+  if (!verdict.is_object() || verdict.value("findings", nlohmann::json()).empty()) return {};
+  return {{verdict.value("sentence", "")}, {"next: " + verdict["findings"][0].value("advice", "")}};
 }
 
 // The process that was refused first: where several fail, the others fail because of it.
@@ -127,8 +140,10 @@ std::string verdict_of_command(const Failure& failure) {
     lines.push_back(context);
   } else {
     Explained explained = explain_log(failure.ended.errors);
-    lines = explained.cause;
-    next = explained.next;
+    Explained found = explain_snapshot(failure.snapshot);
+    lines = found.cause.empty() ? explained.cause : found.cause;
+    next = std::move(found.next);
+    next.insert(next.end(), explained.next.begin(), explained.next.end());
     if (lines.size() > 4) lines.resize(4);
     const bool is_killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                            (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
@@ -140,7 +155,10 @@ std::string verdict_of_command(const Failure& failure) {
     if (const std::string line = own_line(failure.ended.errors); !line.empty()) lines.push_back("at " + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);
   }
-  if (!failure.traces.empty()) {
+  if (!failure.snapshot.empty()) {
+    next.resize(std::min(next.size(), kMostNext - 1));
+    next.push_back("next: headroom report " + shell_word(failure.snapshot));
+  } else if (!failure.traces.empty()) {
     next.insert(next.begin(), "next: headroom report " + shell_word(failure.traces.front()));
   } else if (refused_first(failure.account) != nullptr) {
     next.push_back("next: headroom run --record run.trace -- " + failure.command);

@@ -18,6 +18,7 @@ struct Failure {
   const Ended& ended;
   bool killed_for_memory = false;   // since the program began
   std::vector<std::string> traces;  // what was recorded
+  std::string snapshot;             // of PyTorch, written when memory ran out; empty: none
   std::string command;              // words of it, for a shell
 };
 std::string verdict_of_command(const Failure& failure);
