@@ -299,6 +299,19 @@ Result fragmentation(const MemoryNumbers& n) {
                               size(*n.idle), size(*n.requested))};
 }
 
+// What is idle would be enough, but is no large part of the pool; the device has room, which the limit
+// denies.
+Result limit_of_growth(const MemoryNumbers& n) {
+  const std::optional<int64_t> left = n.limit ? limit_room(n) : std::nullopt;
+  if (!left || !n.requested || !n.free || *n.requested <= *left || *n.requested > *n.free)
+    return std::nullopt;
+  return Judgment{
+      n.limit_is_reserve ? kLibraryReserve : kLimit, kHigh,
+      fmt::format(
+          "{} are left of the limit of {}, the {} that are idle are in pieces, and the device has {} free",
+          size(*left), size(*n.limit), size(unused(n)), size(*n.free))};
+}
+
 Result exhausted(const MemoryNumbers& n) {
   const bool is_library = n.request == Request::kLibrary || n.request == Request::kContext;
   if (is_library && !n.free && !n.allocated) return std::nullopt;
@@ -372,6 +385,7 @@ constexpr Rule kRules[] = {
     {"Does this process hold more outside its pool than in it?", handle_leak},
     {"Was it for a workspace?", workspace},
     {"Is enough memory idle, but in pieces?", fragmentation},
+    {"Did a limit keep the pool from growing?", limit_of_growth},
     {"Is there simply too little memory?", exhausted},
 };
 
