@@ -1,97 +1,24 @@
 #include "runtime/onnx/decode.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <array>
-#include <bit>
 #include <charconv>
-#include <cstring>
 #include <optional>
 #include <protozero/pbf_reader.hpp>
 #include <string>
 #include <utility>
 
 #include "base/errors.h"
-
-static_assert(std::endian::native == std::endian::little, "tensors are read as they are stored");
+#include "runtime/onnx/decode_tensor.h"
+#include "runtime/onnx/protobuf_fields.h"
 
 // Numbers of fields are those of onnx.proto.
 namespace headroom::onnx {
 namespace {
 
-using Reader = protozero::pbf_reader;
-using protozero::data_view;
-
-// The decoder trusts its caller to know how a field is stored; a damaged file may have it otherwise.
-void require(Reader& field, protozero::pbf_wire_type type) {
-  if (!field.has_wire_type(type)) {
-    throw InvalidArgument(
-        fmt::format("damaged or not an ONNX file: field {} is stored as another type", field.tag()));
-  }
-}
-data_view view_of(Reader& field) {
-  require(field, protozero::pbf_wire_type::length_delimited);
-  return field.get_view();
-}
-std::string text_of(Reader& field) {
-  const data_view view = view_of(field);
-  return {view.data(), view.size()};
-}
-Reader message_of(Reader& field) {
-  return Reader(view_of(field));
-}
-int64_t integer_of(Reader& field) {
-  require(field, protozero::pbf_wire_type::varint);
-  return field.get_int64();
-}
-float float_of(Reader& field) {
-  require(field, protozero::pbf_wire_type::fixed32);
-  return field.get_float();
-}
-
-template <typename F>
-void for_each_field(Reader reader, F f) {
-  while (reader.next()) {
-    if (!f(reader)) reader.skip();
-  }
-}
-
-std::pair<std::string, std::string> entry_of(Reader message) {
-  std::pair<std::string, std::string> entry;
-  for_each_field(message, [&](Reader& field) {
-    if (field.tag() == 1) return entry.first = text_of(field), true;
-    if (field.tag() == 2) return entry.second = text_of(field), true;
-    return false;
-  });
-  return entry;
-}
-
-template <typename T>
-void append(std::vector<std::byte>& bytes, T value) {
-  std::array<std::byte, sizeof(T)> stored;
-  std::memcpy(stored.data(), &value, sizeof(T));
-  bytes.insert(bytes.end(), stored.begin(), stored.end());
-}
-
-// A repeated integer, packed or not.
-template <typename F>
-void for_each_integer(Reader& field, F f) {
-  if (field.has_wire_type(protozero::pbf_wire_type::varint)) {
-    f(integer_of(field));
-    return;
-  }
-  require(field, protozero::pbf_wire_type::length_delimited);
-  for (int64_t value : field.get_packed_int64()) f(value);
-}
-
 class Decoder {
  public:
   explicit Decoder(Model& model) : model_(model) {}
-
-  Tensor decode_tensor(std::span<const std::byte> bytes) {
-    return tensor(Reader(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  }
 
   void decode(std::span<const std::byte> bytes) {
     const Reader message(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -180,7 +107,7 @@ class Decoder {
         case 1:
           return body->nodes.push_back(node(message_of(field))), true;
         case 5:
-          return body->initializers.push_back(tensor(message_of(field))), true;
+          return body->initializers.push_back(read_tensor(message_of(field), model_)), true;
         case 11:
           return body->inputs.push_back(value(message_of(field)).name), true;
         case 12:
@@ -203,7 +130,7 @@ class Decoder {
         case 2:
           return model_.graph_name = text_of(field), true;
         case 5:
-          return model_.initializers.push_back(tensor(message_of(field))), true;
+          return model_.initializers.push_back(read_tensor(message_of(field), model_)), true;
         case 11:
           return model_.inputs.push_back(value(message_of(field))), true;
         case 12:
@@ -325,7 +252,7 @@ class Decoder {
         case 4:
           return attribute.text = text_of(field), true;
         case 5:
-          return attribute.tensor = std::make_shared<Tensor>(tensor(message_of(field))), true;
+          return attribute.tensor = std::make_shared<Tensor>(read_tensor(message_of(field), model_)), true;
         case 6:
           return attribute.body = body(message_of(field)), true;
         case 7:
@@ -353,123 +280,6 @@ class Decoder {
       }
     });
     return attribute;
-  }
-
-  Tensor tensor(Reader message) {
-    Tensor tensor;
-    ExternalData external;
-    bool is_external = false;
-    std::vector<data_view> packed;  // float_data and double_data, which are stored as they are
-    std::vector<int64_t> integers;
-    bool has_integers = false, has_raw = false;
-    for_each_field(message, [&](Reader& field) {
-      switch (field.tag()) {
-        case 1:
-          return for_each_integer(field, [&](int64_t extent) { tensor.extents.push_back(extent); }), true;
-        case 2:
-          return tensor.type = static_cast<ElementType>(integer_of(field)), true;
-        case 3:
-          throw InvalidArgument("a tensor is stored in segments, which is not supported");
-        case 4:
-        case 10:
-          if (!field.has_wire_type(protozero::pbf_wire_type::length_delimited)) {
-            throw InvalidArgument("a tensor's numbers are stored one by one, which is not supported");
-          }
-          return packed.push_back(view_of(field)), true;
-        case 5:
-        case 7:
-        case 11:
-          has_integers = true;
-          return for_each_integer(field, [&](int64_t value) { integers.push_back(value); }), true;
-        case 8:
-          return tensor.name = text_of(field), true;
-        case 9: {
-          const data_view view = view_of(field);
-          tensor.data = {reinterpret_cast<const std::byte*>(view.data()), view.size()};
-          return has_raw = true, true;
-        }
-        case 13:
-          return note(external, entry_of(message_of(field))), true;
-        case 14:
-          return is_external = integer_of(field) == 1, true;
-        default:
-          return false;
-      }
-    });
-    check(tensor);
-    if (is_external) {
-      tensor.external = external;
-      tensor.data = {};
-      return tensor;
-    }
-    if (!has_raw) tensor.data = gather_typed(tensor, packed, integers, has_integers);
-    if (static_cast<int64_t>(tensor.data.size()) != stored_bytes(tensor.type, tensor.elements())) {
-      throw InvalidArgument(fmt::format("tensor '{}': {} bytes of data do not make {} elements of {}",
-                                        tensor.name, tensor.data.size(), tensor.elements(),
-                                        to_string(tensor.type)));
-    }
-    return tensor;
-  }
-
-  static void note(ExternalData& external, const std::pair<std::string, std::string>& entry) {
-    const auto number = [&] {
-      if (entry.second.empty() || entry.second.size() > 18 ||
-          entry.second.find_first_not_of("0123456789") != std::string::npos) {
-        throw InvalidArgument(
-            fmt::format("external data: {} '{}' is not a number", entry.first, entry.second));
-      }
-      return int64_t{std::stoll(entry.second)};
-    };
-    if (entry.first == "location") external.location = entry.second;
-    if (entry.first == "offset") external.offset = number();
-    if (entry.first == "length") external.length = number();
-  }
-
-  // The numbers of fields like float_data and int64_data as elements in a row.
-  std::span<const std::byte> gather_typed(const Tensor& tensor, const std::vector<data_view>& packed,
-                                          const std::vector<int64_t>& integers, bool has_integers) {
-    if (packed.size() == 1 && !has_integers) {
-      return {reinterpret_cast<const std::byte*>(packed[0].data()), packed[0].size()};
-    }
-    std::vector<std::byte> bytes;
-    for (const data_view& part : packed) {
-      const auto* data = reinterpret_cast<const std::byte*>(part.data());
-      bytes.insert(bytes.end(), data, data + part.size());
-    }
-    for (int64_t value : integers) {
-      switch (stored_bytes(tensor.type)) {
-        case 1:
-          append(bytes, static_cast<uint8_t>(value));
-          break;
-        case 2:
-          append(bytes, static_cast<uint16_t>(value));
-          break;
-        case 4:
-          append(bytes, static_cast<uint32_t>(value));
-          break;
-        default:
-          append(bytes, value);
-      }
-    }
-    if (bytes.empty()) return {};
-    return model_.converted.emplace_back(std::move(bytes));
-  }
-
-  static void check(const Tensor& tensor) {
-    if (stored_bytes(tensor.type) == 0) {
-      throw InvalidArgument(
-          fmt::format("tensor '{}': elements of {} are not supported", tensor.name, to_string(tensor.type)));
-    }
-    constexpr int64_t kMaxBytes = int64_t{1} << 46;
-    int64_t elements = 1;
-    for (int64_t extent : tensor.extents) {
-      if (extent < 0) throw InvalidArgument(fmt::format("tensor '{}': an extent of {}", tensor.name, extent));
-      if (extent > 0 && elements > kMaxBytes / stored_bytes(tensor.type) / extent) {
-        throw InvalidArgument(fmt::format("tensor '{}': its extents [{}] are too large", tensor.name,
-                                          fmt::join(tensor.extents, ",")));
-      }
-      elements *= extent;
-    }
   }
 
   ValueType value(Reader message) {
@@ -539,7 +349,8 @@ void decode_model(std::span<const std::byte> bytes, Model& model) {
 }
 
 Tensor decode_tensor(std::span<const std::byte> bytes, Model& model) {
-  return with_our_errors([&] { return Decoder(model).decode_tensor(bytes); });
+  const Reader message(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return with_our_errors([&] { return read_tensor(message, model); });
 }
 
 }  // namespace headroom::onnx

@@ -17,6 +17,8 @@
 namespace headroom::explain {
 namespace {
 
+constexpr size_t kLongestRepeated = 100;  // characters of a command; a longer one is not repeated
+
 using F = Framework;
 
 constexpr std::string_view kStrategyOption = "--strategy ";
@@ -46,14 +48,13 @@ class Holes {
   // nothing.
   std::string fill(std::string_view row) const {
     constexpr std::string_view kComment = "  #";
-    constexpr size_t kLongestCommand = 100;  // a longer one is not repeated
     const std::string text = filled_in(row);
     const size_t end = std::min(text.find(kComment), text.size());
     if (text.substr(0, end) == run_.text()) return {};
     const bool has_command = row.find("{run}") != row.npos || row.find("{set ") != row.npos ||
                              row.find("{without ") != row.npos || row.find("{half}") != row.npos ||
                              row.find("{workers}") != row.npos;
-    if (end <= kLongestCommand || !has_command) return text;
+    if (end <= kLongestRepeated || !has_command) return text;
     return abridged(run_.text(), text.substr(0, end)) + text.substr(end);
   }
 
@@ -356,11 +357,10 @@ std::string memory_text(int64_t memory) {
 // runs it.
 std::string python_command(const Log& log) {
   constexpr std::string_view kLaunchers[] = {"python", "torchrun ", "accelerate "};
-  constexpr size_t kMostCharacters = 100;
   const bool is_known =
       std::any_of(std::begin(kLaunchers), std::end(kLaunchers),
                   [&](std::string_view launcher) { return log.command.starts_with(launcher); });
-  if (is_known && log.command.size() <= kMostCharacters) return log.command;
+  if (is_known && log.command.size() <= kLongestRepeated) return log.command;
   return "python " + shell_word(log.script);
 }
 

@@ -281,9 +281,8 @@ int run_explain(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.empty() && isatty(STDIN_FILENO) != 0)
     throw InvalidArgument(
-        "explain: no log given; name a file, pipe one in (python train.py 2>&1 | headroom explain), or paste "
-        "it "
-        "after headroom explain -");
+        "explain: no log given; name a file, pipe one in (python train.py 2>&1 | headroom explain), or "
+        "paste it after headroom explain -");
   if (paths.empty()) paths.push_back("-");
   std::optional<Rules> own;
   if (!rules_path.empty()) own.emplace(RulesFile{rules_path, read_file(rules_path, kMostRulesBytes)});

@@ -250,13 +250,11 @@ Trace trace_to(const ProgramRequest& request, const std::string& path, Progress&
   // "headroom: traced 2 steps" and "headroom: note: ...", as __main__.py writes them.
   const OnLine read = [&](std::string_view line) {
     constexpr std::string_view kSteps = "headroom: traced ", kNote = "headroom: note: ";
-    constexpr std::string_view kComputes = "headroom: computes ";  // takes long: said before it begins
+    constexpr std::string_view kWho = "headroom: ";
     int64_t steps = 0;
     if (line.starts_with(kNote)) notes.emplace_back(line.substr(kNote.size()));
-    if (line.starts_with(kComputes)) {
-      progress.say("note: " +
-                   printable(line.substr(kComputes.size() - std::string_view("computes ").size())));
-    }
+    if (line.starts_with("headroom: computes "))  // takes long: said before it begins
+      progress.say("note: " + printable(line.substr(kWho.size())));
     if (!line.starts_with(kSteps) ||
         std::from_chars(line.data() + kSteps.size(), line.data() + line.size(), steps).ec != std::errc())
       return;
