@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "runtime/onnx/decode_tensor.h"
 #include "runtime/onnx/protobuf_fields.h"
 
 // Numbers of fields are those of onnx.proto.
@@ -107,7 +106,7 @@ class Decoder {
         case 1:
           return body->nodes.push_back(node(message_of(field))), true;
         case 5:
-          return body->initializers.push_back(read_tensor(message_of(field), model_)), true;
+          return body->initializers.push_back(decode_tensor(bytes_of(field), model_)), true;
         case 11:
           return body->inputs.push_back(value(message_of(field)).name), true;
         case 12:
@@ -130,7 +129,7 @@ class Decoder {
         case 2:
           return model_.graph_name = text_of(field), true;
         case 5:
-          return model_.initializers.push_back(read_tensor(message_of(field), model_)), true;
+          return model_.initializers.push_back(decode_tensor(bytes_of(field), model_)), true;
         case 11:
           return model_.inputs.push_back(value(message_of(field))), true;
         case 12:
@@ -252,7 +251,7 @@ class Decoder {
         case 4:
           return attribute.text = text_of(field), true;
         case 5:
-          return attribute.tensor = std::make_shared<Tensor>(read_tensor(message_of(field), model_)), true;
+          return attribute.tensor = std::make_shared<Tensor>(decode_tensor(bytes_of(field), model_)), true;
         case 6:
           return attribute.body = body(message_of(field)), true;
         case 7:
@@ -328,29 +327,8 @@ class Decoder {
 
 }  // namespace
 
-namespace {
-
-// Calls f, and rewrites the decoder's errors in our words.
-template <typename F>
-auto with_our_errors(F f) {
-  try {
-    return f();
-  } catch (const protozero::end_of_buffer_exception&) {
-    throw InvalidArgument("truncated or not an ONNX file: a message ends before its data");
-  } catch (const protozero::exception& error) {
-    throw InvalidArgument(fmt::format("damaged or not an ONNX file: {}", error.what()));
-  }
-}
-
-}  // namespace
-
 void decode_model(std::span<const std::byte> bytes, Model& model) {
   with_our_errors([&] { Decoder(model).decode(bytes); });
-}
-
-Tensor decode_tensor(std::span<const std::byte> bytes, Model& model) {
-  const Reader message(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return with_our_errors([&] { return read_tensor(message, model); });
 }
 
 }  // namespace headroom::onnx

@@ -1,5 +1,3 @@
-#include "runtime/onnx/decode_tensor.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "runtime/onnx/decode.h"
 #include "runtime/onnx/protobuf_fields.h"
 
 static_assert(std::endian::native == std::endian::little, "tensors are read as they are stored");
@@ -88,8 +87,6 @@ void check(const Tensor& tensor) {
   }
 }
 
-}  // namespace
-
 Tensor read_tensor(Reader message, Model& model) {
   Tensor tensor;
   ExternalData external;
@@ -144,6 +141,13 @@ Tensor read_tensor(Reader message, Model& model) {
                                       to_string(tensor.type)));
   }
   return tensor;
+}
+
+}  // namespace
+
+Tensor decode_tensor(std::span<const std::byte> bytes, Model& model) {
+  const Reader message(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return with_our_errors([&] { return read_tensor(message, model); });
 }
 
 }  // namespace headroom::onnx

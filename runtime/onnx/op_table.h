@@ -39,13 +39,6 @@ void import_sequence_insert(NodeImport& n);
 void import_sequence_erase(NodeImport& n);
 void import_sequence_length(NodeImport& n);
 void import_concat_from_sequence(NodeImport& n);
-// random_ops.cpp
-void import_dropout(NodeImport& n);
-void import_random_uniform(NodeImport& n);
-void import_random_uniform_like(NodeImport& n);
-void import_random_normal(NodeImport& n);
-void import_random_normal_like(NodeImport& n);
-void import_bernoulli(NodeImport& n);
 // quantized_ops.cpp
 void import_quantize_linear(NodeImport& n);
 void import_dequantize_linear(NodeImport& n);
@@ -73,6 +66,12 @@ void import_gru(NodeImport& n);
 void import_lstm(NodeImport& n);
 void import_rnn(NodeImport& n);
 // elementwise_ops.cpp
+void import_dropout(NodeImport& n);
+void import_random_uniform(NodeImport& n);
+void import_random_uniform_like(NodeImport& n);
+void import_random_normal(NodeImport& n);
+void import_random_normal_like(NodeImport& n);
+void import_bernoulli(NodeImport& n);
 void import_add(NodeImport& n);
 void import_sub(NodeImport& n);
 void import_mul(NodeImport& n);

@@ -1,10 +1,10 @@
 // Fields of protobuf messages, checked as they are read. Knows no message.
 #pragma once
 
-#include <fmt/format.h>
-
+#include <cstddef>
 #include <cstdint>
 #include <protozero/pbf_reader.hpp>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -18,13 +18,18 @@ using protozero::data_view;
 // The decoder trusts its caller to know how a field is stored; a damaged file may have it otherwise.
 inline void require(Reader& field, protozero::pbf_wire_type type) {
   if (!field.has_wire_type(type)) {
-    throw InvalidArgument(
-        fmt::format("damaged or not an ONNX file: field {} is stored as another type", field.tag()));
+    throw InvalidArgument("damaged or not an ONNX file: field " + std::to_string(field.tag()) +
+                          " is stored as another type");
   }
 }
 inline data_view view_of(Reader& field) {
   require(field, protozero::pbf_wire_type::length_delimited);
   return field.get_view();
+}
+// A message that somebody else decodes.
+inline std::span<const std::byte> bytes_of(Reader& field) {
+  const data_view view = view_of(field);
+  return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
 inline std::string text_of(Reader& field) {
   const data_view view = view_of(field);
@@ -68,6 +73,18 @@ void for_each_integer(Reader& field, F f) {
   }
   require(field, protozero::pbf_wire_type::length_delimited);
   for (int64_t value : field.get_packed_int64()) f(value);
+}
+
+// Calls f, and rewrites the decoder's errors in our words.
+template <typename F>
+auto with_our_errors(F f) {
+  try {
+    return f();
+  } catch (const protozero::end_of_buffer_exception&) {
+    throw InvalidArgument("truncated or not an ONNX file: a message ends before its data");
+  } catch (const protozero::exception& error) {
+    throw InvalidArgument(std::string("damaged or not an ONNX file: ") + error.what());
+  }
 }
 
 }  // namespace headroom::onnx
