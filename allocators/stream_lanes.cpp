@@ -76,7 +76,7 @@ void StreamLane::Room::return_to(std::atomic<int64_t>& common) noexcept {
 
 void StreamLane::Room::count(Gauge& gauge) noexcept {
   gauge.current += share - left;
-  gauge.total += std::exchange(total, 0);
+  gauge.total = sum_of_bytes(gauge.total, std::exchange(total, 0));
   share = left;
 }
 
@@ -97,7 +97,7 @@ void StreamLanes::lock() {
   lanes_stopped_ += static_cast<int64_t>(open_.size());
   for (Gauge* gauge : {&statistics_.allocated, &statistics_.active}) {
     gauge->current += allocated.current;
-    gauge->total += allocated.total;
+    gauge->total = sum_of_bytes(gauge->total, allocated.total);
   }
 }
 

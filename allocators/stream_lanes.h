@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocators/statistics.h"
+#include "base/bytes.h"
 #include "device/stream.h"
 
 namespace headroom {
@@ -103,7 +104,7 @@ class alignas(kApart) StreamLane {
     bool use(int64_t bytes, std::atomic<int64_t>& common) noexcept {
       if (bytes > left && !take_from(common, bytes)) return false;
       left -= bytes;
-      total += bytes;
+      total = sum_of_bytes(total, bytes);
       return true;
     }
     void free(int64_t bytes, std::atomic<int64_t>& common) noexcept {
