@@ -23,10 +23,10 @@ from .costs import Speed
 from .draws import seed_python
 from .errors import TraceError
 from .gpus import find_gpu
+from .in_place import find_unshared_counts_in_child
 from .program import function_of, running, trace_program
 from .seeds import SEEDS, Seeds, facts_of
 from .session import LoadedProgram, Trace, TrainsByItself, settings_of
-from .tracer import find_unshared_counts_in_child
 from .whole_program import WholeProgram
 
 

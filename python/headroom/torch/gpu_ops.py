@@ -4,6 +4,7 @@ import functools
 
 import torch
 
+from . import losses
 from .errors import data_dependent
 
 _aten = torch.ops.aten
@@ -88,6 +89,7 @@ def _batch_norm_backward_reduce(tracer, func, args, kwargs):
 
 
 REPLACED = {
+    _aten.binary_cross_entropy.default: losses.binary_cross_entropy,
     _aten.batch_norm_stats.default: _batch_norm_stats,
     _aten.batch_norm_gather_stats.default: _batch_norm_stats,
     _aten.batch_norm_gather_stats_with_counts.default: _batch_norm_stats,

@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from . import convolution, fourier, reduction
+from . import convolution, fourier, losses, reduction
 from .recorder import WORKSPACE
 
 _aten = torch.ops.aten
@@ -36,10 +36,12 @@ _CONTIGUOUS = {
 }
 
 
-def before_results(tracer, func, args):
-    """Holds what an op makes of its inputs before its results have their memory: dense copies, indices of masks."""
+def before_results(tracer, func, args, kwargs):
+    """Holds what an op makes before its results have their memory: dense copies, indices of masks, losses."""
     if func in _MASKED:
         return _indices_of_masks(tracer, func.name(), args[1])
+    if func in losses.BEFORE:
+        return losses.BEFORE[func](tracer, func, args, kwargs)
     positions = _CONTIGUOUS.get(func)
     if positions is None:
         return contextlib.nullcontext()
@@ -255,6 +257,7 @@ def _sort(tracer, func, args, kwargs, result):
 
 _RULES = {
     **fourier.RULES,
+    **losses.AFTER,
     _aten.mm.default: _blas,
     _aten.bmm.default: _blas,
     _aten.baddbmm.default: _blas,
@@ -276,6 +279,8 @@ _RULES = {
     _aten.amax.default: _reduce,
     _aten.amin.default: _reduce,
     _aten.linalg_vector_norm.default: _reduce_norm,
+    _aten.std.correction: _reduce_variance,
+    _aten.std_mean.correction: _reduce_variance,
     _aten.var.correction: _reduce_variance,
     _aten.var_mean.correction: _reduce_variance,
     _aten.embedding_dense_backward.default: _embedding_backward,

@@ -13,8 +13,9 @@ from .changes import ChangedProgram, Changes
 from .costs import Costs
 from .errors import TraceError, refused_values
 from .gpus import find_gpu
+from .in_place import unshared_counts
 from .trace_file import write_trace
-from .tracer import Tracer, unshared_counts
+from .tracer import Tracer
 
 
 class Trace:

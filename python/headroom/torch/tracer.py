@@ -14,8 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import gpu_ops, kernels
-from .child import in_child
+from . import gpu_ops, in_place, kernels
 from .conv_workspace import Workspaces
 from .errors import data_dependent, refusal
 from .recorder import (
@@ -40,68 +39,12 @@ _aten = torch.ops.aten
 _SKIPPED = {torch.ops.prim.device.default}
 
 
-def reference_counts(tensor):
-    """References to a tensor and to its storage, as seen from a dispatch mode."""
-    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-
-
-def is_dense(tensor):
-    """Returns true if the elements fill their memory without gaps and overlaps, in any order."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 @functools.lru_cache(maxsize=None)
 def _is_composite(func):
     """Returns true if an op is made of others on every device; in inference mode it comes as a whole."""
     keys = torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.CPU
     composite, own = (torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), k) for k in keys)
     return composite and not own
-
-
-class _Counter(TorchDispatchMode):
-    counts = None
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in _SKIPPED:
-            return _CPU
-        if func is _aten.add.Tensor:
-            self.counts = reference_counts(args[0])
-        return func(*args, **(kwargs or {}))
-
-
-_unshared_counts = []
-
-
-def unshared_counts():
-    """reference_counts of a gradient that only autograd has; found out by a sum of two gradients."""
-    if not _unshared_counts:
-        _unshared_counts.append(_count_unshared())
-    return _unshared_counts[0]
-
-
-def find_unshared_counts_in_child():
-    """Finds unshared_counts() out in another process: where there is a GPU, a process that has run a backward pass
-    cannot fork others that do.
-    """
-    if not _unshared_counts:
-        _unshared_counts.append(tuple(in_child(_count_unshared)))
-
-
-def _count_unshared():
-    counter = _Counter()
-    with torch.enable_grad(), FakeTensorMode(), counter:
-        value = torch.zeros(2, requires_grad=True) * 1
-        total = value.exp() + value.sin()
-        counter.counts = None
-        torch.autograd.backward((total,), (torch.ones(2),))
-    return counter.counts
 
 
 class Tracer(TorchDispatchMode):
@@ -195,12 +138,8 @@ class Tracer(TorchDispatchMode):
 
         name = func.name()
         converts = func is _aten._to_copy.default and self._converts_on_gpu(inputs)
-        if (
-            func is _aten.add.Tensor
-            and recorder.phase == "backward"
-            and self._adds_in_place(args, kwargs)
-        ):
-            func = _aten.add_.Tensor
+        if recorder.phase == "backward":
+            func = in_place.form_of(func, args, kwargs, self.node, recorder)
         replace = gpu_ops.REPLACED.get(func) if on_gpu else None
         if on_gpu and replace is None and gpu_ops.only_overwrites(func):
             # It has no result of its own, so there is nothing to find out.
@@ -220,7 +159,7 @@ class Tracer(TorchDispatchMode):
         if self.costs and (on_gpu or func is _aten.copy_.default):
             self.costs.add(self, func, args, kwargs, inputs, result)
         if on_gpu:
-            with kernels.before_results(self, func, args):
+            with kernels.before_results(self, func, args, kwargs):
                 for tensor in tensors_in(gpu_ops.on_gpu(func, result)):
                     self.track(tensor, name)
                     if converts:
@@ -299,30 +238,6 @@ class Tracer(TorchDispatchMode):
         self.node = node
         self.recorder.node = None if node is None else node._sequence_nr()
         self.recorder.backward_module = None if node is None else self.nodes.get(self.recorder.node)
-
-    def _adds_in_place(self, args, kwargs):
-        """Returns true if an addition is autograd's sum of two gradients of one value, which overwrites the first if it
-        has no other reference (can_accumulate_inplace in input_buffer.cpp). Autograd does not do so with fake tensors.
-        A backward formula adds gradients that its own node has made.
-        """
-        first, second = args[0], args[1]
-        if (
-            kwargs
-            or torch.is_grad_enabled()
-            or not isinstance(second, torch.Tensor)
-            or self.node is None
-        ):
-            return False
-        if first.dtype != second.dtype or first.size() != second.size():
-            return False
-        block = self.recorder.find(first)
-        if block is None:
-            return False
-        if block.node == self.recorder.node:
-            inputs = [function for function, _ in self.node.next_functions if function is not None]
-            if len(set(inputs)) == len(inputs):
-                return False
-        return reference_counts(first) == unshared_counts() and is_dense(first)
 
     # Memory of kernels and libraries.
 

@@ -16,6 +16,7 @@ from .child import end_child, in_child
 from .draws import seed_python
 from .errors import TraceError, refused_values
 from .gpus import find_gpu
+from .in_place import find_unshared_counts_in_child
 from .program import complaint_of, describe_error, place_of
 from .ranks import of_largest_rank
 from .repeats import Repeats
@@ -24,7 +25,6 @@ from .seeds import SEEDS, Seeds, facts_of
 from .session import LoadedProgram, Trace, settings_of
 from .standin import libraries, processes, saves
 from .steps import Steps
-from .tracer import find_unshared_counts_in_child
 
 
 class WholeProgram:

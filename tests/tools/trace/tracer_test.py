@@ -94,6 +94,45 @@ class Tracer(unittest.TestCase):
         ]
         self.assertEqual(count[0], count[1])
 
+    def test_a_gradient_that_a_formula_fills_is_made_once(self):
+        picked = torch.arange(64)
+        formulas = {
+            "index": lambda x: x[picked],
+            "gather": lambda x: x.gather(0, picked[:, None].expand(64, 512)),
+            "index_select": lambda x: x.index_select(0, picked),
+            "take": lambda x: x.take(picked),
+            "masked_select": lambda x: x.masked_select(torch.ones(512, dtype=torch.bool)),
+            "max": lambda x: x.max(1)[0],
+            "sort": lambda x: x.sort(1)[0],
+            "cummax": lambda x: x.cummax(0)[0],
+        }
+        for name, formula in formulas.items():
+
+            def make_step(batch):
+                x = torch.randn(512, 512, device="cuda", requires_grad=True)
+
+                def step():
+                    formula(x).sum().backward()
+                    x.grad = None
+
+                return step
+
+            backward = [b for b in trace(make_step, batch=1, steps=1).blocks if b.phase == "backward"]
+            self.assertEqual(len([b for b in backward if b.size == 512 * 512 * 4]), 1, name)
+
+    def test_the_gradient_of_cross_entropy_with_logits_is_computed_in_place(self):
+        def make_step(batch):
+            x = torch.randn(512, 512, device="cuda", requires_grad=True)
+            target = torch.zeros(512, 512, device="cuda")
+
+            def step():
+                F.binary_cross_entropy_with_logits(x, target).backward()
+
+            return step
+
+        backward = [b for b in trace(make_step, batch=1, steps=1).blocks if b.phase == "backward"]
+        self.assertEqual([b.op for b in backward if b.size == 512 * 512 * 4], ["aten::sigmoid"])
+
     def test_autocast_keeps_copies_of_weights_until_it_is_left(self):
         def loss(net, x):
             with torch.autocast("cuda", torch.bfloat16):
