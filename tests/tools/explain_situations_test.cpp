@@ -159,6 +159,17 @@ TEST(ExplainSituations, ALimitIsAPair) {
   }
 }
 
+TEST(ExplainSituations, ATracebackBelowItsMessageTellsTheActivity) {
+  const std::string message = "worker: CUDA error: out of memory\n";
+  const std::string trace =
+      "Traceback (most recent call last):\n  File \"site-packages/torch/x.py\", line 3, in validate\n    "
+      "self.validate()\n";
+  EXPECT_EQ(explain_text(message).judgment.cause, Cause::kAmbiguous);
+  EXPECT_EQ(explain_text(message + trace).judgment.cause, Cause::kExhausted);
+  // Another process's, far below.
+  EXPECT_EQ(explain_text(message + std::string(5, '\n') + trace).judgment.cause, Cause::kAmbiguous);
+}
+
 TEST(ExplainSituations, TheLineThatTellsMostIsShown) {
   const Explanation explanation = explain_text(
       "INFO starting\n"

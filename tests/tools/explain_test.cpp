@@ -16,6 +16,7 @@
 #include "base/judge.h"
 #include "tests/tools/explain_examples.h"
 #include "tools/explain/explanation.h"
+#include "tools/explain/line_parts.h"
 #include "tools/explain/log_reader.h"
 
 namespace headroom::explain {

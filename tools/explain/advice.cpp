@@ -33,6 +33,8 @@ class Holes {
     values_.emplace_back("lower_share", lower_share());
     set("asked", found.bytes(Field::kAsked));
     set("most", found.bytes(Field::kMost));
+    values_.emplace_back("raised", raised_limit());
+    values_.emplace_back("lowered", lowered_number());
     const auto& batch = found.log->background[Field::kBatch];
     set("less_batch", batch && batch->bytes > 1 ? std::optional(batch->bytes / 2) : std::nullopt);
     // Something above a limit that was too low, in MiB.
@@ -130,7 +132,7 @@ class Holes {
     constexpr std::string_view kOpen = "{set ";
     const size_t open = text.find(kOpen);
     if (open == std::string::npos) return true;
-    const size_t close = text.find('}', open);
+    const size_t close = closing_brace(text, open);
     const std::string option = text.substr(open + kOpen.size(), close - open - kOpen.size());
     const size_t blank = option.find(' ');
     const std::string flags = option.substr(0, blank);
@@ -154,6 +156,16 @@ class Holes {
     if (made == run_.text()) return false;  // it is on already
     text.replace(open, close + 1 - open, made);
     return true;
+  }
+
+  // The end of a hole, whose value may be JSON.
+  static size_t closing_brace(const std::string& text, size_t open) {
+    int depth = 0;
+    for (size_t at = open; at < text.size(); ++at) {
+      depth += text[at] == '{' ? 1 : text[at] == '}' ? -1 : 0;
+      if (depth == 0) return at;
+    }
+    return text.size() - 1;
   }
 
   // "{without --gpu-only}": the user's command without that switch.
@@ -282,6 +294,24 @@ class Holes {
   std::string lower_share() const {
     const double known = std::strtod(found_.log->share.c_str(), nullptr);
     return fmt::format("{:.2f}", known > 0.2 && known <= 1 ? known - 0.08 : 0.82);
+  }
+
+  // Of two numbers, one larger than the other may be: "max_lora_rank=64  # or more".
+  std::string raised_limit() const {
+    if (!found_.pair || found_.pair->most_name.empty()) return "";
+    const NumberPair& pair = *found_.pair;
+    const std::string asked = pair.is_size ? format_bytes(pair.asked) : fmt::format("{}", pair.asked);
+    if (!pair.most_is_setting()) return fmt::format("{}: {} or more", pair.most_name, asked);
+    const bool is_option = pair.most_name.starts_with("--");
+    return fmt::format("{}{}{}  # or more", pair.most_name, is_option ? " " : "=", pair.asked);
+  }
+
+  std::string lowered_number() const {
+    if (!found_.pair) return "";
+    const NumberPair& pair = *found_.pair;
+    const std::string most = pair.is_size ? format_bytes(pair.most) : fmt::format("{}", pair.most);
+    return pair.asked_name.empty() ? fmt::format("{} or less at once", most)
+                                   : fmt::format("{}: {} or less", pair.asked_name, most);
   }
 
   const Case& found_;

@@ -198,6 +198,16 @@ void drop_impossible(Case& result) {
     result.derived.insert(kCarveOut);
 }
 
+// Some drivers give no piece of 4 GiB, whatever is free. Two thirds of what the pool does not hold may be
+// others' where the message does not say what is free.
+void find_large_piece(Case& result) {
+  if (!result.is(Kind::kAllocation) || !result.requested || !result.total) return;
+  if (*result.requested < 4 * kGiB || *result.requested > *result.total) return;
+  const int64_t held = std::max(result.reserved.value_or(0), result.allocated.value_or(0));
+  const int64_t room = result.free ? *result.free : (*result.total - held) / 3 * 2;
+  if (room > *result.requested) result.derived.insert(kLargePiece);
+}
+
 // A server gets less than half where others are meant to have the rest.
 void find_small_share(Case& result) {
   const double share = std::strtod(result.log->share.c_str(), nullptr);
@@ -241,8 +251,18 @@ const StatedCause* choose_stated(const Case& found) {
   return nullptr;
 }
 
+// A library that only runs models, and failed, takes no options of a trainer that the log also names.
+bool trains(Framework framework) {
+  return framework == Framework::kNone || framework == Framework::kTorch || framework == Framework::kJax ||
+         framework == Framework::kTensorflow || framework == Framework::kHeadroom;
+}
+
 void find_tools(Case& found) {
   for (const Framework framework : found.rules().frameworks()) {
+    const bool is_failed = found.framework == framework;
+    if (found.rules()[framework].trains && !is_failed && !found.rules()[found.framework].is_tool &&
+        !trains(found.framework))
+      continue;
     if (found.rules()[framework].is_tool &&
         (found.log->mentioned.contains(framework) || found.framework == framework ||
          (found.failure != nullptr && found.failure->framework == framework)))
@@ -320,7 +340,6 @@ void derive(Case& result) {
   }
   find_own_among_holders(result);
   find_ranks_of_the_run(result);
-  find_small_share(result);
   if (total && free && result.reserved) result.outside = *total - *free - *result.reserved;
   if (free && result.idle) result.best = sum_of_bytes(*room_of(result), *result.idle);
   if (result.process && result.reserved) result.own_outside_pool = *result.process - *result.reserved;
@@ -344,6 +363,34 @@ void derive(Case& result) {
   }
 }
 
+// A message that no rule knows may still compare two numbers, on its own line or on one of those that look
+// closest to a cause.
+void find_pair(Case& result) {
+  const Failure& failure = *result.failure;
+  if (failure.kind != Kind::kOtherError && failure.kind != Kind::kSomeMemory &&
+      failure.kind != Kind::kAftermath)
+    return;
+  result.pair = number_pair_in(failure.text);
+  for (const CloseLine& line : result.log->close_lines) {
+    if (result.pair) break;
+    result.pair = number_pair_in(line.text);
+    if (result.pair) result.pair_line = &line;
+  }
+  if (!result.pair) return;
+  const int64_t line = result.pair_line != nullptr ? result.pair_line->line : failure.line;
+  result.figures[Field::kAsked] = Figure{result.pair->asked, line};
+  result.figures[Field::kMost] = Figure{result.pair->most, line};
+  result.derived.insert(result.pair->is_size ? kSizePair : kPair);
+  if (result.pair->most_is_setting()) result.derived.insert(kOptionPair);
+}
+
+// Phases that follow from figures and words.
+void find_phases(Case& result) {
+  find_small_share(result);
+  find_large_piece(result);
+  find_pair(result);
+}
+
 }  // namespace
 
 bool Case::uses(Framework any) const {
@@ -359,24 +406,6 @@ bool Case::is_apple() const {
   return failure != nullptr && (says("MPS") || says("IOGPU"));
 }
 
-bool has_scores_shape(std::string_view shape) {
-  constexpr int64_t kFewTokens = 256;
-  if (const size_t open = shape.find('['); open != std::string_view::npos) shape.remove_prefix(open + 1);
-  std::vector<int64_t> extents;
-  const char* at = shape.data();
-  const char* const end = at + shape.size();
-  while (at != end && extents.size() < 16) {
-    while (at != end && (*at == ' ' || *at == ',')) ++at;
-    int64_t extent = 0;
-    const auto [stop, error] = std::from_chars(at, end, extent);
-    if (error != std::errc()) break;
-    extents.push_back(extent);
-    at = stop;
-  }
-  const size_t count = extents.size();
-  return count >= 3 && extents[count - 1] == extents[count - 2] && extents[count - 1] >= kFewTokens;
-}
-
 const Failure* first_of(const Log& log, Kind kind) {
   const auto found = std::find_if(log.failures.begin(), log.failures.end(),
                                   [&](const Failure& failure) { return failure.kind == kind; });
@@ -385,29 +414,6 @@ const Failure* first_of(const Log& log, Kind kind) {
 
 bool has_sized_allocation(const Log& log) {
   return std::any_of(log.failures.begin(), log.failures.end(), is_sized);
-}
-
-std::optional<int64_t> tensor_bytes(const std::string& dims, const std::string& type) {
-  constexpr std::pair<std::string_view, int64_t> kTypes[] = {
-      {"float", 4},    {"float32", 4}, {"double", 8}, {"float64", 8}, {"half", 2},      {"float16", 2},
-      {"bfloat16", 2}, {"int8", 1},    {"uint8", 1},  {"int16", 2},   {"uint16", 2},    {"int32", 4},
-      {"uint32", 4},   {"int64", 8},   {"uint64", 8}, {"bool", 1},    {"complex64", 8}, {"complex128", 16}};
-  const auto known =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) { return row.first == type; });
-  if (known == std::end(kTypes) || dims.empty()) return std::nullopt;
-  int64_t bytes = known->second;
-  const char* at = dims.data();
-  const char* const end = at + dims.size();
-  while (true) {
-    while (at != end && *at == ' ') ++at;
-    int64_t extent = 0;
-    const auto [stop, error] = std::from_chars(at, end, extent);
-    if (error != std::errc() || extent < 0) return std::nullopt;
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::numeric_limits<int64_t>::max();
-    if (stop == end) return bytes;
-    if (*stop != ',') return std::nullopt;
-    at = stop + 1;
-  }
 }
 
 Case make_case(const Log& log) {
@@ -463,6 +469,7 @@ Case make_case(const Log& log) {
   result.request = request_of(result);
   find_limits(result);
   derive(result);
+  find_phases(result);
   const std::string& op = result.failure->op;
   const auto op_has = [&](std::string_view part) { return op.find(part) != std::string::npos; };
   result.attention_scores = op_has("hqk") || (op_has("attention") && op_has("softmax"));

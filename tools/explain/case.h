@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tools/explain/log.h"
+#include "tools/explain/number_pair.h"
 
 namespace headroom::explain {
 
@@ -36,7 +37,10 @@ struct Case : MemoryNumbers {
   std::string dtype;  // type of its weights: "float16"; the framework's default if none is named
   bool dtype_is_named = false;
   std::optional<int64_t> weight_bytes;  // the count of parameters by their type
-  bool attention_scores = false;        // true if the request, or the largest buffer, has one row per token
+  // Of a failure whose message is of no known kind: a line that says that one number is too large, and where.
+  std::optional<NumberPair> pair;
+  const CloseLine* pair_line = nullptr;  // null: the failure's own
+  bool attention_scores = false;         // true if the request, or the largest buffer, has one row per token
 
   const Rules& rules() const { return *log->rules; }
   bool in(std::string_view phase) const {
@@ -72,12 +76,5 @@ const Failure* first_of(const Log& log, Kind kind);
 
 // Tells whether the log has a failure that says how much was requested.
 bool has_sized_allocation(const Log& log);
-
-// Tells whether the last two of at least three extents are those of attention scores: equal and large.
-bool has_scores_shape(std::string_view shape);
-
-// Bytes of a tensor from "64,576" and "float"; nothing for a type or text that is not known, INT64_MAX for
-// more than fits.
-std::optional<int64_t> tensor_bytes(const std::string& dims, const std::string& type);
 
 }  // namespace headroom::explain

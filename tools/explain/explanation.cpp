@@ -112,6 +112,8 @@ std::vector<Evidence> collect(const Case& found, const LogJudgment& judgment) {
   if (witness == nullptr) return evidence;
   evidence.push_back(message(*witness));
   if (found.failure != witness) evidence.push_back(message(*found.failure));
+  if (found.pair_line != nullptr && judgment.cause == Cause::kLimit)
+    evidence.push_back({"message", std::nullopt, found.pair_line->line, found.pair_line->text});
   if (judgment.cause == Cause::kUnknown) {
     for (const CloseLine& close : found.log->close_lines) {
       if (close.line != witness->line && close.score > 1)

@@ -276,6 +276,7 @@ constexpr Rule kRules[] = {
     {"May this user use the device and its files?", permission},
     {"Did Headroom print the cause?", stated},
     {"Did memory grow from step to step?", growing},
+    {"Does a line say that one number is larger than it may be?", number_pair},
     {"Does a line above a consequence tell more?", line_above},
     {"Did the training go on?", went_on},
     {"Does the message say what it is?", by_kind},

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "tools/explain/characters.h"
@@ -164,6 +168,47 @@ std::optional<double> parameter_count(std::string_view parameters) {
   if (std::from_chars(begin, end, billions).ec != std::errc()) return std::nullopt;
   if (billions * experts < 0.05 || billions * experts > 3000) return std::nullopt;
   return billions * experts * 1e9;
+}
+
+bool has_scores_shape(std::string_view shape) {
+  constexpr int64_t kFewTokens = 256;
+  if (const size_t open = shape.find('['); open != std::string_view::npos) shape.remove_prefix(open + 1);
+  std::vector<int64_t> extents;
+  const char* at = shape.data();
+  const char* const end = at + shape.size();
+  while (at != end && extents.size() < 16) {
+    while (at != end && (*at == ' ' || *at == ',')) ++at;
+    int64_t extent = 0;
+    const auto [stop, error] = std::from_chars(at, end, extent);
+    if (error != std::errc()) break;
+    extents.push_back(extent);
+    at = stop;
+  }
+  const size_t count = extents.size();
+  return count >= 3 && extents[count - 1] == extents[count - 2] && extents[count - 1] >= kFewTokens;
+}
+
+std::optional<int64_t> tensor_bytes(const std::string& dims, const std::string& type) {
+  constexpr std::pair<std::string_view, int64_t> kTypes[] = {
+      {"float", 4},    {"float32", 4}, {"double", 8}, {"float64", 8}, {"half", 2},      {"float16", 2},
+      {"bfloat16", 2}, {"int8", 1},    {"uint8", 1},  {"int16", 2},   {"uint16", 2},    {"int32", 4},
+      {"uint32", 4},   {"int64", 8},   {"uint64", 8}, {"bool", 1},    {"complex64", 8}, {"complex128", 16}};
+  const auto known =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) { return row.first == type; });
+  if (known == std::end(kTypes) || dims.empty()) return std::nullopt;
+  int64_t bytes = known->second;
+  const char* at = dims.data();
+  const char* const end = at + dims.size();
+  while (true) {
+    while (at != end && *at == ' ') ++at;
+    int64_t extent = 0;
+    const auto [stop, error] = std::from_chars(at, end, extent);
+    if (error != std::errc() || extent < 0) return std::nullopt;
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::numeric_limits<int64_t>::max();
+    if (stop == end) return bytes;
+    if (*stop != ',') return std::nullopt;
+    at = stop + 1;
+  }
 }
 
 }  // namespace headroom::explain

@@ -1,5 +1,5 @@
 // Reads what a line of a log holds besides messages: the process that printed it, a command that someone
-// typed, the size of a model by its name. Knows no messages.
+// typed, the size of a model by its name, the shape of a tensor. Knows no messages.
 #pragma once
 
 #include <cstddef>
@@ -30,5 +30,12 @@ std::string parameters_in(std::string_view line);
 
 // 13e9 of "13b", 46e9 of "8x7B"; nothing for anything else.
 std::optional<double> parameter_count(std::string_view parameters);
+
+// Tells whether the last two of at least three extents are those of attention scores: equal and large.
+bool has_scores_shape(std::string_view shape);
+
+// Bytes of a tensor from "64,576" and "float"; nothing for a type or text that is not known, INT64_MAX for
+// more than fits.
+std::optional<int64_t> tensor_bytes(const std::string& dims, const std::string& type);
 
 }  // namespace headroom::explain

@@ -150,6 +150,7 @@ void LogReader::read_at(size_t word, size_t begin) {
     count_lines_to(begin);
     phase_lines_[phase->name] = line_;
     if (Failure* failure = failure_of_line()) failure->phases.insert(phase->name);
+    keep_phase_below(phase->name);
     const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase->name) !=
                          std::end(kPhasesThatFollow);
     if (!follows) continue;

@@ -62,6 +62,7 @@ class LogReader {
   bool is_hypothetical(const Message& message, size_t begin, const Match& match) const;
   void keep_version_bound(const Message& message);
   Failure* failure_of_line();
+  void keep_phase_below(std::string_view phase);
   bool ends_name_of_line(std::string_view head, size_t begin) const;
   std::string_view line_at(size_t at) const;
   std::string text_of(const Message& message, size_t begin) const;

@@ -73,6 +73,19 @@ Failure* LogReader::failure_of_line() {
   return &log_.failures.back();
 }
 
+// Some programs print messages first and their traceback below.
+void LogReader::keep_phase_below(std::string_view phase) {
+  constexpr int64_t kAbove = 2;  // lines from a message to the next, or to the traceback
+  if (line_ - last_traceback_line_ > kTracebackLines) return;
+  int64_t below = last_traceback_line_;
+  for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
+    const int64_t above = below - failure->line;
+    if (above < 1 || above > kAbove || failure->is_exception || failure->rank != rank_here()) return;
+    failure->phases.insert(phase);
+    below = failure->line;
+  }
+}
+
 void LogReader::keep_version_bound(const Message& message) {
   if (message.at_most > 0) {
     int64_t& newest = log_.at_most.try_emplace(message.framework, message.at_most).first->second;

@@ -108,12 +108,24 @@ std::optional<LogJudgment> own_ranks(const Case& found) {
           found.in("deserializing") ? "; each loads the checkpoint to the GPU that it was saved from" : ""));
 }
 
+std::optional<LogJudgment> number_pair(const Case& found) {
+  if (!found.pair) return std::nullopt;
+  const NumberPair& pair = *found.pair;
+  const auto shown = [&](int64_t number, const std::string& name) {
+    return (pair.is_size ? format_bytes(number) : fmt::format("{}", number)) +
+           (name.empty() ? "" : fmt::format(" ({})", name));
+  };
+  return verdict(kLimit, kMedium,
+                 fmt::format("the log says that one number is larger than it may be: {} is more than {}",
+                             shown(pair.asked, pair.asked_name), shown(pair.most, pair.most_name)));
+}
+
 std::optional<LogJudgment> during(const Case& found) {
   const bool refused =
       found.is(Kind::kAllocation) || found.is(Kind::kBareRefusal) || found.is(Kind::kSomeMemory);
   if (!refused || others_hold_much(found)) return std::nullopt;
   for (const During& row : found.rules().during()) {
-    if (!found.in(row.phase)) continue;
+    if (!found.in(row.phase) || (!row.setting.empty() && !found.has_setting(row.setting))) continue;
     if (std::optional<std::string> reason = filled(found, row.reason))
       return verdict(row.cause, row.confidence, *std::move(reason));
   }
@@ -278,13 +290,17 @@ std::optional<LogJudgment> layers_or_cache(const Case& found) {
                    fmt::format("the cache of the context {}did not fit beside the weights{}",
                                asked.empty() ? "" : "of " + asked, had));
   const bool weights = found.in("layers") || found.in("tensors");
-  if (weights || found.framework == Framework::kLlamaCpp) {
-    const auto layers = found.log->background[Field::kLayers];
-    return verdict(
-        kModelTooLarge, weights ? kHigh : kMedium,
-        fmt::format("the weights of the layers given to the GPU {}do not fit{}{}",
-                    found.requested ? fmt::format("({}) ", format_bytes(*found.requested)) : "",
-                    layers ? fmt::format(": {} layers were to go there", layers->bytes) : "", had));
+  const auto& layers = found.log->background[Field::kLayers];
+  const bool has_layers = layers.has_value();
+  if (weights || (found.framework == Framework::kLlamaCpp && (found.requested || has_layers))) {
+    constexpr int64_t kPiece = kGiB;  // a smaller buffer is one of many
+    const bool is_piece = found.requested && *found.requested < kPiece;
+    std::string size = found.requested ? format_bytes(*found.requested) : "";
+    return verdict(kModelTooLarge, weights ? kHigh : kMedium,
+                   fmt::format("the weights of the layers given to the GPU {}do not fit{}{}{}",
+                               size.empty() || is_piece ? "" : fmt::format("({}) ", size),
+                               layers ? fmt::format(": {} layers were to go there", layers->bytes) : "",
+                               is_piece ? fmt::format("; the piece that failed is {}", size) : "", had));
   }
   return verdict(kExhausted, kMedium,
                  "layers, the context's cache and the compute buffers together do not fit on the GPU" + had);
@@ -389,7 +405,8 @@ std::optional<LogJudgment> bare_refusal(const Case& found) {
         "the driver could not lock host memory for copies (pin_memory); memory of the machine is short, "
         "not of the GPU");
   const bool at_start = found.in("first_use") || found.in("loading") || found.in("deserializing");
-  if (found.in("step") && !at_start) return std::nullopt;
+  const bool is_at_work = found.in("step") || found.in("evaluation") || found.in("generation");
+  if (is_at_work && !at_start) return std::nullopt;
   const Possibility others = {kOtherProcess,
                               "somebody else holds the device, so that not even a context fits",
                               "headroom who, or nvidia-smi, shows another process on the device"};

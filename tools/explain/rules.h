@@ -61,7 +61,7 @@ struct Verdict {
 
 // Says why memory ran out while a program did something, which tells more than the arithmetic of its pool.
 struct During {
-  std::string_view phase;
+  std::string_view phase, setting;  // the setting that it also needs, if any
   Cause cause;
   Confidence confidence;
   std::string_view reason;
@@ -122,6 +122,13 @@ inline constexpr std::string_view kOwnRanks = "own_ranks";  // other processes o
 inline constexpr std::string_view kCarveOut = "carve_out";  // the GPU has a part of the machine's memory
 inline constexpr std::string_view kSmallShare =
     "small_share";  // a server may take less than half of the device
+
+// A line says that one number is larger than another may be: counts of things, or sizes.
+inline constexpr std::string_view kPair = "pair", kSizePair = "size_pair";
+// The limit of such a pair is written like a setting of a program.
+inline constexpr std::string_view kOptionPair = "option_pair";
+// One request of at least 4 GiB, with more than that free.
+inline constexpr std::string_view kLargePiece = "large_piece";
 
 struct RulesFile {
   std::string_view name, text;

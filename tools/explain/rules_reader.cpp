@@ -57,7 +57,8 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> settings, phases = {kOwnRanks, kCarveOut, kSmallShare};
+    std::set<std::string_view> settings,
+        phases = {kOwnRanks, kCarveOut, kSmallShare, kPair, kSizePair, kOptionPair, kLargePiece};
     for (const Setting& setting : rules_.settings_) settings.insert(setting.name);
     for (const Setting& phase : rules_.phases_) phases.insert(phase.name);
     for (const Reference& reference : references_) {
@@ -163,8 +164,9 @@ class RulesReader {
       detail_.parts = &rules_.verdicts_.back().parts;
     } else if (key == "during") {
       const std::string_view phase = reference(true);
+      const std::string_view setting = take_flag("on") ? reference(false) : std::string_view();
       const Cause cause = named_cause();
-      rules_.during_.push_back({phase, cause, named<Confidence>(), reason(text)});
+      rules_.during_.push_back({phase, setting, cause, named<Confidence>(), reason(text)});
     } else if (key == "possible") {
       const std::string_view list = name();
       rules_.possible_causes_.push_back({list, named_cause(), text});
