@@ -261,6 +261,10 @@ bool LogReader::is_shells_word(size_t begin, const Match& match) const {
 bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
   if (message.kind == Kind::kHostLikely && is_denied(before(begin, 16))) return true;
   if (message.weak && before(begin, 16).ends_with("raise ")) return true;  // the program's text
+  // A notebook's head of a traceback, at whose end the same error stands with its message.
+  if (message.weak && message.kind == Kind::kHost &&
+      behind(begin, 120).find(" Traceback (most recent") != std::string_view::npos)
+    return true;
   if (message.kind == Kind::kOtherError && behind(begin, 80).find(" 0 errors") != std::string_view::npos)
     return true;
   if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&
