@@ -240,7 +240,7 @@ void add_options(OptionSet& set, Options& options) {
   set.add_list("settings", "Options to try with each strategy, such as plan=packed,batch=32",
                &options.settings);
   set.add_integer("runs", "Runs of each row, each in its own process", &options.runs, 1, 1000);
-  add_common_options(set, options.workload, &options.strategies);
+  add_question_options(set, options.workload, &options.strategies);
   set.add_text("csv", "Also write the table to this file as CSV", &options.csv);
   set.add_text("html", "Also write the table to this file as HTML", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);

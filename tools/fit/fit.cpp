@@ -315,7 +315,7 @@ int run_fit(int argc, char** argv) {
                 "Finds the largest batch that fits on a device, or the smallest device for a batch.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
   set.take_command();
-  add_workload_options(set, options.workload);
+  add_question_options(set, options.workload);
   set.add_bytes(
       "margin",
       "Device memory to leave free (default: 64MiB on a real GPU, where other processes come and go; "

@@ -430,12 +430,12 @@ int run_predict(int argc, char** argv) {
                 "Predicts whether a training fits on a device, the margin, and what uses the memory.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
   set.take_command();
-  add_workload_options(set, question.options);
+  add_question_options(set, question.options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(
       "  headroom predict --device rtx-3090 -- python train.py --lr 1e-4   a PyTorch program, traced without "
       "a GPU\n"
-      "  headroom predict train.py:make_step --device rtx-3090        a function that returns a step\n"
+      "  headroom predict train.py:make_step --batch 16 --device rtx-3090   a function that returns a step\n"
       "  headroom predict snapshot.pickle --device rtx-4090           a PyTorch memory snapshot\n"
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"

@@ -10,7 +10,11 @@
 #include <string>
 #include <utility>
 
+#include "allocators/strategies/strategy_text.h"
+#include "answers/play.h"
 #include "base/bytes.h"
+#include "tools/workload/recorded_failure.h"
+#include "tools/workload/recorded_setup.h"
 #include "trace/infer_marks.h"
 
 namespace headroom::report {
@@ -294,6 +298,40 @@ std::optional<Finding> find_optimizer_state(const Evidence& evidence) {
                  .advice = "use an optimizer with less state (SGD, Adafactor, 8-bit Adam), or shard it"};
 }
 
+namespace {
+
+// Most that the program may have reserved after the request: below its limit, and within the device.
+std::optional<int64_t> available_bytes(const Trace& trace) {
+  const std::optional<RecordedRoom> room = recorded_room(trace);
+  if (!room) return std::nullopt;
+  const int64_t bytes = sum_of_bytes(room->free_bytes, room->reserved_bytes);
+  const std::optional<RecordedLimit> limit = recorded_limit(trace);
+  return limit ? std::min(bytes, limit->below_bytes - 1) : bytes;
+}
+
+// The first strategy with which a replay of the program finds room for the request, as a step to take.
+std::string advice_for_pieces(const Trace& trace) {
+  struct Choice {
+    std::string_view strategy, advice;
+  };
+  constexpr Choice kExpandable = {"pytorch,expandable_segments:True",
+                                  "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
+  constexpr Choice kPlug = {"mapped", "import headroom.torch; headroom.torch.use(\"mapped\")"};
+  constexpr Choice kMapped = {"mapped", "use the strategy mapped"};
+  const std::vector<Choice> choices =
+      is_of_torch(trace) ? std::vector{kExpandable, kPlug} : std::vector{kMapped};
+  const std::optional<int64_t> available = available_bytes(trace);
+  if (!available) return std::string(choices.front().advice);
+  const Traced program = traced_here(with_failed_request(trace));
+  for (const auto& [strategy, advice] : choices) {
+    const RunSetup setup = setup_of_capacity({}, parse_strategy(std::string(strategy)), *available);
+    if (play(program, setup).fits) return std::string(advice);
+  }
+  return "free the blocks between the pieces, or allocate them before: no other strategy finds room for it";
+}
+
+}  // namespace
+
 std::optional<Finding> find_fragmentation(const Evidence& evidence) {
   if (evidence.failure == nullptr || evidence.failure->judgment.cause != Cause::kFragmentation) {
     return std::nullopt;
@@ -305,7 +343,7 @@ std::optional<Finding> find_fragmentation(const Evidence& evidence) {
                  .sentence = fmt::format("{} are idle in {} pieces, the largest of {}",
                                          short_size(failure.idle_bytes.value_or(0)), failure.idle_pieces,
                                          short_size(failure.largest_idle_bytes.value_or(0))),
-                 .advice = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
+                 .advice = advice_for_pieces(evidence.trace)};
 }
 
 }  // namespace headroom::report

@@ -325,7 +325,7 @@ int run_solve(int argc, char** argv) {
                 "prints code changes that fit the budget.");
   set.add_arguments("INPUT", kInputHelp, &options.inputs, false);
   set.take_command();
-  add_workload_options(set, workload);
+  add_question_options(set, workload);
   set.add_integer("points", "Rows in the table of memory against time; 0: no table", &options.points, 0, 64);
   set.add_text("html", "Also write the answer to this file as an HTML page", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
@@ -334,7 +334,7 @@ int run_solve(int argc, char** argv) {
       "  headroom solve resnet50.onnx --batch 256 --memory 20GiB --device sim:h200\n"
       "  headroom solve --net residual --batch 512 --device rtx-3090   with all free memory of the card\n"
       "  headroom solve --net residual --batch 256 --memory 600MiB --html solved.html\n"
-      "  headroom solve --net residual --batch 512 --memory 400MiB --device sim:four-2080ti --replicas 4 "
+      "  headroom solve --net residual --batch 512 --memory 500MiB --device sim:four-2080ti --replicas 4 "
       "--shard-optimizer\n"
       "  headroom solve --memory 6GiB --device rtx-3060 -- python train.py   the code to change\n"
       "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060\n");

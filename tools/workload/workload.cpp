@@ -70,7 +70,7 @@ std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const Workloa
 
 namespace {
 
-// The options that do something for a program and for a recording, with their defaults there.
+// The options that matter most for a program, a recording and a model, with their defaults there.
 void explain_kinds_of_input(OptionSet& set) {
   using Options = decltype(OptionSet::KindOfArgument::options);
   Options program = {{"batch", "Batch size of the program (default: its own)"},
@@ -94,9 +94,32 @@ void explain_kinds_of_input(OptionSet& set) {
          {"limit-scope", ""},
          {"memory-fraction", ""}});
   }
-  set.explain_kind({"a PyTorch program", is_program, std::move(program)});
-  const auto is_recording = [](const std::string& text) { return !text.ends_with(".onnx"); };
-  set.explain_kind({"a recording", is_recording, std::move(recording)});
+  Options model = {{"batch", ""},     {"dim", "Sizes of free axes, NAME=N; --batch sets the first axis"},
+                   {"inference", "Run only the forward pass, with the running statistics of norms"},
+                   {"loss", ""},      {"output", ""},
+                   {"optimizer", ""}, {"precision", ""},
+                   {"device", ""},    {"device-memory", ""},
+                   {"others", ""},    {"strategy", ""},
+                   {"memory", ""},    {"split-batch", ""},
+                   {"limit", ""},     {"plan", ""},
+                   {"replicas", ""}};
+  const auto is_model = [](const std::string& text) { return text.ends_with(".onnx"); };
+  const auto is_python = [](const std::string& text) { return is_program(text) || text.ends_with(".py"); };
+  set.explain_kind({"a PyTorch program", is_python, std::move(program)});
+  set.explain_kind({"an ONNX model", is_model, std::move(model)});
+  set.explain_kind({"a recording", [](const std::string&) { return true; }, std::move(recording)});
+}
+
+void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
+  set.begin_group("Net");
+  set.add_integer("width", "Multiplier of the net's width", &options.width, 1, 1 << 20);
+  set.add_switch("inference", "With --model: run only the forward pass, with the running statistics of norms",
+                 &options.inference);
+  add_model_options(set, options.model);
+  add_step_options(set, options.step);
+  add_replica_options(set, options.replicas);
+  add_runtime_options(set, options.runtime, strategies);
+  set.explain_in_short({"device", "batch", "memory", "strategy"});
 }
 
 }  // namespace
@@ -108,17 +131,13 @@ void add_workload_options(OptionSet& set, WorkloadOptions& options) {
   set.explain_in_short({"net"});
 }
 
-void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
-  set.begin_group("Net");
-  set.add_integer("width", "Multiplier of the net's width", &options.width, 1, 1 << 20);
-  set.add_switch("inference", "With --model: run only the forward pass, with the running statistics of norms",
-                 &options.inference);
-  add_model_options(set, options.model);
-  add_step_options(set, options.step);
+void add_question_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
+  if (strategies == nullptr) {
+    add_workload_options(set, options);
+  } else {
+    add_common_options(set, options, strategies);
+  }
   add_program_options(set, options.program);
-  add_replica_options(set, options.replicas);
-  add_runtime_options(set, options.runtime, strategies);
-  set.explain_in_short({"device", "batch", "memory", "strategy"});
   explain_kinds_of_input(set);
 }
 
@@ -132,6 +151,7 @@ std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Wor
   WorkloadOptions copy;
   OptionSet set({}, {});
   add_workload_options(set, copy);
+  if (which == OptionSet::Words::kChanged) add_program_options(set, copy.program);  // no run takes a program
   copy = options;
   return set.words(which);
 }
