@@ -44,21 +44,23 @@ struct Recorded {
 // The walks of one replica.
 class Lowering final : PlanWork {
  public:
-  explicit Lowering(const Replica& replica)
-      : shared_(replica.graph), graph_(*replica.graph), categories_(categorize(graph_)) {
+  Lowering(const Program& program, const ReplicaDevices& on)
+      : shared_(program.graph), graph_(*program.graph), categories_(categorize(graph_)) {
     std::vector<std::string> names = devices_of(graph_);
     std::erase(names, kHostPlace);  // the set has it
     for (std::string& name : names) watch(devices_.emplace_back(std::move(name)));
     // A graph of one of several replicas counts devices from the replica's first.
-    const DeviceName first = replica.devices.count ? DeviceName{DeviceType::kGpu, 0} : replica.devices.first;
+    const DeviceName first = on.count ? DeviceName{DeviceType::kGpu, 0} : on.first;
     Variables variables(graph_, placed(first.text()), Variables::Contents::kNone);
     for (const int id : graph_.variables()) {
       if (graph_.value(id).device == kHostPlace) continue;
       variable_bytes_[position_of(graph_.value(id).device)] += Variables::block_bytes(graph_.value(id));
     }
-    const SharedArenas arenas(replica.plans, variables);
+    std::vector<const Plan*> plans;
+    for (const Plan& plan : *program.plans) plans.push_back(&plan);
+    const SharedArenas arenas(plans, variables);
     std::deque<PlanMemory> memory;
-    for (const Plan* plan : replica.plans) memory.emplace_back(*plan, variables, &arenas);
+    for (const Plan* plan : plans) memory.emplace_back(*plan, variables, &arenas);
     for (PlanMemory& of_plan : memory) {
       Walk walk(of_plan);
       walk_ = &walk;
@@ -178,9 +180,9 @@ class Lowering final : PlanWork {
 };
 
 // The copies between devices in a step of the first session.
-void count_copies(const Replica& replica, Traced& program) {
-  const Graph& graph = *replica.graph;
-  for (const Step& step : replica.plans.front()->steps) {
+void count_copies(const Program& of, Traced& program) {
+  const Graph& graph = *of.graph;
+  for (const Step& step : of.plans->front().steps) {
     if (step.kind != StepKind::kRun || !std::holds_alternative<CopyToDevice>(graph.node(step.id).op) ||
         is_host_copy(graph, graph.node(step.id)))
       continue;
@@ -189,46 +191,42 @@ void count_copies(const Replica& replica, Traced& program) {
   }
 }
 
-}  // namespace
-
-Traced lower(std::span<const Replica> replicas) {
+// Programs of one graph have the same plans; they share its traces.
+Traced lower_all(std::span<const Program> ranks, std::span<const ReplicaDevices> devices) {
   Traced program;
   program.starts_libraries = true;
   std::vector<Turn> repeated;
   std::vector<size_t> begins;
   std::optional<Lowering> lowered;
   std::vector<std::shared_ptr<const Trace>> traces;
-  const Graph* graph = nullptr;
-  for (const Replica& replica : replicas) {
-    if (replica.graph.get() != graph) {
-      graph = replica.graph.get();
-      lowered.emplace(replica);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank == 0 || ranks[rank].graph != ranks[rank - 1].graph) {
+      lowered.emplace(ranks[rank], devices[rank]);
       traces = lowered->take_traces();
     }
-    lowered->add_to(replica.devices, traces, program, repeated, begins);
-    count_copies(replica, program);
+    lowered->add_to(devices[rank], traces, program, repeated, begins);
+    count_copies(ranks[rank], program);
+    const MemorySolution* const memory = ranks[rank].memory.get();
+    if (memory != nullptr && !memory->fits && !program.refusal)
+      program.refusal.emplace(memory->memory_bytes, memory->least_memory_bytes);
   }
   for (const size_t begin : begins) program.steps.push_back(program.turns.size() + begin);
   program.turns.insert(program.turns.end(), repeated.begin(), repeated.end());
   return program;
 }
 
-Traced lower(std::span<const std::shared_ptr<const PlannedProgram>> ranks, const RuntimeOptions& options) {
-  std::vector<Replica> replicas;
+}  // namespace
+
+Traced lower(const Program& program, const ReplicaDevices& devices) {
+  return lower_all({&program, 1}, {&devices, 1});
+}
+
+Traced lower(std::span<const Program> ranks, const RuntimeOptions& options) {
+  std::vector<ReplicaDevices> devices;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    Replica& replica = replicas.emplace_back(
-        Replica{ranks[rank]->program.graph,
-                {},
-                devices_of_replica(options, static_cast<int>(ranks.size()), static_cast<int>(rank))});
-    for (const Plan& plan : ranks[rank]->plans) replica.plans.push_back(&plan);
+    devices.push_back(devices_of_replica(options, static_cast<int>(ranks.size()), static_cast<int>(rank)));
   }
-  Traced program = lower(replicas);
-  for (const auto& planned : ranks) {
-    const MemorySolution* const memory = planned->program.memory.get();
-    if (memory == nullptr || memory->fits || program.refusal) continue;
-    program.refusal.emplace(memory->memory_bytes, memory->least_memory_bytes);
-  }
-  return program;
+  return lower_all(ranks, devices);
 }
 
 }  // namespace headroom

@@ -2,9 +2,7 @@
 // they start libraries. Computes nothing and knows no strategy.
 #pragma once
 
-#include <memory>
 #include <span>
-#include <vector>
 
 #include "answers/program.h"
 #include "answers/workload.h"
@@ -12,18 +10,10 @@
 
 namespace headroom {
 
-// The sessions of a replica, or of a program alone, over one graph, and where they run.
-struct Replica {
-  std::shared_ptr<const Graph> graph;
-  std::vector<const Plan*> plans;  // plans of each session
-  ReplicaDevices devices;
-};
-
-// Walks each plan for a step, as a session does. Replicas of one graph must have the same plans; they share
-// its traces.
-Traced lower(std::span<const Replica> replicas);
-// Lowers planned programs, ordered by rank. The options say how many replicas each GPU holds, from the first
-// GPU on; a single program is on the device that the options name.
-Traced lower(std::span<const std::shared_ptr<const PlannedProgram>> ranks, const RuntimeOptions& options);
+// Lowers a planned program on these devices: walks each plan for a step, as its session does.
+Traced lower(const Program& program, const ReplicaDevices& devices);
+// Lowers planned programs, ordered by rank; those of one graph share its traces. The options say how many
+// replicas each GPU holds, from the first GPU on; a single program is on the device that they name.
+Traced lower(std::span<const Program> ranks, const RuntimeOptions& options);
 
 }  // namespace headroom

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "answers/program.h"
 #include "base/errors.h"
 #include "runtime/graph/node_schedule.h"
 #include "runtime/plan/frontier.h"
@@ -28,14 +28,12 @@ struct Change {
   std::function<void(Graph&, std::span<const Targets>)> apply = {};
 };
 
-struct PlannedProgram;  // program.h
-
 struct MemorySolution {
-  int64_t memory_bytes = 0;                            // the budget
-  bool fits = false;                                   // in the budget, as played on a twin of the device
-  std::vector<Change> changes = {};                    // in the order in which to apply them
-  std::shared_ptr<const PlannedProgram> planned = {};  // as it was played
-  NodeSchedule schedule = {};  // of the first session, with the changes; empty if nothing is moved
+  int64_t memory_bytes = 0;          // the budget
+  bool fits = false;                 // in the budget, as played on a twin of the device
+  std::vector<Change> changes = {};  // in the order in which to apply them
+  Program planned = {};              // as it was played
+  NodeSchedule schedule = {};        // of the first session, with the changes; empty if nothing is moved
   std::vector<LeverUse> levers = {};
   // The process at its peak, as planned for the budget; when that is too small, as planned for the least.
   int64_t process_bytes = 0;

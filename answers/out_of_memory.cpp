@@ -220,12 +220,12 @@ constexpr int64_t kEventsOfStep = 8;
 Play play_of(const MakePrograms& make) {
   return [make](const RunSetup& setup, bool explains) -> Played {
     try {
-      const auto planned = plan_programs(make(setup), setup.options.plan);
-      Played played = play(lower(planned, setup.options), setup, {.explains = explains});
+      const std::vector<Program> programs = planned(make(setup), setup.options.plan);
+      Played played = play(lower(programs, setup.options), setup, {.explains = explains});
       played.enough_total = 0;  // see would_play_alike: a limit may depend on the total
       played.work = 0;
-      for (const auto& program : planned) {
-        for (const Plan& plan : program->plans) {
+      for (const Program& program : programs) {
+        for (const Plan& plan : *program.plans) {
           played.work += kEventsOfStep * static_cast<int64_t>(plan.steps.size());
         }
       }

@@ -4,13 +4,16 @@
 #include <cstddef>
 #include <deque>
 #include <limits>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
-#include "answers/machine.h"
 #include "answers/player.h"
 #include "base/errors.h"
 #include "device/host/simulated_gpu.h"
+#include "runtime/session/device_set.h"
+#include "runtime/session/start_op.h"
 
 namespace headroom {
 namespace {
@@ -69,6 +72,88 @@ Played play_beside_process(const Traced& program, const RunSetup& setup, const P
     played.facts->others = others_bytes(setup);
   }
   return played;
+}
+
+// Twins of a program's devices: simulated devices without bytes that behave the same, each with its strategy.
+class Machine {
+ public:
+  // All GPUs have the setup's total; its map says what other processes hold of each. Throws InvalidArgument
+  // when the limits of virtual devices together exceed a GPU's total.
+  explicit Machine(const RunSetup& setup);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // The device of that name with its strategy, made at the first call; virtual devices of one GPU share its
+  // memory. Throws as Runtime::allocator does.
+  PlacedDevice at(const std::string& name);
+  // The GPU of the device of that name, or what stands for the CPU, made at the first call.
+  SimulatedGpu& gpu(const std::string& name);
+
+ private:
+  static constexpr int kCpu = -1;  // instead of a position in the map
+
+  int position_of(const std::string& name) const;
+  DeviceProfile profile_at(int position) const;
+
+  const DeviceProfile profile_;
+  const DeviceMap map_;
+  const DeviceName first_;
+  StrategySettings strategy_;
+  const bool libraries_first_;
+  std::map<int, std::unique_ptr<SimulatedGpu>> gpus_;             // by position in the map
+  std::map<std::string, std::unique_ptr<Allocator>> allocators_;  // go before the GPUs
+};
+
+Machine::Machine(const RunSetup& setup)
+    : profile_(setup.device),
+      map_(setup.gpus),
+      first_(default_device(setup.options)),
+      strategy_(setup.strategy ? *setup.strategy : setup.options.strategy_settings()),
+      libraries_first_(setup.options.libraries_first) {
+  strategy_.record_path.clear();  // a prediction records nothing
+  std::map<int, int64_t> left;
+  for (const LogicalGpu& gpu : map_.logical) {
+    int64_t& room = left.try_emplace(gpu.physical, profile_.total_bytes).first->second;
+    room -= gpu.limit_bytes.value_or(0);
+    if (room < 0) throw InvalidArgument("limits of virtual devices are together above the GPU's total");
+  }
+}
+
+int Machine::position_of(const std::string& name) const {
+  const DeviceName device = parse_device_name(name);
+  return map_.physical.empty() || device.type == DeviceType::kCpu ? kCpu : map_.find(device).physical;
+}
+
+DeviceProfile Machine::profile_at(int position) const {
+  if (position == kCpu) return map_.physical.empty() ? profile_ : cpu_profile();
+  DeviceProfile profile = profile_;
+  profile.others_bytes = map_.physical[static_cast<size_t>(position)].used_bytes;
+  return profile;
+}
+
+SimulatedGpu& Machine::gpu(const std::string& name) {
+  const int position = position_of(name);
+  std::unique_ptr<SimulatedGpu>& gpu = gpus_[position];
+  if (gpu == nullptr) {
+    const std::optional<int> ordinal =
+        position == kCpu ? 0 : map_.physical[static_cast<size_t>(position)].ordinal;
+    gpu = std::make_unique<SimulatedGpu>(profile_at(position), ordinal.value_or(0), Backing::kNone, name);
+  }
+  return *gpu;
+}
+
+PlacedDevice Machine::at(const std::string& name) {
+  SimulatedGpu& gpu = this->gpu(name);
+  std::unique_ptr<Allocator>& allocator = allocators_[name];
+  if (allocator == nullptr) {
+    const DeviceName device = parse_device_name(name);
+    StrategySettings strategy{.name = "allow-growth"};  // for a CPU beside GPUs
+    if (device == first_ || device.type == DeviceType::kGpu) strategy = strategy_on(map_, device, strategy_);
+    if (libraries_first_ && position_of(name) != kCpu) strategy.reserve_bytes = start_library_handles(gpu);
+    allocator = make_allocator(strategy, gpu);
+    if (map_.logical.size() > 1) allocator->set_device_name(name);
+  }
+  return {name, &gpu, allocator.get()};
 }
 
 // Returns true if a strategy reserved less than the cap that it derived from the free memory, if it did.
@@ -255,7 +340,8 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
       if (pass > 0) player.free_rest();
       player.go_to(0, 0);
       const bool is_last = pass + 1 == options.passes;
-      const int64_t end = is_last && !options.to_last_event ? end_of_last_allocation(trace) : events;
+      const int64_t end = options.snapshot_after.value_or(
+          is_last && !options.to_last_event ? end_of_last_allocation(trace) : events);
       played.fits = player.play(end, 0);
       if (played.fits) {
         fastest_ns = std::min(fastest_ns, player.ns());
@@ -266,6 +352,7 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
       played.work += player.event();
       here.fragmentation = player.fragmentation();
     }
+    if (options.snapshot_after) player.describe(played.snapshot.emplace(allocator->snapshot()));
     here.statistics = allocator->statistics();
     played.work += here.statistics.driver_calls();
     const MemoryInfo memory = device.memory().info();
@@ -321,25 +408,6 @@ int64_t capacity_bytes(const RunSetup& setup) {
 
 RunSetup setup_of_capacity(const DeviceProfile& profile, StrategySettings strategy, int64_t capacity_bytes) {
   return {.device = bare_profile(profile, capacity_bytes), .options = {}, .strategy = std::move(strategy)};
-}
-
-PlayedSnapshot snapshot_after(const Trace& trace, const RunSetup& setup, int64_t event) {
-  SimulatedGpu device(bare_profile(setup.device, capacity_bytes(setup)), 0, Backing::kNone);
-  device.initialize();
-  const TraceStreams streams(trace, device);
-  PlayedSnapshot result;
-  try {
-    const auto allocator = make_allocator(strategy_beside_process(setup), device);
-    const TracedDevice traced = traced_here(trace).devices.front();
-    Player player(traced, streams, device, *allocator);
-    result.out_of_memory = !player.play(event, 0);
-    result.snapshot = allocator->snapshot();
-    player.describe(result.snapshot);
-    result.event = result.out_of_memory ? player.event() + 1 : event;
-  } catch (const OutOfMemory&) {  // the pool itself did not fit
-    result.out_of_memory = true;
-  }
-  return result;
 }
 
 }  // namespace headroom

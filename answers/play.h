@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocators/failure_observer.h"
+#include "allocators/snapshot.h"
 #include "allocators/strategies/strategy.h"
 #include "answers/workload.h"
 #include "device/device.h"
@@ -32,7 +33,10 @@ struct Played {
   std::optional<MemoryFacts> facts = {};     // about that request
   std::optional<FailedRequest> failure = {};  // with what lived there, if it was asked for
   std::vector<PlayedDevice> devices = {};     // as traced
-  int64_t used_bytes = 0;                     // peak of the GPU, including other processes
+  // What the strategy holds where the play ended, if it was asked for and the strategy could start. Blocks
+  // have the sizes, names and streams of the trace.
+  std::optional<Snapshot> snapshot = {};
+  int64_t used_bytes = 0;  // peak of the GPU, including other processes
   // The least total of the device with which every request would have found room, where it fits and the
   // strategy does not depend on the total; 0: unknown.
   int64_t enough_total = 0;
@@ -51,6 +55,8 @@ struct PlayOptions {
   // The last pass goes to the last event. By default it stops after the last allocation, because later events
   // can neither fail nor raise the peak.
   bool to_last_event = false;
+  // Ends after so many events of a single trace, with a snapshot.
+  std::optional<int64_t> snapshot_after = {};
 };
 
 // Plays a program on a simulated copy of its machine. A part that repeats is played until a round raises no
@@ -76,15 +82,5 @@ StrategySettings strategy_beside_process(const RunSetup& setup);
 int64_t capacity_bytes(const RunSetup& setup);
 // A device with that capacity for a strategy alone: no context, no library, no other process.
 RunSetup setup_of_capacity(const DeviceProfile& profile, StrategySettings strategy, int64_t capacity_bytes);
-
-// The blocks and segments that a strategy holds after that event (counted from 1) of a trace that starts no
-// library, or at an earlier event that found no room. Blocks have the sizes, names and streams of the trace.
-// Event is 0 and there are no segments if the strategy could not start.
-struct PlayedSnapshot {
-  Snapshot snapshot;
-  int64_t event = 0;
-  bool out_of_memory = false;
-};
-PlayedSnapshot snapshot_after(const Trace& trace, const RunSetup& setup, int64_t event);
 
 }  // namespace headroom

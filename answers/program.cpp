@@ -14,6 +14,7 @@ Program with_graph(const Program& program, std::shared_ptr<const Graph> graph) {
     }
   }
   result.graph = std::move(graph);
+  result.plans = nullptr;
   return result;
 }
 
@@ -32,26 +33,26 @@ std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
   return bytes;
 }
 
-std::shared_ptr<const PlannedProgram> plan_program(const Program& program, PlanMode mode,
-                                                   std::span<const int64_t> workspace_bytes) {
-  PlannedProgram result{program, {}};
+Program planned(Program program, PlanMode mode, std::span<const int64_t> workspace_bytes) {
+  std::vector<Plan> plans;
   for (const Targets& targets : program.targets) {
-    result.plans.push_back(make_plan(*program.graph, targets, mode, workspace_bytes));
+    plans.push_back(make_plan(*program.graph, targets, mode, workspace_bytes));
   }
-  return std::make_shared<const PlannedProgram>(std::move(result));
+  program.plans = std::make_shared<const std::vector<Plan>>(std::move(plans));
+  return program;
 }
 
-std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const Program> ranks,
-                                                                 PlanMode mode) {
-  std::vector<std::shared_ptr<const PlannedProgram>> planned;
-  for (const Program& program : ranks) {
-    if (!planned.empty() && planned.back()->program.graph == program.graph) {
-      planned.push_back(planned.back());
-      continue;
+std::vector<Program> planned(std::vector<Program> ranks, PlanMode mode) {
+  const Program* before = nullptr;
+  for (Program& program : ranks) {
+    if (before != nullptr && before->graph == program.graph) {
+      program.plans = before->plans;
+    } else {
+      program = planned(program, mode, workspaces_of_cpu_kernels(*program.graph));
     }
-    planned.push_back(plan_program(program, mode, workspaces_of_cpu_kernels(*program.graph)));
+    before = &program;
   }
-  return planned;
+  return ranks;
 }
 
 }  // namespace headroom

@@ -22,25 +22,19 @@ struct Program {
   // The graph of the same program for 1 / parts of its batch; null where there is none. Empty for a program
   // whose batch must stay whole.
   std::function<std::shared_ptr<const Graph>(int64_t parts)> part = {};
+  std::shared_ptr<const std::vector<Plan>> plans = {};  // by target; null until it is planned
 };
 
-// Returns the same program of a graph whose nodes and values have the same ids.
+// Returns the same program of a graph whose nodes and values have the same ids, without plans.
 Program with_graph(const Program& program, std::shared_ptr<const Graph> graph);
 
 // Returns the workspaces of the kernels of the CPU and of simulated GPUs, by node, as make_plan takes them.
 std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph);
 
-// A program with its plans.
-struct PlannedProgram {
-  Program program;
-  std::vector<Plan> plans;  // by target
-};
 // Plans one program for kernels with these workspaces, by node. Throws as make_plan does.
-std::shared_ptr<const PlannedProgram> plan_program(const Program& program, PlanMode mode,
-                                                   std::span<const int64_t> workspace_bytes);
+Program planned(Program program, PlanMode mode, std::span<const int64_t> workspace_bytes);
 // Plans all replicas, given by rank, for the kernels of the CPU; replicas of one graph share its plans.
 // Throws as make_plan does.
-std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const Program> ranks,
-                                                                 PlanMode mode);
+std::vector<Program> planned(std::vector<Program> ranks, PlanMode mode);
 
 }  // namespace headroom

@@ -46,30 +46,39 @@ NodeCostsOf modeled_costs(const DeviceProfile& device) {
   };
 }
 
-PlanningSetup planning_for(RunSetup setup, NodeCostsOf costs_of, int replicas) {
-  const HostLink host = host_link_of(setup, replicas);
-  if (!costs_of) costs_of = modeled_costs(setup.device);
-  return {std::move(setup), std::move(costs_of), host};
-}
-
 }  // namespace
 
+// The best of the variants that were tried.
+struct Solver::Best {
+  MemorySolution solution;
+  Variant* variant = nullptr;
+
+  bool is_free() const { return solution.fits && solution.levers.empty(); }
+  bool may_be_beaten_by(const Variant& other) const {
+    return !solution.fits || other.lower_bound_us() < solution.us;
+  }
+  // True where it fits.
+  bool offer(Variant& tried, int64_t memory_bytes);
+};
+
 Allowed allowed_by(const RuntimeOptions& options) {
-  return {options.split_batch, options.compress_norms};
+  return {.split_batch = options.split_batch, .compress_norms = options.compress_norms};
 }
 
-Solver::Solver(Program program, RunSetup setup, NodeCostsOf costs_of, int replicas)
-    : Solver(std::vector{std::move(program)}, planning_for(std::move(setup), std::move(costs_of), replicas)) {
-}
+Solver::Solver(Program program, const RunSetup& setup, NodeCostsOf costs_of, int replicas)
+    : Solver(std::vector{std::move(program)}, setup, std::move(costs_of), host_link_of(setup, replicas)) {}
 
-Solver::Solver(std::span<const Program> ranks, RunSetup setup)
-    : Solver(std::vector(ranks.begin(), ranks.end()),
-             planning_for(std::move(setup), {}, static_cast<int>(ranks.size()))) {}
+Solver::Solver(std::span<const Program> ranks, const RunSetup& setup)
+    : Solver(std::vector(ranks.begin(), ranks.end()), setup, {},
+             host_link_of(setup, static_cast<int>(ranks.size()))) {}
 
-Solver::Solver(std::vector<Program> programs, PlanningSetup planning) : planning_(std::move(planning)) {
+Solver::Solver(std::vector<Program> programs, RunSetup setup, NodeCostsOf costs_of, const HostLink& host)
+    : setup_(std::move(setup)),
+      costs_of_(costs_of ? std::move(costs_of) : modeled_costs(setup_.device)),
+      host_(host) {
   for (Program& program : programs) {
     if (!plain_.empty() && plain_.back()->program().graph == program.graph) continue;
-    plain_.push_back(std::make_unique<Variant>(std::move(program), planning_));
+    plain_.push_back(std::make_unique<Variant>(std::move(program), setup_, costs_of_, host_));
   }
 }
 
@@ -80,11 +89,11 @@ int64_t Solver::bytes_without() const {
 }
 
 MemorySolution Solver::solve(int64_t memory_bytes) const {
-  return solve(memory_bytes, allowed_by(planning_.setup.options));
+  return solve(memory_bytes, allowed_by(setup_.options));
 }
 
 MemorySolution Solver::solve(int64_t memory_bytes, Allowed allowed) const {
-  const int64_t free = free_bytes(planning_.setup);
+  const int64_t free = free_bytes(setup_);
   memory_bytes = std::min(memory_bytes, free);
   for (const auto& plain : plain_) {
     if (plain->largest_buffer_bytes() / kMostTimesFree > free) return plain->as_it_is(memory_bytes);
@@ -141,11 +150,11 @@ MemorySolution Solver::of_slowest(const std::vector<Best>& all) {
 }
 
 int64_t Solver::least_on_larger_device() const {
-  PlanningSetup larger = planning_;
-  larger.setup.device.total_bytes = kAnyDeviceBytes;
+  RunSetup larger = setup_;
+  larger.device.total_bytes = kAnyDeviceBytes;
   std::vector<Program> programs;
   for (const auto& plain : plain_) programs.push_back(plain->program());
-  return Solver(std::move(programs), std::move(larger)).solve_least().least_memory_bytes;
+  return Solver(std::move(programs), std::move(larger), costs_of_, host_).solve_least().least_memory_bytes;
 }
 
 std::vector<Solver::Best> Solver::find_all(int64_t memory_bytes, Allowed allowed) const {

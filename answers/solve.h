@@ -16,11 +16,11 @@
 
 namespace headroom {
 
-// Changes of bits that the solver may make.
+// Changes of results that a search may make: of a net, or of a program of PyTorch.
 struct Allowed {
   SplitBatch split_batch = SplitBatch::kNever;
-  bool compress_norms = false;
-  bool nothing() const { return split_batch == SplitBatch::kNever && !compress_norms; }
+  bool compress_norms = false;  // of a net
+  std::string autocast = {};    // of PyTorch: a type of 16 bits, or nothing
 };
 Allowed allowed_by(const RuntimeOptions& options);
 
@@ -31,10 +31,10 @@ class Solver {
   // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. If there is no
   // `costs_of`, nodes have the workspaces of the CPU's kernels and the times of the device's model.
   // `replicas` of the program share the host. Throws InvalidArgument for a program on several devices.
-  Solver(Program program, RunSetup setup, NodeCostsOf costs_of = {}, int replicas = 1);
+  Solver(Program program, const RunSetup& setup, NodeCostsOf costs_of = {}, int replicas = 1);
   // The programs of all replicas by rank; those of one graph are planned once. A solution is that of the
   // slowest, as all others wait for it; its bytes are those of the replica that takes most.
-  Solver(std::span<const Program> ranks, RunSetup setup);
+  Solver(std::span<const Program> ranks, const RunSetup& setup);
 
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
@@ -53,20 +53,9 @@ class Solver {
   double us_without() const { return plain_.front()->us_without(); }
 
  private:
-  // The best of the variants that were tried.
-  struct Best {
-    MemorySolution solution;
-    Variant* variant = nullptr;
+  struct Best;
 
-    bool is_free() const { return solution.fits && solution.levers.empty(); }
-    bool may_be_beaten_by(const Variant& other) const {
-      return !solution.fits || other.lower_bound_us() < solution.us;
-    }
-    // True where it fits.
-    bool offer(Variant& tried, int64_t memory_bytes);
-  };
-
-  Solver(std::vector<Program> programs, PlanningSetup planning);
+  Solver(std::vector<Program> programs, RunSetup setup, NodeCostsOf costs_of, const HostLink& host);
   std::vector<Best> find_all(int64_t memory_bytes, Allowed allowed) const;
   static bool all_fit(const std::vector<Best>& all);
   static int64_t least_of(const std::vector<Best>& all);
@@ -78,7 +67,9 @@ class Solver {
   template <class Make>
   Variant* changed(Variant& base, std::string_view lever, int amount, const Make& make) const;
 
-  const PlanningSetup planning_;
+  const RunSetup setup_;
+  const NodeCostsOf costs_of_;
+  const HostLink host_;
   std::vector<std::unique_ptr<Variant>> plain_;  // variants of graphs that differ
   mutable std::map<std::tuple<const Variant*, std::string_view, int>, std::unique_ptr<Variant>> variants_;
 };

@@ -48,7 +48,7 @@ double modeled_step_us(const Program& program, const DeviceProfile& device) {
 
 // Returns the peak of the process under that limit; nothing if the program does not fit. Throws
 // InvalidArgument for an invalid strategy, and for a limit below context and libraries.
-std::optional<int64_t> play_unchecked(const PlannedProgram& planned, int64_t memory_bytes, RunSetup setup) {
+std::optional<int64_t> play_unchecked(const Program& planned, int64_t memory_bytes, RunSetup setup) {
   setup.options.memory_bytes = memory_bytes;
   setup.options.limit_bytes.reset();
   setup.options.memory_fraction.reset();
@@ -56,14 +56,13 @@ std::optional<int64_t> play_unchecked(const PlannedProgram& planned, int64_t mem
     setup.strategy->limit_bytes = memory_bytes;
     setup.strategy->limit_scope = LimitScope::kProcess;
   }
-  const std::shared_ptr<const PlannedProgram> not_owned(std::shared_ptr<const PlannedProgram>(), &planned);
-  const Played attempt = headroom::play(lower({&not_owned, 1}, setup.options), setup);
+  const Played attempt = headroom::play(lower({&planned, 1}, setup.options), setup);
   // The context, when it is new, may be the most of all.
   if (!attempt.fits || attempt.front().process_bytes > memory_bytes) return std::nullopt;
   return attempt.front().process_bytes;
 }
 
-std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes, const RunSetup& setup) {
+std::optional<int64_t> play(const Program& planned, int64_t memory_bytes, const RunSetup& setup) {
   try {
     return play_unchecked(planned, memory_bytes, setup);
   } catch (const InvalidArgument&) {  // a limit below context and libraries
@@ -73,8 +72,7 @@ std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes,
 
 // Returns the smallest limit under which it fits, searching from `memory_bytes` on; nullopt if all free
 // memory of the device is not enough.
-std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes,
-                                   const RunSetup& setup) {
+std::optional<int64_t> least_limit(const Program& planned, int64_t memory_bytes, const RunSetup& setup) {
   const int64_t page = setup.device.granularity_bytes, most = free_bytes(setup);
   SearchWork work;
   int64_t taken = 0;
@@ -113,113 +111,112 @@ HostLink host_link_of(const RunSetup& setup, int replicas) {
           .max_bytes = setup.options.host_memory_bytes.value_or(0) / replicas};
 }
 
-Variant::Step::Step(Program of, const NodeCostsOf& costs_of, const HostLink& host)
-    : program(std::move(of)),
-      costs(costs_of(*program.graph)),
-      frontier({*program.graph, program.targets.front(), costs.workspace_bytes, costs.us, host}) {}
-
-Variant::Variant(Program program, const PlanningSetup& planning)
-    : planning_(planning), program_(std::move(program)), host_(planning.host) {
+Variant::Variant(Program program, const RunSetup& setup, const NodeCostsOf& costs_of, const HostLink& host)
+    : setup_(setup), costs_of_(costs_of), program_(std::move(program)), host_(host) {
   std::vector<std::string> devices = devices_of(*program_.graph);
   std::erase(devices, kHostPlace);
-  if (devices.size() != 1 || planning_.setup.gpus.has_virtual()) {
+  if (devices.size() != 1 || setup_.gpus.has_virtual()) {
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
   lower_bound_us_ = us_without();
 }
 
 Variant::Variant(Variant& base, Change change)
-    : planning_(base.planning_),
+    : setup_(base.setup_),
+      costs_of_(base.costs_of_),
       base_(&base),
       change_(std::move(change)),
       program_(changed(base.program_, change_)),
       host_(base.host_) {
   if (!change_.keeps_nodes) {
     // Until its kernels are made, its time is to that of the whole as in the model.
-    const DeviceProfile& device = planning_.setup.device;
+    const DeviceProfile& device = setup_.device;
     lower_bound_us_ =
         base.us_without() * modeled_step_us(program_, device) / modeled_step_us(base.program_, device);
     return;
   }
-  step_ = base.prepare().step_;
+  frontier_ = base.prepare().frontier_;
   host_.max_bytes -= host_variable_bytes(*program_.graph) - host_variable_bytes(*base.program_.graph);
   const std::vector<int64_t> linked_bytes = host_state_bytes(*program_.graph);
   for (size_t node = 0; node < linked_bytes.size(); ++node) {
     if (linked_bytes[node] == 0) continue;
     // Each way once, both at a time.
-    added_us_ += std::max(0.0, host_.copy_us(linked_bytes[node]) / kReachedLink - step_->costs.us[node]);
+    added_us_ +=
+        std::max(0.0, host_.copy_us(linked_bytes[node]) / kReachedLink - frontier_->costs().us[node]);
   }
   lower_bound_us_ = base.us_without_ + added_us_;
 }
 
 Variant& Variant::prepare() {
-  if (whole_) return *this;
-  if (!step_) step_ = std::make_shared<Step>(program_, planning_.costs_of, host_);
-  whole_ = plan_program(program_, planning_.setup.options.plan, step_->costs.workspace_bytes);
-  us_without_ = step_us(program_, step_->costs.us) + added_us_;
+  if (whole_.plans) return *this;
+  if (!frontier_) {
+    frontier_ = std::make_shared<Frontier>(*program_.graph, program_.targets.front(),
+                                           costs_of_(*program_.graph), host_);
+  }
+  whole_ = planned(program_, setup_.options.plan, frontier_->costs().workspace_bytes);
+  us_without_ = step_us(program_, frontier_->costs().us) + added_us_;
   // Drivers hand out pages: what the process holds beside its sessions' arena is what a play leaves of its
   // peak.
   fixed_bytes_ = sum_fixed_bytes();
-  for (size_t i = 1; i < whole_->plans.size(); ++i) {
-    other_bytes_ = std::max(other_bytes_, whole_->plans[i].peak_bytes);
+  for (size_t i = 1; i < whole_.plans->size(); ++i) {
+    other_bytes_ = std::max(other_bytes_, (*whole_.plans)[i].peak_bytes);
   }
-  const int64_t arena = arena_bytes(whole_->plans.front().peak_bytes);
+  const int64_t arena = arena_bytes(whole_);
   const std::optional<int64_t> process_bytes = bytes_without_limit();
   if (process_bytes) fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - arena);
-  bytes_without_ =
-      std::max(process_bytes.value_or(fixed_bytes_ + arena), planning_.setup.device.context_bytes);
+  bytes_without_ = std::max(process_bytes.value_or(fixed_bytes_ + arena), setup_.device.context_bytes);
   return *this;
 }
 
 // Returns the memory of the process beside its sessions, which share one arena.
 int64_t Variant::sum_fixed_bytes() const {
-  const DeviceProfile& device = planning_.setup.device;
+  const DeviceProfile& device = setup_.device;
   int64_t bytes = device.kept_context_bytes() + device.bytes_of(libraries_of(*program_.graph, {}));
   for (const int id : program_.graph->variables()) {
     const ValueInfo& variable = program_.graph->value(id);
     if (variable.device != kHostPlace) bytes += Variables::block_bytes(variable);
   }
-  for (const Plan& plan : whole_->plans) bytes += 2 * plan.input_set_bytes;
+  for (const Plan& plan : *whole_.plans) bytes += 2 * plan.input_set_bytes;
   return bytes;
 }
 
 // Returns the memory of the process on an unlimited device; nullopt if it fits on none.
 std::optional<int64_t> Variant::bytes_without_limit() const {
-  RunSetup setup = planning_.setup;
+  RunSetup setup = setup_;
   setup.device.total_bytes = kEnough;
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = 0;
   setup.device.context_bytes = setup.device.kept_context_bytes();  // as it is beside the arena
   setup.device.stack_bytes = 0;
-  const std::optional<int64_t> process_bytes = play_unchecked(*whole_, kEnough, setup);
+  const std::optional<int64_t> process_bytes = play_unchecked(whole_, kEnough, setup);
   // A strategy that takes a share of all there is needs only what it fits in.
-  if (!process_bytes || play(*whole_, kEnough / 2, setup) == process_bytes) return process_bytes;
-  return least_limit(*whole_, fixed_bytes_ + arena_bytes(whole_->plans.front().peak_bytes), setup);
+  if (!process_bytes || play(whole_, kEnough / 2, setup) == process_bytes) return process_bytes;
+  return least_limit(whole_, fixed_bytes_ + arena_bytes(whole_), setup);
 }
 
 // Returns the size of the sessions' common arena if the first one's step needs that much.
 int64_t Variant::arena_bytes(int64_t step_bytes) const {
-  return round_up(std::max(step_bytes, other_bytes_), planning_.setup.device.granularity_bytes);
+  return round_up(std::max(step_bytes, other_bytes_), setup_.device.granularity_bytes);
 }
 
 // Returns the bytes that a budget leaves for the arena, in whole pages.
 int64_t Variant::pages_left(int64_t memory_bytes) const {
-  const int64_t page = planning_.setup.device.granularity_bytes;
+  const int64_t page = setup_.device.granularity_bytes;
   return (memory_bytes - fixed_bytes_) / page * page;
 }
 
-int64_t Variant::arena_bytes(const PlannedPoint& planned) const {
-  return arena_bytes(planned.program->plans.front().peak_bytes);
+int64_t Variant::arena_bytes(const Program& planned) const {
+  return arena_bytes(peak_bytes(planned));
 }
 
 // Packed, values may take more of the host than they have.
-bool Variant::has_room_on_host(const PlannedPoint& planned) const {
-  const int64_t bytes = host_bytes_of(planned.program->plans.front());
+bool Variant::has_room_on_host(const Program& planned) const {
+  const int64_t bytes = host_bytes_of(planned.plans->front());
   return bytes == 0 || bytes <= host_.max_bytes;
 }
 
 // By node of the graph with that schedule.
 std::vector<int64_t> Variant::workspaces_of(const NodeSchedule& schedule) const {
-  const std::vector<int64_t>& by_node = step_->costs.workspace_bytes;
+  const std::vector<int64_t>& by_node = frontier_->costs().workspace_bytes;
   if (schedule.empty()) return by_node;
   std::vector<int64_t> result;
   std::vector<bool> ran(by_node.size());
@@ -237,23 +234,33 @@ std::vector<int64_t> Variant::workspaces_of(const NodeSchedule& schedule) const 
   return result;
 }
 
-std::shared_ptr<const Variant::PlannedPoint> Variant::plan(size_t point) {
+// The solution of a point, before it is played.
+std::shared_ptr<const MemorySolution> Variant::plan(size_t point) {
   const auto known = planned_.find(point);
   if (known != planned_.end()) return known->second;
-  PlannedPoint made{step_->frontier.at(point), whole_};
-  if (!made.step.schedule.empty()) {
-    made.program = plan_program(with_graph(program_, rewritten(*program_.graph, made.step.schedule)),
-                                planning_.setup.options.plan, workspaces_of(made.step.schedule));
+  StepPoint step = frontier_->at(point);
+  MemorySolution solution{.planned = whole_, .levers = changes_as_levers(), .us = step.us + added_us_};
+  if (!step.schedule.empty()) {
+    solution.planned = planned(with_graph(program_, rewritten(*program_.graph, step.schedule)),
+                               setup_.options.plan, workspaces_of(step.schedule));
   }
+  solution.schedule = std::move(step.schedule);
+  solution.levers.insert(solution.levers.end(), step.levers.begin(), step.levers.end());
+  Variant* plain = this;
+  for (; plain->base_ != nullptr; plain = plain->base_) {
+    solution.changes.insert(solution.changes.begin(), plain->change_);
+  }
+  solution.process_bytes_without = plain->bytes_without();
+  solution.us_without = plain->us_without();
+  solution.host_bytes = host_bytes_of(solution.planned.plans->front()) + host_variable_bytes(*program_.graph);
   if ((planned_.size() + 1) * program_.graph->nodes().size() > kMaxKeptNodes) planned_.clear();
-  return planned_.emplace(point, std::make_shared<const PlannedPoint>(std::move(made))).first->second;
+  return planned_.emplace(point, std::make_shared<const MemorySolution>(std::move(solution))).first->second;
 }
 
 std::optional<std::string> Variant::find_plan_fault(const MemorySolution& solution) const {
-  const PlannedProgram& planned = *solution.planned;
   const std::vector<int64_t> workspaces = workspaces_of(solution.schedule);
-  for (const Plan& plan : planned.plans) {
-    if (auto fault = find_fault(*planned.program.graph, plan, workspaces)) return fault;
+  for (const Plan& plan : *solution.planned.plans) {
+    if (auto fault = find_fault(*solution.planned.graph, plan, workspaces)) return fault;
   }
   return std::nullopt;
 }
@@ -268,23 +275,10 @@ std::vector<LeverUse> Variant::changes_as_levers() {
 }
 
 MemorySolution Variant::solution_at(size_t point, int64_t memory_bytes) {
-  const std::shared_ptr<const PlannedPoint> planned = plan(point);
-  const StepPoint& step = planned->step;
-  MemorySolution solution{.memory_bytes = memory_bytes,
-                          .planned = planned->program,
-                          .schedule = step.schedule,
-                          .levers = changes_as_levers(),
-                          .us = step.us + added_us_};
-  solution.levers.insert(solution.levers.end(), step.levers.begin(), step.levers.end());
-  Variant* plain = this;
-  for (; plain->base_ != nullptr; plain = plain->base_) {
-    solution.changes.insert(solution.changes.begin(), plain->change_);
-  }
-  solution.process_bytes_without = plain->bytes_without();
-  solution.us_without = plain->us_without();
-  solution.host_bytes = host_bytes_of(planned->program->plans.front()) + host_variable_bytes(*program_.graph);
-  if (!has_room_on_host(*planned)) return solution;
-  if (const auto process_bytes = play(*planned->program, memory_bytes, planning_.setup)) {
+  MemorySolution solution = *plan(point);
+  solution.memory_bytes = memory_bytes;
+  if (!has_room_on_host(solution.planned)) return solution;
+  if (const auto process_bytes = play(solution.planned, memory_bytes, setup_)) {
     solution.fits = true;
     solution.process_bytes = *process_bytes;
   }
@@ -293,7 +287,7 @@ MemorySolution Variant::solution_at(size_t point, int64_t memory_bytes) {
 
 int64_t Variant::largest_buffer_bytes() {
   int64_t largest = 0;
-  for (const Buffer& buffer : prepare().whole_->plans.front().buffers) {
+  for (const Buffer& buffer : prepare().whole_.plans->front().buffers) {
     largest = std::max(largest, buffer.bytes);
   }
   return largest;
@@ -302,51 +296,52 @@ int64_t Variant::largest_buffer_bytes() {
 MemorySolution Variant::solve(int64_t memory_bytes) {
   prepare();
   const int64_t step_bytes = pages_left(memory_bytes);
-  Frontier& frontier = step_->frontier;
+  Frontier& frontier = *frontier_;
   std::optional<size_t> point = frontier.next_within(step_bytes, host_.max_bytes);
   if (point) {
     MemorySolution solution = solution_at(*point, memory_bytes);
     if (solution.fits) return solution;
   }
-  const Least& least = this->least();
-  if (least.solution.least_memory_bytes == 0 || least.solution.least_memory_bytes > memory_bytes) {
-    MemorySolution solution = least.solution;
+  const MemorySolution& least = this->least();
+  if (least.least_memory_bytes == 0 || least.least_memory_bytes > memory_bytes) {
+    MemorySolution solution = least;
     solution.memory_bytes = memory_bytes;
     return solution;
   }
   // Packing, and strategies that reserve in units of their own, need more than is live at once.
   while (point) {
     point = frontier.next_within(step_bytes, host_.max_bytes, *point + 1);
-    if (!point || *point >= least.point) break;
+    if (!point || *point >= least_point_) break;
     MemorySolution solution = solution_at(*point, memory_bytes);
     if (solution.fits) return solution;
   }
-  return solution_at(least.point, memory_bytes);
+  return solution_at(least_point_, memory_bytes);
 }
 
 // The point that needs the least memory, and what it needs.
-const Variant::Least& Variant::least() {
+const MemorySolution& Variant::least() {
   if (least_) return *least_;
-  Frontier& frontier = step_->frontier;
-  std::shared_ptr<const PlannedPoint> best;
-  size_t best_point = 0;
+  Frontier& frontier = *frontier_;
+  std::shared_ptr<const MemorySolution> best;
   // Points that take more may pack better. Those with values on the host and those without end on their own.
   std::array<int, 2> misses = {};
   for (const size_t point : frontier.least_first(host_.max_bytes)) {
-    if (best && arena_bytes(frontier.step_bytes(point)) >= arena_bytes(*best)) break;
+    if (best && arena_bytes(frontier.step_bytes(point)) >= arena_bytes(best->planned)) break;
     int& missed = misses[frontier.host_bytes(point) > 0 ? 1 : 0];
     if (missed == kMostPackedMisses) continue;
-    const std::shared_ptr<const PlannedPoint> planned = plan(point);
-    const bool is_less = has_room_on_host(*planned) && (!best || arena_bytes(*planned) < arena_bytes(*best));
+    const std::shared_ptr<const MemorySolution> solution = plan(point);
+    const Program& planned = solution->planned;
+    const bool is_less =
+        has_room_on_host(planned) && (!best || arena_bytes(planned) < arena_bytes(best->planned));
     missed = is_less ? 0 : missed + 1;
     if (!is_less) continue;
-    best = planned;
-    best_point = point;
+    best = solution;
+    least_point_ = point;
   }
-  if (!best) best = plan(best_point);
-  const DeviceProfile& device = planning_.setup.device;
-  const int64_t sum = std::max(fixed_bytes_ + arena_bytes(*best), device.context_bytes);
-  std::optional<int64_t> limit = least_limit(*best->program, sum, planning_.setup);
+  if (!best) best = plan(least_point_);
+  const DeviceProfile& device = setup_.device;
+  const int64_t sum = std::max(fixed_bytes_ + arena_bytes(best->planned), device.context_bytes);
+  std::optional<int64_t> limit = least_limit(best->planned, sum, setup_);
   // Strategies that reserve in units of their own may need less for another one.
   while (limit) {
     const int64_t less = *limit - device.granularity_bytes;
@@ -354,14 +349,13 @@ const Variant::Least& Variant::least() {
     if (!other) break;
     const MemorySolution solution = solution_at(*other, less);
     if (!solution.fits) break;
-    best_point = *other;
-    limit = least_limit(*plan(best_point)->program, solution.process_bytes, planning_.setup);
+    least_point_ = *other;
+    limit = least_limit(plan(least_point_)->planned, solution.process_bytes, setup_);
   }
-  MemorySolution solution = solution_at(best_point, limit.value_or(sum));
+  MemorySolution solution = solution_at(least_point_, limit.value_or(sum));
   solution.fits = false;
   solution.least_memory_bytes = limit.value_or(0);
-  least_ = Least{best_point, std::move(solution)};
-  return *least_;
+  return least_.emplace(std::move(solution));
 }
 
 }  // namespace headroom

@@ -27,25 +27,14 @@ DeviceSpeed speed_of(const DeviceProfile& profile);
 // queues nodes one at a time or never reuses the memory of copied values. `replicas` share the host's memory.
 HostLink host_link_of(const RunSetup& setup, int replicas = 1);
 
-// Workspace and time of the kernels of a graph, by node.
-struct NodeCosts {
-  std::vector<int64_t> workspace_bytes;
-  std::vector<double> us;
-};
 using NodeCostsOf = std::function<NodeCosts(const Graph& graph)>;
-
-// The conditions that all variants of a program are planned for.
-struct PlanningSetup {
-  RunSetup setup;  // with its plan mode and strategy; its limit is replaced by the budget
-  NodeCostsOf costs_of;
-  HostLink host;
-};
 
 class Variant {
  public:
-  // The program as it is. `planning` must outlive this. Throws InvalidArgument for a program on several
+  // The program as it is, planned with the setup's plan mode and strategy; its limit is replaced by the
+  // budget. `setup` and `costs_of` must outlive this. Throws InvalidArgument for a program on several
   // devices.
-  Variant(Program program, const PlanningSetup& planning);
+  Variant(Program program, const RunSetup& setup, const NodeCostsOf& costs_of, const HostLink& host);
   // Another variant, which must outlive this, with one more change.
   Variant(Variant& base, Change change);
 
@@ -56,7 +45,7 @@ class Variant {
   // The peak of the process without a budget, the time of a step then, and the plan's part of the peak.
   int64_t bytes_without() { return prepare().bytes_without_; }
   double us_without() { return prepare().us_without_; }
-  int64_t planned_bytes_without() { return prepare().whole_->plans.front().peak_bytes; }
+  int64_t planned_bytes_without() { return peak_bytes(prepare().whole_); }
 
   // The cheapest point that is found to fit in a budget. Where none does, the one that takes least, with the
   // least budget in which it fits.
@@ -69,36 +58,22 @@ class Variant {
   std::optional<std::string> find_plan_fault(const MemorySolution& solution) const;
 
  private:
-  // Variants whose nodes compute the same share it.
-  struct Step {
-    Step(Program of, const NodeCostsOf& costs_of, const HostLink& host);
-    const Program program;
-    const NodeCosts costs;
-    Frontier frontier;
-  };
-  struct PlannedPoint {
-    StepPoint step;
-    std::shared_ptr<const PlannedProgram> program;
-  };
-  struct Least {
-    size_t point = 0;
-    MemorySolution solution = {};
-  };
-
+  static int64_t peak_bytes(const Program& planned) { return planned.plans->front().peak_bytes; }
   Variant& prepare();
-  std::shared_ptr<const PlannedPoint> plan(size_t point);
+  std::shared_ptr<const MemorySolution> plan(size_t point);
   std::vector<int64_t> workspaces_of(const NodeSchedule& schedule) const;
   MemorySolution solution_at(size_t point, int64_t memory_bytes);
-  const Least& least();
+  const MemorySolution& least();
   std::vector<LeverUse> changes_as_levers();
   int64_t sum_fixed_bytes() const;
   std::optional<int64_t> bytes_without_limit() const;
   int64_t arena_bytes(int64_t step_bytes) const;
   int64_t pages_left(int64_t memory_bytes) const;
-  int64_t arena_bytes(const PlannedPoint& planned) const;
-  bool has_room_on_host(const PlannedPoint& planned) const;
+  int64_t arena_bytes(const Program& planned) const;
+  bool has_room_on_host(const Program& planned) const;
 
-  const PlanningSetup& planning_;
+  const RunSetup& setup_;
+  const NodeCostsOf& costs_of_;
   Variant* const base_ = nullptr;
   const Change change_ = {};
   const Program program_;
@@ -106,14 +81,15 @@ class Variant {
   double lower_bound_us_ = 0, added_us_ = 0;
 
   // Known once it is asked for.
-  std::shared_ptr<Step> step_;
-  std::shared_ptr<const PlannedProgram> whole_;  // without a budget
-  int64_t fixed_bytes_ = 0;                      // memory of the process beside its sessions' arena
-  int64_t other_bytes_ = 0;                      // the most that a session but the first takes
+  std::shared_ptr<Frontier> frontier_;  // variants whose nodes compute the same share it
+  Program whole_;                       // planned without a budget
+  int64_t fixed_bytes_ = 0;             // memory of the process beside its sessions' arena
+  int64_t other_bytes_ = 0;             // the most that a session but the first takes
   int64_t bytes_without_ = 0;
   double us_without_ = 0;
-  std::map<size_t, std::shared_ptr<const PlannedPoint>> planned_;  // by point
-  std::optional<Least> least_;
+  std::map<size_t, std::shared_ptr<const MemorySolution>> planned_;  // by point, before they are played
+  std::optional<MemorySolution> least_;
+  size_t least_point_ = 0;
 };
 
 }  // namespace headroom

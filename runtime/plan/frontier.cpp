@@ -34,21 +34,23 @@ StepModel::Choices without_host(StepModel::Choices choices, const StepModel::Cho
 
 }  // namespace
 
-Frontier::Frontier(const StepProblem& problem, int64_t max_work) : problem_(problem), max_work_(max_work) {
-  const auto nodes = std::make_shared<const NeededNodes>(find_needed_nodes(problem.graph, problem.targets));
-  StepModel model = model_of(*nodes, problem.host);
+Frontier::Frontier(const Graph& graph, const Targets& targets, NodeCosts costs, const HostLink& host,
+                   int64_t max_work)
+    : graph_(graph), targets_(targets), costs_(std::move(costs)), host_(host), max_work_(max_work) {
+  const auto nodes = std::make_shared<const NeededNodes>(find_needed_nodes(graph, targets));
+  StepModel model = model_of(*nodes, host);
   found_.push_back({nodes, {}, model.evaluate(model.keep_all())});
 }
 
 StepModel Frontier::model_of(const NeededNodes& nodes, const HostLink& host) const {
-  return {problem_.graph, problem_.targets, nodes, problem_.workspace_bytes, problem_.node_us, host};
+  return {graph_, targets_, nodes, costs_, host};
 }
 
 // Adds the choices that take less than the last point before the search, each less than the one before it.
 void Frontier::add(const std::shared_ptr<const NeededNodes>& nodes, std::span<const StepModel::Choices> all) {
-  StepModel model = model_of(*nodes, problem_.host);
+  StepModel model = model_of(*nodes, host_);
   int64_t least_bytes = found_[unsearched_ - 1].outcome.peak_bytes;
-  const size_t stride = 1 + all.size() * problem_.graph.nodes().size() / kMaxFoundNodes;
+  const size_t stride = 1 + all.size() * graph_.nodes().size() / kMaxFoundNodes;
   for (size_t i = (all.size() + stride - 1) % stride; i < all.size(); i += stride) {  // the last one included
     const StepModel::Outcome outcome = model.evaluate(all[i]);
     if (!outcome.is_valid || outcome.peak_bytes >= least_bytes) continue;
@@ -60,9 +62,8 @@ void Frontier::add(const std::shared_ptr<const NeededNodes>& nodes, std::span<co
 void Frontier::search_further() {
   if (stage_ == Stage::kAsItIs) {
     stage_ = Stage::kOrdered;
-    const auto nodes =
-        std::make_shared<const NeededNodes>(order_nodes(problem_.graph, problem_.targets, *found_[0].nodes));
-    StepModel model = model_of(*nodes, problem_.host);
+    const auto nodes = std::make_shared<const NeededNodes>(order_nodes(graph_, targets_, *found_[0].nodes));
+    StepModel model = model_of(*nodes, host_);
     const StepModel::Outcome outcome = model.evaluate(model.keep_all());
     if (outcome.peak_bytes < found_[0].outcome.peak_bytes) found_.push_back({nodes, {}, outcome});
     unsearched_ = found_.size();
@@ -84,16 +85,15 @@ void Frontier::search_drops() {
   // The last reader of what was dropped until then frees it: readers that can run early do so, wherever the
   // peak is.
   const NeededNodes& last = *found_[unsearched_ - 1].nodes;
-  NeededNodes known = with_readers_behind(problem_.graph, last);
-  NeededNodes early =
-      with_readers_behind(problem_.graph, order_nodes(problem_.graph, problem_.targets, last));
+  NeededNodes known = with_readers_behind(graph_, last);
+  NeededNodes early = with_readers_behind(graph_, order_nodes(graph_, targets_, last));
   const bool is_early = peak_bytes(early) <= peak_bytes(known);
   const auto nodes = std::make_shared<const NeededNodes>(std::move(is_early ? early : known));
   StepModel on_device = model_of(*nodes, {});
   const std::vector<StepModel::Choices> dropped = headroom::search_drops(on_device, {}, max_work_);
   add(nodes, dropped);
-  if (!problem_.host.exists()) return;
-  StepModel with_host = model_of(*nodes, problem_.host);
+  if (!host_.exists()) return;
+  StepModel with_host = model_of(*nodes, host_);
   // The search before this one has found most of the way.
   add(nodes, headroom::search_drops(with_host, dropped, max_work_ / 2));
 }
@@ -147,7 +147,7 @@ StepPoint Frontier::at(size_t index) const {
   StepPoint point{
       .step_bytes = found.outcome.peak_bytes, .host_bytes = found.outcome.host_bytes, .us = found.outcome.us};
   if (index == 0) return point;
-  StepModel model = model_of(*found.nodes, problem_.host);
+  StepModel model = model_of(*found.nodes, host_);
   point.levers = uses_of(model, found);
   model.evaluate(found.choices.empty() ? model.keep_all() : found.choices);
   point.schedule = model.schedule();

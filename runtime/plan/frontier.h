@@ -15,14 +15,6 @@
 
 namespace headroom {
 
-struct StepProblem {
-  const Graph& graph;
-  const Targets& targets;
-  std::span<const int64_t> workspace_bytes;  // by node
-  std::span<const double> node_us;           // by node
-  HostLink host = {};                        // none: nothing goes to host memory
-};
-
 // The effect of a lever on a step or a program.
 struct LeverUse {
   std::string_view name, what;
@@ -46,9 +38,12 @@ class Frontier {
   static constexpr int64_t kMaxWork = int64_t{1} << 24;  // a second
   static constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
-  // All that `problem` refers to must outlive this. `max_work`: how many nodes all tried schedules may have
-  // together.
-  explicit Frontier(const StepProblem& problem, int64_t max_work = kMaxWork);
+  // Graph and targets must outlive this. With no link, nothing goes to host memory. `max_work`: how many
+  // nodes all tried schedules may have together.
+  Frontier(const Graph& graph, const Targets& targets, NodeCosts costs, const HostLink& host = {},
+           int64_t max_work = kMaxWork);
+
+  const NodeCosts& costs() const { return costs_; }
 
   // The cheapest point that takes no more than these bytes at once, at or after `first` in the order of their
   // time; nothing when none does.
@@ -76,7 +71,10 @@ class Frontier {
 
   enum class Stage : uint8_t { kAsItIs, kOrdered, kSearched };
 
-  const StepProblem problem_;
+  const Graph& graph_;
+  const Targets& targets_;
+  const NodeCosts costs_;
+  const HostLink host_;
   const int64_t max_work_;
   Stage stage_ = Stage::kAsItIs;
   std::vector<Found> found_;  // by rising time

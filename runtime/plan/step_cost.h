@@ -23,6 +23,12 @@ struct DeviceSpeed {
   double half_factor = 1;   // speedup of products in 16 bits
 };
 
+// Workspace and time of the kernels of a graph, by node.
+struct NodeCosts {
+  std::vector<int64_t> workspace_bytes;
+  std::vector<double> us;
+};
+
 // Microseconds of each node: the longer of arithmetic and memory traffic. 0 for a reshape.
 std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed);
 

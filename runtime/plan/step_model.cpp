@@ -33,10 +33,9 @@ std::span<const int> StepModel::keep(const std::vector<int>& list) {
   return {kept, list.size()};
 }
 
-StepModel::NodeInfo StepModel::info_of(const Node& node, int id, std::span<const int64_t> workspace_bytes,
-                                       std::span<const double> node_us) {
-  NodeInfo info{.id = id, .us = node_us[id], .inputs = keep(node.inputs), .outputs = keep(node.outputs)};
-  info.workspace = round_up(workspace_bytes[id], Allocator::kAlignment);
+StepModel::NodeInfo StepModel::info_of(const Node& node, int id, const NodeCosts& costs) {
+  NodeInfo info{.id = id, .us = costs.us[id], .inputs = keep(node.inputs), .outputs = keep(node.outputs)};
+  info.workspace = round_up(costs.workspace_bytes[id], Allocator::kAlignment);
   info.is_reshape = std::holds_alternative<Reshape>(node.op);
   info.can_repeat = can_run_again(node.op);
   info.is_backward = !node.outputs.empty() && graph_.value(node.outputs[0]).backward;
@@ -56,8 +55,7 @@ StepModel::NodeInfo StepModel::info_of(const Node& node, int id, std::span<const
 }
 
 StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
-                     std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
-                     const HostLink& host)
+                     const NodeCosts& costs, const HostLink& host)
     : graph_(graph),
       host_(host),
       store_{.inputs = {&kNoValue, 1}},
@@ -108,7 +106,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   for (const int id : needed.pure) {
     const Node& node = graph.node(id);
     std::for_each(node.inputs.begin(), node.inputs.end(), copy_in);
-    add(info_of(node, id, workspace_bytes, node_us));
+    add(info_of(node, id, costs));
   }
   // The end: what is copied out, then what updates read. Neither can be left out or moved.
   NodeInfo end{.can_repeat = false};
@@ -121,13 +119,13 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
       return graph.value(input).kind == ValueKind::kInput || roots_[at].maker >= 0;
     };
     std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(read_at_end), is_read);
-    end.workspace = std::max(end.workspace, round_up(workspace_bytes[id], Allocator::kAlignment));
+    end.workspace = std::max(end.workspace, round_up(costs.workspace_bytes[id], Allocator::kAlignment));
   }
   std::for_each(read_at_end.begin(), read_at_end.end(), copy_in);
   end.inputs = keep(read_at_end);
   add(end);
   find_results_given_again(uses);
-  find_restorers(workspace_bytes, node_us);
+  find_restorers(costs);
   std::vector<int> waiting;  // roots that only the backward pass reads, though the forward pass makes them
   for (size_t id = 0; id < values; ++id) {
     const int maker = roots_[id].maker;
@@ -197,7 +195,7 @@ void StepModel::find_results_given_again(std::vector<std::vector<int>>& uses) {
   }
 }
 
-void StepModel::find_restorers(std::span<const int64_t> workspace_bytes, std::span<const double> node_us) {
+void StepModel::find_restorers(const NodeCosts& costs) {
   restorer_of_ = headroom::find_restorers(graph_);
   for (int& restorer : restorer_of_) {
     if (restorer < 0) continue;
@@ -208,7 +206,7 @@ void StepModel::find_restorers(std::span<const int64_t> workspace_bytes, std::sp
     });
     if (restorer >= 0 || !can_run) continue;
     restorer = static_cast<int>(nodes_.size() + restorers_.size());
-    restorers_.push_back(info_of(node, id, workspace_bytes, node_us));
+    restorers_.push_back(info_of(node, id, costs));
   }
 }
 

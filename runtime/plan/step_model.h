@@ -14,6 +14,7 @@
 #include "runtime/graph/node_schedule.h"
 #include "runtime/plan/host_copies.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_cost.h"
 
 namespace headroom {
 
@@ -50,10 +51,9 @@ class StepModel {
   };
 
   // Models the nodes that the targets need (find_needed_nodes), with the pure ones in another order if
-  // wanted: each after those that it reads from. Workspace and time by node id. The graph must outlive this.
+  // wanted: each after those that it reads from. The graph must outlive this.
   // With no link, no value may move to the host.
-  StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
-            std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
+  StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed, const NodeCosts& costs,
             const HostLink& host = {});
 
   // Everything stays as long as the nodes themselves need it.
@@ -137,9 +137,8 @@ class StepModel {
     const auto at = static_cast<size_t>(node);
     return at < nodes_.size() ? nodes_[at] : restorers_[at - nodes_.size()];
   }
-  NodeInfo info_of(const Node& node, int id, std::span<const int64_t> workspace_bytes,
-                   std::span<const double> node_us);
-  void find_restorers(std::span<const int64_t> workspace_bytes, std::span<const double> node_us);
+  NodeInfo info_of(const Node& node, int id, const NodeCosts& costs);
+  void find_restorers(const NodeCosts& costs);
   int value_of(const Entry& entry, size_t output) const {
     return instances_[static_cast<size_t>(entry.first_output) + output].value;
   }

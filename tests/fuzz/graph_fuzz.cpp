@@ -149,7 +149,7 @@ std::unique_ptr<Graph> within_budget(const RandomNet& net, int budget) {
   const Targets targets{{net.loss}, true};
   const std::vector<int64_t> workspace(net.graph.nodes().size(), 0);
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
-  Frontier solver({net.graph, targets, workspace, us}, 200'000);
+  Frontier solver(net.graph, targets, {workspace, us}, {}, 200'000);
   const int64_t most = solver.solve(std::numeric_limits<int64_t>::max()).step_bytes;
   const int64_t least = solver.solve(0).step_bytes;
   const int64_t bytes = least + (most - least) * (kBudgets - budget) / kBudgets;

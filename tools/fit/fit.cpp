@@ -96,8 +96,8 @@ Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress
   if (!found.next || !is_of_torch(found.next->front())) return answer;
   answer.assumed = assumed_values(found.next->front());
   const TraceCheckpoints trace_again = program.checkpoints(found.next_batch);
-  for (const TorchChange& change : find_torch_changes(found.next->front(), search.setup(), trace_again)) {
-    answer.alternatives.push_back(fmt::format("batch {} with {}", found.next_batch, change.text()));
+  for (const std::string& change : find_torch_changes(found.next->front(), search.setup(), trace_again)) {
+    answer.alternatives.push_back(fmt::format("batch {} with {}", found.next_batch, change));
   }
   return answer;
 }

@@ -387,8 +387,8 @@ std::vector<std::string> next_commands(const Question& question, bool fits) {
     if (is_program(question.input)) {
       trace_again = trace_checkpoints(program_request(question.input, question.options, question.batch));
     }
-    for (const TorchChange& change : find_torch_changes(trace, question.setup, trace_again)) {
-      next.push_back(change.text());
+    for (std::string& change : find_torch_changes(trace, question.setup, trace_again)) {
+      next.push_back(std::move(change));
     }
     progress.finish();
     next.push_back(solve_command(question));

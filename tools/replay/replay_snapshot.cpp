@@ -64,13 +64,12 @@ std::string user_of(const SnapshotBlock& block) {
   return tensor.empty() ? op : op + " " + tensor;
 }
 
-std::string verdict(const PlayedSnapshot& at) {
-  const Statistics& now = at.snapshot.statistics;
-  if (at.event == 0) return "cannot start";
+std::string verdict(const Played& played, int64_t event, const Statistics& now) {
+  if (event == 0) return "cannot start";
   return fmt::format("{} event {}: {} reserved, {} allocated, {} requested, fragmentation {:.3f}",
-                     at.out_of_memory ? "out of memory at" : "after", at.event,
-                     format_bytes(now.reserved.current), format_bytes(now.allocated.current),
-                     format_bytes(now.requested.current), now.fragmentation());
+                     played.fits ? "after" : "out of memory at", event, format_bytes(now.reserved.current),
+                     format_bytes(now.allocated.current), format_bytes(now.requested.current),
+                     now.fragmentation());
 }
 
 void add_segments(Sheet& sheet, const Snapshot& snapshot) {
@@ -179,22 +178,26 @@ Sheet show_snapshots(std::span<const Trace> traces, std::span<const std::string>
   List snapshots;
   for (const Trace& trace : traces) {
     for (const std::string& strategy : strategies) {
-      const PlayedSnapshot at = snapshot_after(
-          trace,
-          setup_of_capacity(profile, room.limited(prepared_for(trace, parse_strategy(strategy))),
-                            room.device_bytes),
-          snapshot_event(event, trace));
-      sheet.fact(fmt::format("{} with {}, {}", trace.name, strategy, verdict(at)));
-      add_segments(sheet, at.snapshot);
-      add_users(sheet, at.snapshot);
+      const int64_t last = snapshot_event(event, trace);
+      const Played played =
+          play(traced_here(trace),
+               setup_of_capacity(profile, room.limited(prepared_for(trace, parse_strategy(strategy))),
+                                 room.device_bytes),
+               {.snapshot_after = last});
+      const int64_t at = played.failed_event.value_or(last);
+      const Snapshot snapshot = played.snapshot.value_or(Snapshot());
+      sheet.fact(
+          fmt::format("{} with {}, {}", trace.name, strategy, verdict(played, at, snapshot.statistics)));
+      add_segments(sheet, snapshot);
+      add_users(sheet, snapshot);
       List segments;
-      for (const SnapshotSegment& segment : at.snapshot.segments) segments.emplace_back(to_record(segment));
+      for (const SnapshotSegment& segment : snapshot.segments) segments.emplace_back(to_record(segment));
       snapshots.push_back(Record{{"trace", trace.name},
                                  {"strategy", strategy},
                                  {"capacity_bytes", room.capacity_bytes()},
-                                 {"event", at.event},
-                                 {"out_of_memory", at.out_of_memory},
-                                 {"statistics", to_record(at.snapshot.statistics)},
+                                 {"event", at},
+                                 {"out_of_memory", !played.fits},
+                                 {"statistics", to_record(snapshot.statistics)},
                                  {"segments", std::move(segments)}});
     }
   }

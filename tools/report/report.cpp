@@ -316,12 +316,7 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
   const int64_t capacity = free > failure.driver_bytes
                                ? std::max(*failure.reserved_bytes, limit ? limit->at_least_bytes : 0)
                                : *failure.reserved_bytes + free;
-  std::vector<std::string> changes;
-  for (const TorchChange& change :
-       find_torch_changes(history.trace, RecordedFailure{failure.event, failure.requested_bytes, capacity})) {
-    changes.push_back(change.text());
-  }
-  return changes;
+  return find_torch_changes(history.trace, failure.event, failure.requested_bytes, capacity);
 }
 
 // Returns the memory of the process on its device when a request failed, including context and libraries; 0
@@ -342,15 +337,6 @@ int64_t process_memory(const Failure& failure, const RunSetup& setup, const Trac
   return std::max<int64_t>(0, memory);
 }
 
-// Returns the command for one of our programs.
-std::string solve_command(const RecordedProgram& program, int64_t memory) {
-  std::vector<std::string> words = {"--" + program.kind, program.name};
-  if (!program.batch.empty()) words.insert(words.end(), {"--batch", program.batch});
-  if (!program.device.empty()) words.insert(words.end(), {"--device", program.device});
-  words.insert(words.end(), {"--memory", exact_size(memory)});
-  return command_line("headroom solve", words);
-}
-
 // Returns the command that fits the failed program into its memory with several changes; empty if its file is
 // unknown, or memory piles up.
 std::string solve_command(const History& history, const Verdict& verdict) {
@@ -359,9 +345,10 @@ std::string solve_command(const History& history, const Verdict& verdict) {
   const RunSetup setup = setup_to_fit(with_recorded_device(RuntimeOptions{}, history.trace));
   const int64_t memory = process_memory(*verdict.failure, setup, history.trace);
   if (memory == 0) return {};
-  if (const std::optional<RecordedProgram> program = recorded_program(history.trace)) {
+  if (std::vector<std::string> program = recorded_program(history.trace); !program.empty()) {
     const int64_t page = setup.device.granularity_bytes;  // a device has whole ones free
-    return solve_command(*program, memory / page * page);
+    program.insert(program.end(), {"--memory", exact_size(memory / page * page)});
+    return command_line("headroom solve", program);
   }
   const std::string& source = verdict.failure->source;
   const size_t end = source.rfind(".py:");

@@ -69,10 +69,9 @@ class NetInPool {
     settings.fused = false;
     const auto net = std::make_shared<TrainingGraph>(settings, TrainingSizes{batch, batch, 1});
     const Program program{{net, &net->graph}, {no_grad_ ? net->test_targets() : net->training_targets()}};
-    const auto planned = plan_program(program, PlanMode::kDynamic, workspaces_of_cpu_kernels(net->graph));
     RuntimeOptions options = options_;
     options.strategy = strategy;
-    return headroom::play(lower({&planned, 1}, options), setup_of(options));
+    return headroom::play(lower(planned({program}, PlanMode::kDynamic), options), setup_of(options));
   }
   int64_t allocated_bytes(int64_t batch) const {
     return play(batch, "caching").front().statistics.allocated.peak;

@@ -105,9 +105,8 @@ class TensorflowStep {
 class PlannedNet {
  public:
   explicit PlannedNet(const RuntimeOptions& options) : options_(options), program_(tutorial(options)) {
-    const auto planned =
-        plan_program(program_, PlanMode::kDynamic, workspaces_of_cpu_kernels(*program_.graph));
-    traced_ = lower({&planned, 1}, options_);
+    const std::vector<Program> programs = planned({program_}, PlanMode::kDynamic);
+    traced_ = lower(programs, options_);
   }
 
   Played play(int64_t limit_bytes) const {

@@ -61,7 +61,8 @@ std::optional<CurvePoint> point_of(const Solver& solver, int64_t memory, Allowed
   CurvePoint point;
   MemorySolution whole = solver.solve(memory, Allowed{});
   if (whole.fits) point.whole = std::move(whole);
-  if (!allowed.nothing() && (!point.whole || !point.whole->levers.empty())) {
+  if ((allowed.split_batch != SplitBatch::kNever || allowed.compress_norms) &&
+      (!point.whole || !point.whole->levers.empty())) {
     if (!allowed.compress_norms) allowed.split_batch = SplitBatch::kCheaper;
     MemorySolution split = solver.solve(memory, allowed);
     if (split.fits && !keeps_bits(split)) point.split = std::move(split);

@@ -104,8 +104,8 @@ Sheet sheet_of(const Question& question, bool fits, const std::string& taken) {
   const auto& [input, options, memory, batch, is_recording] = question;
   const std::string device = options.runtime.device;
   Sheet sheet = solve::sheet_of(
-      fmt::format("{}{}, in {} on {}", printable(input_title(input)), batch > 0 ? fmt::format(", batch {}", batch) : "",
-                  format_bytes(memory), device),
+      fmt::format("{}{}, in {} on {}", printable(input_title(input)),
+                  batch > 0 ? fmt::format(", batch {}", batch) : "", format_bytes(memory), device),
       fits, taken);
   sheet.set("input", input_title(input));
   sheet.set("device", device);
@@ -172,8 +172,7 @@ Sheet to_sheet(const report::Finding& growth, const Question& question) {
   if (traced.device.starts_with(kSimulated)) traced.device.erase(0, kSimulated.size());
   if (question.batch > 0) traced.batch = question.batch;
   if (question.options.step.steps > 0) traced.steps = question.options.step.steps;
-  sheet.propose(
-      {command_on("headroom report", question.input, to_words(question.input, traced))});
+  sheet.propose({command_on("headroom report", question.input, to_words(question.input, traced))});
   return sheet;
 }
 
@@ -259,9 +258,10 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   check_tracing_options(set, {input}, {"batch", "steps"});
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   const bool is_recording = !is_program(input);
-  ProgramFreedom freedom{.split_batch = options.runtime.split_batch, .is_recording = is_recording};
-  if (set.is_given("batch") && !is_recording) freedom.batch = options.step.batch;
-  if (options.model.precision != Precision::kF32) freedom.autocast = to_string(options.model.precision);
+  Allowed allowed = allowed_by(options.runtime);
+  if (options.model.precision != Precision::kF32) allowed.autocast = to_string(options.model.precision);
+  std::optional<int64_t> whole;
+  if (set.is_given("batch") && !is_recording && options.step.batch > 0) whole = options.step.batch;
   WorkloadOptions given = options;
 
   std::unique_ptr<ProgramTracer> tracer;
@@ -272,7 +272,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     print_traced_device_note(set, recorded.trace, options.runtime);
     use_recorded_limit(set, recorded.trace, options.runtime);
   } else {
-    ProgramRequest request = program_request(input, options, freedom.batch);
+    ProgramRequest request = program_request(input, options, whole.value_or(0));
     if (!set.is_given("device")) options.runtime.device = "sim:" + request.device;
     if (!set.is_given("strategy")) options.runtime.strategy = "caching";
     tracer = std::make_unique<ProgramTracer>(std::move(request));
@@ -283,14 +283,13 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
 
   const ProgramSpeed speed = speed_of_program(setup.device);
   Progress progress(0, "traces");
-  const std::optional<int64_t> whole = freedom.batch > 0 ? std::optional(freedom.batch) : std::nullopt;
   TracedProgram plain = std::move(recorded);
   if (!is_recording) {
     progress.start(describe({}));
     plain = tracer->trace(whole, {}, &speed);
     progress.advance(1);
   }
-  const Question question{input, options, memory, freedom.batch, is_recording};
+  const Question question{input, options, memory, whole.value_or(0), is_recording};
   if (const std::optional<report::Finding> growth = find_growth(plain.trace)) {
     progress.finish();
     solve::write(to_sheet(*growth, question), html, json, set.terminal());
@@ -305,7 +304,8 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     return program;
   };
   if (!set.is_given("strategy")) given.runtime.strategy = recorded_strategy(plain.trace);
-  const ProgramSolution solution = solve_torch(trace, setup, freedom);
+  const ProgramSolution solution =
+      is_recording ? solve_recording(trace, setup) : solve_torch(trace, setup, allowed, whole);
   progress.finish();
   solve::write(to_sheet(solution, question, given), html, json, set.terminal());
   return solution.fits() ? kExitDone : kExitOutOfMemory;

@@ -201,7 +201,7 @@ Measurement measure(const WorkloadOptions& options) {
   const std::vector<Program> programs = make_programs(modeled);
   require_fit(programs);
   double fragmentation = 0;
-  const Traced traced = lower(plan_programs(programs, modeled.runtime.plan), modeled.runtime);
+  const Traced traced = lower(planned(programs, modeled.runtime.plan), modeled.runtime);
   const bool has_room = host_has_room(traced, modeled.runtime);
   if (options.runtime.device != "cpu") {
     const Played played = play(traced, setup_to_fit(modeled.runtime));

@@ -89,12 +89,11 @@ bool ends_in_failure(const Trace& trace) {
          request.allocates && request.bytes == failed.bytes;
 }
 
-std::optional<RecordedRoom> recorded_room(const Trace& trace) {
-  std::optional<RecordedRoom> room;
-  follow_reserved(trace, [&](const DeviceEvent& failed, int64_t reserved) {
-    room = {failed.free_bytes, reserved};
-  });
-  return room;
+std::optional<int64_t> recorded_room_bytes(const Trace& trace) {
+  std::optional<int64_t> bytes;
+  follow_reserved(trace,
+                  [&](const DeviceEvent& failed, int64_t reserved) { bytes = failed.free_bytes + reserved; });
+  return bytes;
 }
 
 std::optional<RecordedLimit> recorded_limit(const Trace& trace) {

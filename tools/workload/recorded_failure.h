@@ -18,12 +18,9 @@ Trace with_failed_request(Trace trace);
 // Returns true if the last event is the request that ended the program.
 bool ends_in_failure(const Trace& trace);
 
-// Memory available to the program when a request failed: free, and reserved by it. Nullopt if the trace does
-// not tell.
-struct RecordedRoom {
-  int64_t free_bytes = 0, reserved_bytes = 0;
-};
-std::optional<RecordedRoom> recorded_room(const Trace& trace);
+// Returns the memory available to the program when the last request failed: free, or reserved by it. Nullopt
+// if the trace does not tell.
+std::optional<int64_t> recorded_room_bytes(const Trace& trace);
 
 // A limit on what the program may reserve, which refused requests although the device had room for them.
 struct RecordedLimit {

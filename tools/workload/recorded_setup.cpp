@@ -61,8 +61,7 @@ const DeviceProfile* smallest_card_with(int64_t bytes) {
 }
 
 // A card of which a failed request says what was free. The rest is the process's own context, or others'.
-RuntimeOptions with_card_of(RuntimeOptions options, const RecordedRoom& room) {
-  const int64_t seen = room.free_bytes + room.reserved_bytes;
+RuntimeOptions with_card_of(RuntimeOptions options, int64_t seen) {
   const DeviceProfile* card = smallest_card_with(seen);
   if (card == nullptr) {
     options.device = "sim";
@@ -124,15 +123,20 @@ std::string recorded_strategy(const Trace& trace) {
   return std::string(kTorchStrategy) + (settings.empty() ? "" : "," + settings);
 }
 
-std::optional<RecordedProgram> recorded_program(const Trace& trace) {
-  for (const std::string_view kind : {"net", "model"}) {
-    const std::string_view name = setting_of(trace, kind);
-    if (name.empty()) continue;
-    const std::string_view batch = setting_of(trace, "batch");
-    return RecordedProgram{std::string(kind), std::string(name), std::string(batch == "0" ? "" : batch),
-                           std::string(setting_of(trace, "runs_on"))};
-  }
-  return std::nullopt;
+std::vector<std::string> recorded_program(const Trace& trace) {
+  std::vector<std::string> words;
+  const auto add = [&](std::string_view option, std::string_view setting) {
+    const std::string_view value = setting_of(trace, setting);
+    if (value.empty() || value == "0") return;
+    words.push_back(fmt::format("--{}", option));
+    words.emplace_back(value);
+  };
+  add("net", "net");
+  if (words.empty()) add("model", "model");
+  if (words.empty()) return words;
+  add("batch", "batch");
+  add("device", "runs_on");
+  return words;
 }
 
 std::optional<SeedRange> seed_range(const Trace& trace) {
@@ -169,7 +173,7 @@ std::optional<int64_t> traced_card_bytes(const Trace& trace) {
 }
 
 bool names_device(const Trace& trace) {
-  return last_device(trace) != nullptr || traced_card_bytes(trace) || recorded_room(trace);
+  return last_device(trace) != nullptr || traced_card_bytes(trace) || recorded_room_bytes(trace);
 }
 
 RuntimeOptions with_recorded_device(RuntimeOptions options, const Trace& trace) {
@@ -177,8 +181,8 @@ RuntimeOptions with_recorded_device(RuntimeOptions options, const Trace& trace) 
   if (last == nullptr) {
     if (const std::string_view name = setting_of(trace, "device"); is_profile(name)) {
       options.device = fmt::format("sim:{}", name);
-    } else if (const std::optional<RecordedRoom> room = recorded_room(trace)) {
-      options = with_card_of(std::move(options), *room);
+    } else if (const std::optional<int64_t> seen = recorded_room_bytes(trace)) {
+      options = with_card_of(std::move(options), *seen);
     } else {
       options.device = "sim:h200";
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/app/options.h"
 #include "trace/trace.h"
@@ -17,12 +18,9 @@ bool is_of_torch(const Trace& trace);
 // logs, else PyTorch's, with the settings of a snapshot, else with those of PYTORCH_CUDA_ALLOC_CONF.
 std::string recorded_strategy(const Trace& trace);
 
-// A program of ours that a recording names; see record_program().
-struct RecordedProgram {
-  std::string kind, name;     // "net" or "model", its name or file
-  std::string batch, device;  // as options; empty where the recording does not say
-};
-std::optional<RecordedProgram> recorded_program(const Trace& trace);
+// The program of ours that a recording names (see record_program()), its batch and device, as words of a
+// command line; empty where it names none.
+std::vector<std::string> recorded_program(const Trace& trace);
 
 // The least and the most bytes that a program requested at once over some seeds for its random weights, of
 // which the trace is the one with the most; nothing where it was traced once, because they decide no size.

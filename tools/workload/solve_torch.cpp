@@ -19,11 +19,14 @@ constexpr int64_t kMostPasses = 64;
 constexpr int kRounds = 3;
 // Patterns of modules to leave out again, by way of trial.
 constexpr size_t kMostPatterns = 6;
+constexpr int64_t kMostTrials = 64;
 
 class ProgramSearch {
  public:
-  ProgramSearch(const TraceProgram& trace, const RunSetup& setup, const ProgramFreedom& freedom)
-      : trace_(trace), setup_(setup), freedom_(freedom) {}
+  // `allowed` is null for a recording.
+  ProgramSearch(const TraceProgram& trace, const RunSetup& setup, const Allowed* allowed,
+                std::optional<int64_t> batch)
+      : trace_(trace), setup_(setup), allowed_(allowed), batch_(batch) {}
 
   ProgramSolution solve() {
     plain_ = trace_batch(1, {});
@@ -50,7 +53,7 @@ class ProgramSearch {
 
  private:
   TracedProgram trace_batch(int64_t passes, const ProgramChanges& changes) const {
-    return trace_(freedom_.batch > 0 ? std::optional(freedom_.batch / passes) : std::nullopt, changes);
+    return trace_(batch_ ? std::optional(*batch_ / passes) : std::nullopt, changes);
   }
 
   ProgramTrial judge(const ProgramChanges& changes, const TracedProgram& program) const {
@@ -92,7 +95,7 @@ class ProgramSearch {
       if (trial.changes == changes) return trial;
     }
     ProgramTrial trial{.changes = changes};
-    if (std::ssize(trials_) >= freedom_.most_trials) {
+    if (std::ssize(trials_) >= kMostTrials) {
       trial.error = "too many tries";
       return trial;
     }
@@ -119,10 +122,12 @@ class ProgramSearch {
   void choose(ProgramSolution& solution) {
     const ProgramChanges free = with_free_changes(solution.plain);
     std::optional<ProgramTrial> same = with_same_batch(free), split;
-    const bool may_split = freedom_.split_batch != SplitBatch::kNever && freedom_.batch > 1;
+    const bool may_split =
+        allowed_ != nullptr && allowed_->split_batch != SplitBatch::kNever && batch_.value_or(0) > 1;
     if (may_split) split = with_parts(free);
     // Parts change no result beyond rounding, unless batches are normalized.
-    const bool may_lead = freedom_.split_batch == SplitBatch::kCheaper || !solution.normalizes_batches;
+    const bool may_lead =
+        !split || !solution.normalizes_batches || allowed_->split_batch == SplitBatch::kCheaper;
     if (same && split && split->us < same->us) {
       solution.chosen = may_lead ? *split : *same;
       if (!may_lead) solution.split = split;
@@ -150,10 +155,10 @@ class ProgramSearch {
   // Adds the changes that cost no time.
   ProgramChanges with_free_changes(const ProgramTrial& plain) {
     ProgramChanges free;
-    if (freedom_.is_recording) return free;
-    if (!freedom_.autocast.empty()) {
+    if (allowed_ == nullptr) return free;
+    if (!allowed_->autocast.empty()) {
       ProgramChanges cast = free;
-      cast.autocast = freedom_.autocast;
+      cast.autocast = allowed_->autocast;
       const ProgramTrial trial = attempt(cast);
       // A program that has it already takes the same.
       if (trial.error.empty() && trial.prediction.requested_bytes < plain.prediction.requested_bytes) {
@@ -251,7 +256,7 @@ class ProgramSearch {
   std::optional<ProgramTrial> with_same_batch(const ProgramChanges& free) {
     if (const ProgramTrial trial = attempt(free); trial.fits()) return trimmed(trial);
     std::optional<ProgramTrial> best = with_fewest_modules(free);
-    if (!best && !freedom_.is_recording) {
+    if (!best && allowed_ != nullptr) {
       ProgramChanges offloaded = free;
       offloaded.offload = true;
       best = with_fewest_modules(offloaded);
@@ -261,8 +266,8 @@ class ProgramSearch {
 
   std::vector<int64_t> parts() const {
     std::vector<int64_t> found;
-    for (int64_t passes = 2; passes <= std::min(freedom_.batch, kMostPasses); ++passes) {
-      if (freedom_.batch % passes == 0) found.push_back(passes);
+    for (int64_t passes = 2; passes <= std::min(*batch_, kMostPasses); ++passes) {
+      if (*batch_ % passes == 0) found.push_back(passes);
     }
     return found;
   }
@@ -299,7 +304,8 @@ class ProgramSearch {
 
   const TraceProgram& trace_;
   const RunSetup& setup_;
-  const ProgramFreedom& freedom_;
+  const Allowed* const allowed_;
+  const std::optional<int64_t> batch_;
   std::string model_;
   bool uses_cache_ = false;
   std::vector<ProgramTrial> trials_;
@@ -324,8 +330,13 @@ RunSetup setup_to_fit_budget(const RuntimeOptions& options) {
   return options.memory_bytes ? with_budget(std::move(setup), *options.memory_bytes) : setup;
 }
 
-ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const ProgramFreedom& freedom) {
-  return ProgramSearch(trace, setup, freedom).solve();
+ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const Allowed& allowed,
+                            std::optional<int64_t> batch) {
+  return ProgramSearch(trace, setup, &allowed, batch).solve();
+}
+
+ProgramSolution solve_recording(const TraceProgram& trace, const RunSetup& setup) {
+  return ProgramSearch(trace, setup, nullptr, std::nullopt).solve();
 }
 
 }  // namespace headroom

@@ -9,19 +9,11 @@
 #include <vector>
 
 #include "answers/predict.h"
+#include "answers/solve.h"
 #include "runtime/app/setup.h"
 #include "tools/trace/program.h"
 
 namespace headroom {
-
-// Changes that may be made.
-struct ProgramFreedom {
-  int64_t batch = 0;  // batch of the program, which may be split; 0: unknown
-  SplitBatch split_batch = SplitBatch::kNeeded;
-  std::string autocast = {};  // a type of 16 bits that is allowed, or nothing
-  bool is_recording = false;  // recording of a run: only checkpoints can be tried
-  int64_t most_trials = 64;
-};
 
 // A try: the changes, and what the program takes with them.
 struct ProgramTrial {
@@ -50,8 +42,12 @@ struct ProgramSolution {
 using TraceProgram =
     std::function<TracedProgram(std::optional<int64_t> batch, const ProgramChanges& changes)>;
 
-// `setup` is that of a device with the budget. Throws as `trace` does for the program without changes.
-ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const ProgramFreedom& freedom);
+// `setup` is that of a device with the budget. Of the program's batch parts may be tried, unless it is
+// unknown (nothing). Throws as `trace` does for the program without changes.
+ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const Allowed& allowed,
+                            std::optional<int64_t> batch);
+// Solves for a recording of a run, of which only checkpoints can be tried.
+ProgramSolution solve_recording(const TraceProgram& trace, const RunSetup& setup);
 
 // A device on which the process may take that much.
 RunSetup with_budget(RunSetup setup, int64_t memory_bytes);

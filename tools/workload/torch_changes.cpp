@@ -22,6 +22,10 @@
 namespace headroom {
 namespace {
 
+std::string with_reason(const std::string& change, std::string_view reason) {
+  return fmt::format("{}  # {}", change, reason);
+}
+
 constexpr std::string_view kExpandable = "expandable_segments:True";
 constexpr int kMaxTraced = 4;  // again with checkpoints, some seconds each
 
@@ -86,24 +90,24 @@ Trace with_empty_cache(const Trace& trace, StepPhase phase) {
 
 namespace {
 
-std::optional<TorchChange> with_growing_segments(const Trace& trace, const RunSetup& setup) {
+std::optional<std::string> with_growing_segments(const Trace& trace, const RunSetup& setup) {
   const std::optional<std::string> strategy = with_expandable_segments(setup.options.strategy);
   if (!strategy) return std::nullopt;
   RunSetup changed = setup;
   changed.options.strategy = *strategy;
   if (!fits(traced_here(trace), changed)) return std::nullopt;
-  return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", strategy->substr(kTorchStrategy.size() + 1)),
-                     "segments grow instead of adding up"};
+  return with_reason(fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", strategy->substr(kTorchStrategy.size() + 1)),
+                     "segments grow instead of adding up");
 }
 
 // Helps if expandable segments do not: they release pages of 20 MiB, and only whole ones.
-std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup) {
+std::optional<std::string> with_mapped(const Trace& trace, const RunSetup& setup) {
   if (!is_cached(setup.options.strategy) || with_growing_segments(trace, setup)) return std::nullopt;
   RunSetup changed = setup;
   changed.options.strategy = "mapped";
   if (!fits(traced_here(trace), changed)) return std::nullopt;
-  return TorchChange{"import headroom.torch; headroom.torch.use(\"mapped\")",
-                     "in place of PyTorch's allocator: idle memory moves to where it is needed"};
+  return with_reason("import headroom.torch; headroom.torch.use(\"mapped\")",
+                     "in place of PyTorch's allocator: idle memory moves to where it is needed");
 }
 
 // Returns the bytes that the strategy could give back to the driver after that many events, in segments
@@ -111,7 +115,9 @@ std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup
 int64_t releasable_bytes(const Trace& trace, const RunSetup& setup, int64_t events) {
   int64_t bytes = 0;
   const RunSetup ready = prepared(traced_here(trace), setup);
-  for (const SnapshotSegment& segment : snapshot_after(trace, ready, events).snapshot.segments) {
+  const Played played = play(traced_here(trace), ready, {.snapshot_after = events});
+  if (!played.snapshot) return 0;
+  for (const SnapshotSegment& segment : played.snapshot->segments) {
     const bool is_idle = std::all_of(segment.blocks.begin(), segment.blocks.end(), [](const auto& block) {
       return block.state == SnapshotBlock::State::kFree;
     });
@@ -121,7 +127,7 @@ int64_t releasable_bytes(const Trace& trace, const RunSetup& setup, int64_t even
 }
 
 // Once is tried before once a step, and the beginning of a step before its middle.
-std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup& setup) {
+std::optional<std::string> with_emptied_cache(const Trace& trace, const RunSetup& setup) {
   if (!is_cached(setup.options.strategy)) return std::nullopt;
   constexpr StepPhase kPhases[] = {StepPhase::kSetup, StepPhase::kForward, StepPhase::kOptimizer,
                                    StepPhase::kBackward};
@@ -140,7 +146,7 @@ std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup
       freed = std::max(freed, releasable_bytes(emptied, setup, marks[i].position));
     }
     const std::string line = first_line_after(trace, phase);
-    return TorchChange{
+    return with_reason(
         fmt::format("torch.cuda.empty_cache() {}{}", line.empty() ? "" : fmt::format("before {}, ", line),
                     phase == StepPhase::kSetup
                         ? "once, before the first step"
@@ -148,13 +154,13 @@ std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup
                                                                      : phase == StepPhase::kBackward
                                                                          ? "backward pass"
                                                                          : "optimizer step")),
-        fmt::format("gives {} of idle segments back there", format_bytes(freed))};
+        fmt::format("gives {} of idle segments back there", format_bytes(freed)));
   }
   return std::nullopt;
 }
 
 // Tries the fewest modules along their order. For a program, a new trace decides.
-std::optional<TorchChange> with_fewest_checkpoints(const Trace& trace, const RunSetup& setup,
+std::optional<std::string> with_fewest_checkpoints(const Trace& trace, const RunSetup& setup,
                                                    const TraceCheckpoints& trace_again) {
   const std::vector<CheckpointCandidate> order = checkpoint_order(trace, recorded_modules(trace));
   const auto modules_of_first = [&](int64_t count) {
@@ -171,12 +177,12 @@ std::optional<TorchChange> with_fewest_checkpoints(const Trace& trace, const Run
     const std::optional<Trace> recomputed =
         trace_again ? trace_again(modules) : std::optional(with_checkpoints(trace, modules));
     if (recomputed && (!trace_again || fits(traced_here(*recomputed), setup))) {
-      return TorchChange{
+      return with_reason(
           fmt::format("checkpoint module{} {}", modules.size() == 1 ? "" : "s", modules_text(modules)),
           fmt::format("torch.utils.checkpoint runs {} again in the backward pass: the peak is {} lower{}",
                       modules.size() == 1 ? "it" : "them",
                       format_bytes(trace.peak_bytes - recomputed->peak_bytes),
-                      trace_again ? "" : ", as estimated")};
+                      trace_again ? "" : ", as estimated"));
     }
     if (count == all || traced == kMaxTraced) return std::nullopt;
     count += (all - count + 1) / 2;
@@ -186,10 +192,10 @@ std::optional<TorchChange> with_fewest_checkpoints(const Trace& trace, const Run
 }  // namespace
 
 // Each with the strategy as it is, so that one change is enough.
-std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup,
+std::vector<std::string> find_torch_changes(const Trace& trace, const RunSetup& setup,
                                             const TraceCheckpoints& trace_again) {
-  std::vector<TorchChange> changes;
-  const auto add = [&](std::optional<TorchChange> change) {
+  std::vector<std::string> changes;
+  const auto add = [&](std::optional<std::string> change) {
     if (change) changes.push_back(std::move(*change));
   };
   for (const auto& find : {with_growing_segments, with_mapped, with_emptied_cache}) add(find(trace, setup));
@@ -197,9 +203,10 @@ std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& 
   return changes;
 }
 
-std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFailure& failure) {
-  if (!is_of_torch(trace) || failure.event > std::ssize(trace.events) || failure.requested_bytes <= 0 ||
-      failure.requested_bytes > Trace::kLargestBlockBytes || failure.capacity_bytes <= 0) {
+std::vector<std::string> find_torch_changes(const Trace& trace, int64_t event, int64_t requested_bytes,
+                                            int64_t capacity_bytes) {
+  if (!is_of_torch(trace) || event > std::ssize(trace.events) || requested_bytes <= 0 ||
+      requested_bytes > Trace::kLargestBlockBytes || capacity_bytes <= 0) {
     return {};
   }
   RuntimeOptions options;
@@ -207,8 +214,8 @@ std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFa
   options.strategy = recorded_strategy(trace);
   options.others_bytes = 0;
   RunSetup setup = setup_of(options);
-  setup.device.total_bytes = failure.capacity_bytes + setup.device.overhead_bytes();
-  const Trace played = until_request(trace, failure.event, failure.requested_bytes);
+  setup.device.total_bytes = capacity_bytes + setup.device.overhead_bytes();
+  const Trace played = until_request(trace, event, requested_bytes);
   if (fits(traced_here(played), setup)) return {};
   return find_torch_changes(played, setup);
 }

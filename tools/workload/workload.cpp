@@ -239,7 +239,7 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
 }
 
 Traced trace_of(const WorkloadOptions& options) {
-  return lower(plan_programs(make_programs(options), options.runtime.plan), options.runtime);
+  return lower(planned(make_programs(options), options.runtime.plan), options.runtime);
 }
 
 void require_one_device(const WorkloadOptions& options) {

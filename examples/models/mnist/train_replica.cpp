@@ -145,8 +145,11 @@ class Training {
     RunSetup setup = runtime.setup();
     setup.strategy = runtime.strategy();
     const std::shared_ptr<const Graph> graph(std::shared_ptr<const Graph>(), &net_.graph);
-    const Replica replica{graph, {&train_plan, &test_plan}, of_replica};
-    const Played played = play(lower({&replica, 1}), setup);
+    const Program program{
+        .graph = graph,
+        .targets = {},
+        .plans = std::make_shared<const std::vector<Plan>>(std::vector{train_plan, test_plan})};
+    const Played played = play(lower(program, of_replica), setup);
     for (size_t i = 0; played.fits && i < played.devices.size(); ++i) {
       result_.devices[i].predicted_peak_bytes = played.devices[i].statistics.allocated.peak;
     }

@@ -309,9 +309,10 @@ TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
     const DeviceSet devices = place(net.graph, runtime);
     const Kernels kernels(net.graph, devices);
     const Plan made = make_plan(net.graph, net.training(), options.plan, kernels.workspace_bytes());
-    const Replica replica{std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &net.graph),
-                             {&made}, devices_of_replica(options, 1, 0)};
-    const Played played = play(lower({&replica, 1}), setup_of(options));
+    const Program program{.graph = {std::shared_ptr<const Graph>(), &net.graph},
+                          .targets = {},
+                          .plans = std::make_shared<const std::vector<Plan>>(std::vector{made})};
+    const Played played = play(lower({&program, 1}, options), setup_of(options));
     Variables variables(net.graph, devices);
     Session session(net.graph, net.training(), options.plan, variables);
     for (int32_t& label : session.input<int32_t>(net.labels)) label = 0;
@@ -321,7 +322,8 @@ TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
     for (size_t i = 0; i < played.devices.size(); ++i) {
       const PlayedDevice& device = played.devices[i];
       const PlacedDevice& placed = devices.all()[i];
-      EXPECT_EQ(device.statistics.allocated.peak, placed.allocator->statistics().allocated.peak) << placed.name;
+      EXPECT_EQ(device.statistics.allocated.peak, placed.allocator->statistics().allocated.peak)
+          << placed.name;
       EXPECT_EQ(device.statistics.reserved.peak, placed.allocator->statistics().reserved.peak) << placed.name;
       EXPECT_EQ(device.process_bytes, placed.device->memory().info().peak_process) << placed.name;
     }

@@ -169,7 +169,7 @@ TEST(CompressNorms, ABudgetComputesNormsAgainTogetherWithTheirConvolutions) {
   const Targets targets{{net.loss}, true};
   const std::vector<int64_t> workspace(net.graph.nodes().size());
   const std::vector<double> us(net.graph.nodes().size(), 1);
-  Frontier solver({net.graph, targets, workspace, us});
+  Frontier solver(net.graph, targets, {workspace, us});
   const StepPoint least = solver.solve(0);
   const std::unique_ptr<Graph> graph = rewritten(net.graph, least.schedule);
   std::vector<bool> is_read = read_values(*graph);

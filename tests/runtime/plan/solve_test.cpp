@@ -162,8 +162,7 @@ void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& 
   if (compresses) seen.compressed += compress_norms(net.graph, targets.fetches);
   const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
-  const StepProblem problem{net.graph, targets, workspace, us, host};
-  Frontier solver(problem, 200'000);
+  Frontier solver(net.graph, targets, {workspace, us}, host, 200'000);
   const int64_t most = solver.solve(kEnough).step_bytes, least = solver.solve(0).step_bytes;
   ASSERT_LE(least, most) << seed;
   std::mt19937 random(seed);
@@ -241,14 +240,14 @@ TEST(Solve, LessMemoryIsNeverCheaperWhateverWasAskedBefore) {
     const Targets targets = net.targets();
     const std::vector<int64_t> workspace = workspaces(net.graph, 0);
     const std::vector<double> us = node_times_us(net.graph, kSpeed);
-    const StepProblem problem{net.graph, targets, workspace, us};
-    Frontier solver(problem, 200'000);
+    const auto new_solver = [&] { return Frontier(net.graph, targets, {workspace, us}, {}, 200'000); };
+    Frontier solver = new_solver();
     const StepPoint least = solver.solve(0);
-    const int64_t most = Frontier(problem, 200'000).solve(kEnough).step_bytes;
+    const int64_t most = new_solver().solve(kEnough).step_bytes;
     double before = least.us;
     for (int percent = 0; percent <= 100; percent += 5) {
       const int64_t budget = least.step_bytes + (most - least.step_bytes) * percent / 100;
-      const StepPoint solution = solver.solve(budget), alone = Frontier(problem, 200'000).solve(budget);
+      const StepPoint solution = solver.solve(budget), alone = new_solver().solve(budget);
       ASSERT_TRUE(solution.step_bytes <= budget) << seed;
       EXPECT_LE(solution.us, before * (1 + 1e-12)) << seed << " at " << percent;
       EXPECT_EQ(solution.us, alone.us) << seed << " at " << percent;
@@ -268,7 +267,7 @@ TEST(Solve, FindsTheLeastOfSmallGraphs) {
     const std::vector<int64_t> workspace = workspaces(net.graph, 0);
     const std::vector<double> us = node_times_us(net.graph, kSpeed);
     const NeededNodes nodes = with_readers_behind(net.graph, find_needed_nodes(net.graph, targets));
-    StepModel model(net.graph, targets, nodes, workspace, us);
+    StepModel model(net.graph, targets, nodes, {workspace, us});
     std::vector<size_t> open;
     for (size_t gap = 0; gap < model.keep_all().size(); ++gap) {
       if (model.keep_all()[gap] == Keep::kAlways && model.can_drop(static_cast<int>(gap)))
@@ -301,7 +300,7 @@ TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
   const Targets targets = net.training();
   const std::vector<int64_t> workspace = workspaces(net.graph, 0);
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
-  const StepPoint solution = Frontier({net.graph, targets, workspace, us}).solve(kEnough);
+  const StepPoint solution = Frontier(net.graph, targets, {workspace, us}).solve(kEnough);
   EXPECT_TRUE(solution.schedule.empty());
   EXPECT_TRUE(solution.levers.empty());
   EXPECT_EQ(solution.step_bytes,
@@ -327,7 +326,7 @@ TEST(Solve, GradientsOfNormsGiveResultsAgainForLessThanComputingThem) {
   const Targets targets{{loss}, true};
   const std::vector<int64_t> workspace = workspaces(graph, 0);
   const std::vector<double> us = node_times_us(graph, kSpeed);
-  Frontier solver({graph, targets, workspace, us});
+  Frontier solver(graph, targets, {workspace, us});
   const StepPoint whole = solver.solve(kEnough), less = solver.solve(whole.step_bytes * 8 / 10);
   EXPECT_LE(less.step_bytes, whole.step_bytes * 8 / 10);
   EXPECT_EQ(less.schedule.repeats(), 0);
@@ -362,12 +361,14 @@ struct Chain {
     workspace = workspaces(graph, 0);
     us = node_times_us(graph, kSpeed);
   }
-  StepProblem problem() const { return {graph, targets, workspace, us}; }
+  Frontier solver(int64_t max_work = Frontier::kMaxWork) const {
+    return {graph, targets, {workspace, us}, {}, max_work};
+  }
 };
 
 TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
   const Chain chain(64);
-  Frontier solver(chain.problem());
+  Frontier solver = chain.solver();
   const StepPoint whole = solver.solve(kEnough);
   double before = whole.us;
   for (const int percent : {75, 50, 35, 25}) {
@@ -382,7 +383,7 @@ TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
 // Each of them may have to be planned.
 TEST(Solve, ALongStepHasFewSchedulesToChooseFrom) {
   const Chain chain(600);
-  Frontier solver(chain.problem(), 1 << 22);
+  Frontier solver = chain.solver(1 << 22);
   const size_t count = solver.least_first().size();
   EXPECT_GT(count, 20u);
   EXPECT_LE(count * chain.graph.nodes().size(), size_t{1} << 20);
@@ -393,7 +394,7 @@ TEST(Solve, RefusesAScheduleOfAnotherGraph) {
   const Targets targets = one.targets();
   const std::vector<int64_t> workspace = workspaces(one.graph, 0);
   const std::vector<double> us = node_times_us(one.graph, kSpeed);
-  NodeSchedule schedule = Frontier({one.graph, targets, workspace, us}).solve(0).schedule;
+  NodeSchedule schedule = Frontier(one.graph, targets, {workspace, us}).solve(0).schedule;
   ASSERT_FALSE(schedule.empty());
   EXPECT_THROW(rewritten(other.graph, schedule), InvalidArgument);
   std::reverse(schedule.nodes.begin(), schedule.nodes.end());

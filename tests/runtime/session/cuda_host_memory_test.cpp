@@ -60,7 +60,7 @@ RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode, bool puts_states_on_host 
                                          kernels->workspace_bytes().end());
     const std::vector<double> us(graph.nodes().size(), 10);
     const HostLink host{.bytes_per_us = 0.2e6, .latency_us = 1, .max_bytes = kHostOfTheGpu};
-    const StepPoint solution = Frontier({graph, targets, workspace, us, host}).solve(whole * percent / 100);
+    const StepPoint solution = Frontier(graph, targets, {workspace, us}, host).solve(whole * percent / 100);
     EXPECT_GT(solution.schedule.stores(), 0);
     apply(solution.schedule, graph);
     kernels = std::make_shared<const Kernels>(graph, devices);

@@ -53,9 +53,10 @@ TurnResult run_in_turn(PlanMode mode, bool shares) {
 
   if (shares) {
     const RuntimeOptions options{.device = "sim:laptop-2gb", .strategy = "direct"};
-    const Replica replica{std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &net.graph),
-                             {&training, &test}, devices_of_replica(options, 1, 0)};
-    const Played played = play(lower({&replica, 1}), setup_of(options));
+    const Program program{.graph = {std::shared_ptr<const Graph>(), &net.graph},
+                          .targets = {},
+                          .plans = std::make_shared<const std::vector<Plan>>(std::vector{training, test})};
+    const Played played = play(lower({&program, 1}, options), setup_of(options));
     EXPECT_EQ(played.front().statistics.allocated.peak, result.allocated_peak) << to_string(mode);
   }
   return result;

@@ -47,10 +47,10 @@ TEST(Walk, ThePredictionRequestsTheSameAsTheSessionInTheSameOrder) {
       std::vector<Request> taken = real.requests;
 
       // A trace has no library starts' figures and no frees' names.
-      const Replica replica{std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &net.graph),
-                            {&plan},
-                            {parse_device_name("/GPU:0")}};
-      const Traced lowered = lower({&replica, 1});
+      const Program program{.graph = {std::shared_ptr<const Graph>(), &net.graph},
+                            .targets = {},
+                            .plans = std::make_shared<const std::vector<Plan>>(std::vector{plan})};
+      const Traced lowered = lower(program, {parse_device_name("/GPU:0")});
       std::vector<Request> requests;
       for (const TraceEvent& event : lowered.front().events) {
         const auto name = [&](int32_t position) {

@@ -163,7 +163,7 @@ TEST(Memory, CompressedNormsGoWithPartsOfTheBatch) {
   WorkloadOptions options = packed("residual");
   options.step.batch = 64;
   const Solver solver = solver_of(options);
-  const Allowed both{SplitBatch::kNeeded, true};
+  const Allowed both{.split_batch = SplitBatch::kNeeded, .compress_norms = true};
   const int64_t least = solver.solve(0, both).least_memory_bytes;
   ASSERT_GT(least, 0);
   EXPECT_LE(least, solver.solve_least().least_memory_bytes);

@@ -109,13 +109,11 @@ class OfTorch : public Solving {
  public:
   explicit OfTorch(const Row& row) : is_layered_(row.workload == kLayered) {
     if (is_layered_) {
-      freedom_.batch = kLayeredBatch;
-      freedom_.split_batch = row.setting == "never"     ? SplitBatch::kNever
+      allowed_.split_batch = row.setting == "never"     ? SplitBatch::kNever
                              : row.setting == "cheaper" ? SplitBatch::kCheaper
                                                         : SplitBatch::kNeeded;
       return;
     }
-    freedom_.is_recording = true;
     const std::string in_tree = HEADROOM_SOURCE_DIR "/tests/tools/trace/recorded/" + row.workload;
     const std::string shared = (shared_data() / "snapshots" / row.workload).string();
     const std::string& file = std::filesystem::exists(in_tree) ? in_tree : shared;
@@ -134,15 +132,16 @@ class OfTorch : public Solving {
       program.trace = with_checkpoints(recorded_.trace, changes.checkpoints);
       return program;
     };
+    const RunSetup setup = with_budget(setup_of(options), memory_bytes);
     const ProgramSolution solution =
-        solve_torch(trace, with_budget(setup_of(options), memory_bytes), freedom_);
+        is_layered_ ? solve_torch(trace, setup, allowed_, kLayeredBatch) : solve_recording(trace, setup);
     return {solution.fits(), solution.chosen.us, solution.chosen.prediction.total_bytes,
             describe(solution.chosen)};
   }
 
  private:
   const bool is_layered_;
-  ProgramFreedom freedom_;
+  Allowed allowed_;
   TracedProgram recorded_;
 };
 

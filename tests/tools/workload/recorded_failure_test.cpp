@@ -59,8 +59,7 @@ TEST(RecordedFailure, AFullDeviceIsTheSmallestCardWithSoMuchMemory) {
   const int64_t free = 10 * kMiB, reserved = card.total_bytes - 700 * kMiB;
   const Trace trace = failed_training(reserved, free);
   EXPECT_FALSE(recorded_limit(trace).has_value());
-  ASSERT_TRUE(recorded_room(trace).has_value());
-  EXPECT_EQ(recorded_room(trace)->reserved_bytes, reserved);
+  EXPECT_EQ(recorded_room_bytes(trace), reserved + free);
   const RuntimeOptions options = with_recorded_device({}, trace);
   EXPECT_EQ(options.device, "sim:a100-40gb");
   EXPECT_EQ(*options.others_bytes + card.overhead_bytes(), 690 * kMiB);
@@ -85,11 +84,11 @@ TEST(RecordedFailure, ARefusalBesideFreeMemoryIsALimit) {
 
 TEST(RecordedFailure, SizesThatNoDeviceHasAreNoLimit) {
   EXPECT_FALSE(recorded_limit(failed_training(kGiB, 0)).has_value());
-  EXPECT_FALSE(recorded_room(failed_training(kGiB, 0)).has_value());
+  EXPECT_FALSE(recorded_room_bytes(failed_training(kGiB, 0)).has_value());
   Trace trace = failed_training(kGiB, 2 * kGiB);
   for (DeviceEvent& event : trace.device_events) event.free_bytes = INT64_MAX;
   EXPECT_FALSE(recorded_limit(trace).has_value());
-  EXPECT_FALSE(recorded_room(trace).has_value());
+  EXPECT_FALSE(recorded_room_bytes(trace).has_value());
 }
 
 TEST(RecordedSetup, TakesTheCardThatAProgramWasTracedFor) {

@@ -26,14 +26,15 @@ RunSetup device_with(int64_t memory_bytes) {
   return with_budget(setup_of(options), memory_bytes);
 }
 
-const ProgramFreedom kFree = {.batch = kLayeredBatch};
+const Allowed kFree = {.split_batch = SplitBatch::kNeeded};
 
 int64_t bytes_as_it_is() {
-  return solve_torch(traced_net, device_with(20 * kGiB), kFree).plain.least_memory_bytes;
+  return solve_torch(traced_net, device_with(20 * kGiB), kFree, kLayeredBatch).plain.least_memory_bytes;
 }
 
 TEST(ProgramSolving, AProgramThatFitsIsLeftAsItIs) {
-  const ProgramSolution solution = solve_torch(traced_net, device_with(bytes_as_it_is()), kFree);
+  const ProgramSolution solution =
+      solve_torch(traced_net, device_with(bytes_as_it_is()), kFree, kLayeredBatch);
   EXPECT_TRUE(solution.fits());
   EXPECT_EQ(solution.chosen.changes, ProgramChanges());
   EXPECT_EQ(solution.trials.size(), 1u);
@@ -42,9 +43,9 @@ TEST(ProgramSolving, AProgramThatFitsIsLeftAsItIs) {
 
 TEST(ProgramSolving, NoFewerCheckpointsKeepTheBudget) {
   const int64_t memory = bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch;
-  ProgramFreedom freedom = kFree;
-  freedom.split_batch = SplitBatch::kNever;
-  const ProgramSolution solution = solve_torch(traced_net, device_with(memory), freedom);
+  Allowed allowed = kFree;
+  allowed.split_batch = SplitBatch::kNever;
+  const ProgramSolution solution = solve_torch(traced_net, device_with(memory), allowed, kLayeredBatch);
   ASSERT_TRUE(solution.fits());
   EXPECT_LE(solution.chosen.prediction.total_bytes, memory);
   EXPECT_EQ(solution.chosen.changes.passes, 1);
@@ -65,28 +66,28 @@ TEST(ProgramSolving, NoChangesAreTracedTwice) {
     traced_changes.push_back(request);
     return traced_net(batch, changes);
   };
-  solve_torch(trace, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), kFree);
+  solve_torch(trace, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), kFree, kLayeredBatch);
   EXPECT_GE(traced_changes.size(), 4u);
 }
 
 TEST(ProgramSolving, EachBudgetFromTheLeastOnIsKeptAndNoneBelow) {
-  const ProgramSolution least = solve_torch(traced_net, device_with(350 * kMiB), kFree);
+  const ProgramSolution least = solve_torch(traced_net, device_with(350 * kMiB), kFree, kLayeredBatch);
   ASSERT_FALSE(least.fits());
   ASSERT_GT(least.chosen.least_memory_bytes, 0);
   for (int64_t more = 0; more <= 400 * kMiB; more += 24 * kMiB) {
     const int64_t memory = least.chosen.least_memory_bytes + more;
-    EXPECT_TRUE(solve_torch(traced_net, device_with(memory), kFree).fits()) << memory;
+    EXPECT_TRUE(solve_torch(traced_net, device_with(memory), kFree, kLayeredBatch).fits()) << memory;
   }
   const ProgramSolution below =
-      solve_torch(traced_net, device_with(least.chosen.least_memory_bytes - 2 * kMiB), kFree);
+      solve_torch(traced_net, device_with(least.chosen.least_memory_bytes - 2 * kMiB), kFree, kLayeredBatch);
   EXPECT_FALSE(below.fits());
   EXPECT_EQ(below.chosen.least_memory_bytes, least.chosen.least_memory_bytes);
 }
 
 TEST(ProgramSolving, TheBatchIsSplitAsFarAsItMayBe) {
   const int64_t memory = bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch;
-  ProgramFreedom freedom = kFree;
-  const ProgramSolution needed = solve_torch(traced_net, device_with(memory), freedom);
+  Allowed allowed = kFree;
+  const ProgramSolution needed = solve_torch(traced_net, device_with(memory), allowed, kLayeredBatch);
   EXPECT_EQ(needed.chosen.changes.passes, 2) << "two parts cost less, and only round in another order";
   EXPECT_FALSE(needed.split);
   const TraceProgram normalizing = [](std::optional<int64_t> batch, const ProgramChanges& changes) {
@@ -94,17 +95,20 @@ TEST(ProgramSolving, TheBatchIsSplitAsFarAsItMayBe) {
     program.normalizes_batches = true;
     return program;
   };
-  const ProgramSolution exact = solve_torch(normalizing, device_with(memory), freedom);
+  const ProgramSolution exact = solve_torch(normalizing, device_with(memory), allowed, kLayeredBatch);
   EXPECT_EQ(exact.chosen.changes.passes, 1) << "statistics of a part are other results";
   ASSERT_TRUE(exact.split);
   EXPECT_EQ(exact.split->changes.passes, 2);
   EXPECT_LT(exact.split->us, exact.chosen.us);
-  freedom.split_batch = SplitBatch::kCheaper;
-  EXPECT_EQ(solve_torch(normalizing, device_with(memory), freedom).chosen.changes.passes, 2);
-  freedom.split_batch = SplitBatch::kNever;
-  const int64_t little = solve_torch(traced_net, device_with(350 * kMiB), freedom).chosen.least_memory_bytes;
-  EXPECT_GT(little, solve_torch(traced_net, device_with(350 * kMiB), kFree).chosen.least_memory_bytes);
-  for (const ProgramTrial& trial : solve_torch(traced_net, device_with(little - 2 * kMiB), freedom).trials) {
+  allowed.split_batch = SplitBatch::kCheaper;
+  EXPECT_EQ(solve_torch(normalizing, device_with(memory), allowed, kLayeredBatch).chosen.changes.passes, 2);
+  allowed.split_batch = SplitBatch::kNever;
+  const int64_t little =
+      solve_torch(traced_net, device_with(350 * kMiB), allowed, kLayeredBatch).chosen.least_memory_bytes;
+  EXPECT_GT(little,
+            solve_torch(traced_net, device_with(350 * kMiB), kFree, kLayeredBatch).chosen.least_memory_bytes);
+  for (const ProgramTrial& trial :
+       solve_torch(traced_net, device_with(little - 2 * kMiB), allowed, kLayeredBatch).trials) {
     EXPECT_EQ(trial.changes.passes, 1);
   }
 }
@@ -115,11 +119,11 @@ TEST(ProgramSolving, AChangeThatCannotBeTracedIsNotChosen) {
     return traced_net(batch, changes);
   };
   const ProgramSolution solution =
-      solve_torch(strict, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), kFree);
+      solve_torch(strict, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), kFree, kLayeredBatch);
   ASSERT_TRUE(solution.fits());
   EXPECT_FALSE(solution.chosen.changes.fused);
   EXPECT_THROW(solve_torch([](auto, auto) -> TracedProgram { throw InvalidArgument("no program"); },
-                           device_with(kGiB), kFree),
+                           device_with(kGiB), kFree, kLayeredBatch),
                InvalidArgument);
 }
 
@@ -128,7 +132,7 @@ TEST(ProgramSolving, AFusedOptimizerIsNotProposedWhereItIsOn) {
     changes.fused = true;
     return traced_net(batch, changes);
   };
-  const ProgramSolution solution = solve_torch(fused, device_with(350 * kMiB), kFree);
+  const ProgramSolution solution = solve_torch(fused, device_with(350 * kMiB), kFree, kLayeredBatch);
   EXPECT_GT(solution.trials.size(), 4u);
   for (const ProgramTrial& trial : solution.trials) {
     const bool is_the_test = trial.changes.checkpoints.empty() && trial.changes.passes == 1;
@@ -139,7 +143,7 @@ TEST(ProgramSolving, AFusedOptimizerIsNotProposedWhereItIsOn) {
 TEST(ProgramSolving, AsItIsAProgramNeedsWhatIsPredicted) {
   for (const int64_t memory : {20 * kGiB, 350 * kMiB}) {
     const RunSetup setup = device_with(memory);
-    const ProgramSolution solution = solve_torch(traced_net, setup, kFree);
+    const ProgramSolution solution = solve_torch(traced_net, setup, kFree, kLayeredBatch);
     EXPECT_FALSE(solution.plain.has_expandable_segments);
     const Trace trace = traced_net(kLayeredBatch, {}).trace;
     const Prediction predicted = predict(traced_here(trace), setup);
@@ -149,9 +153,8 @@ TEST(ProgramSolving, AsItIsAProgramNeedsWhatIsPredicted) {
 }
 
 TEST(ProgramSolving, ARecordingIsGivenCheckpointsAlone) {
-  const ProgramFreedom freedom{.is_recording = true};
   const ProgramSolution solution =
-      solve_torch(traced_net, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch), freedom);
+      solve_recording(traced_net, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kLayeredBatch));
   ASSERT_TRUE(solution.fits());
   for (const ProgramTrial& trial : solution.trials) {
     EXPECT_EQ(trial.changes.passes, 1);
@@ -201,11 +204,11 @@ TEST(TorchLines, NameTheModulesAsTheProgramDoes) {
 }
 
 TEST(TorchLines, LabelsOfTriesTellThemApart) {
-  ProgramFreedom freedom = kFree;
-  freedom.split_batch = SplitBatch::kNever;
+  Allowed allowed = kFree;
+  allowed.split_batch = SplitBatch::kNever;
   for (const int64_t less : {1, 3, 5, 7}) {
-    const ProgramSolution solution =
-        solve_torch(traced_net, device_with(bytes_as_it_is() - less * 5 * kMiB * kLayeredBatch), freedom);
+    const ProgramSolution solution = solve_torch(
+        traced_net, device_with(bytes_as_it_is() - less * 5 * kMiB * kLayeredBatch), allowed, kLayeredBatch);
     std::vector<std::string> labels = describe_apart(solution.trials);
     std::sort(labels.begin(), labels.end());
     EXPECT_EQ(std::adjacent_find(labels.begin(), labels.end()), labels.end()) << *labels.begin();
