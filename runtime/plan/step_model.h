@@ -192,7 +192,7 @@ class StepModel {
   std::vector<Instance> instances_;
   std::vector<int> now_;        // by value id: its instance, or -1
   std::vector<int> passed_;     // by root: uses so far
-  std::vector<bool> has_run_;   // by node
+  std::vector<char> has_run_;   // by node, 0 or 1: read too often for bits
   std::vector<int> transient_;  // roots to drop after the present position
   std::vector<int> stack_;      // instances that nodes on their way will read
   bool is_too_long_ = false;
@@ -201,7 +201,7 @@ class StepModel {
   double us_with_copies_ = 0;
   int64_t host_bytes_ = 0;
   std::vector<Buffer> buffers_;
-  std::vector<bool> is_given_again_;       // by value id: read as a node gives it again
+  std::vector<char> is_given_again_;       // by value id, 0 or 1: read as a node gives it again
   std::vector<int> buffer_of_, reads_of_;  // by instance
   std::vector<int64_t> most_at_;           // by position
   int peak_entry_ = 0;

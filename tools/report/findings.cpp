@@ -302,11 +302,10 @@ namespace {
 
 // Most that the program may have reserved after the request: below its limit, and within the device.
 std::optional<int64_t> available_bytes(const Trace& trace) {
-  const std::optional<RecordedRoom> room = recorded_room(trace);
-  if (!room) return std::nullopt;
-  const int64_t bytes = sum_of_bytes(room->free_bytes, room->reserved_bytes);
+  std::optional<int64_t> bytes = recorded_room_bytes(trace);
   const std::optional<RecordedLimit> limit = recorded_limit(trace);
-  return limit ? std::min(bytes, limit->below_bytes - 1) : bytes;
+  if (bytes && limit) bytes = std::min(*bytes, limit->below_bytes - 1);
+  return bytes;
 }
 
 // The first strategy with which a replay of the program finds room for the request, as a step to take.
@@ -323,8 +322,9 @@ std::string advice_for_pieces(const Trace& trace) {
   const std::optional<int64_t> available = available_bytes(trace);
   if (!available) return std::string(choices.front().advice);
   const Traced program = traced_here(with_failed_request(trace));
+  const DeviceProfile profile = setup_of(with_recorded_device({}, trace)).device;
   for (const auto& [strategy, advice] : choices) {
-    const RunSetup setup = setup_of_capacity({}, parse_strategy(std::string(strategy)), *available);
+    const RunSetup setup = setup_of_capacity(profile, parse_strategy(std::string(strategy)), *available);
     if (play(program, setup).fits) return std::string(advice);
   }
   return "free the blocks between the pieces, or allocate them before: no other strategy finds room for it";

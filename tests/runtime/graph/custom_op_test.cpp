@@ -117,7 +117,7 @@ TEST(CustomOps, AreComputedAgainUnderABudgetWithTheSameBits) {
   const std::vector<int64_t> workspace = workspaces_of_cpu_kernels(net.graph);
   const std::vector<double> us = node_times_us(net.graph, {.flops_per_us = 1e6, .bytes_per_us = 1e4});
   const Targets targets = net.targets();
-  Frontier frontier({net.graph, targets, workspace, us});
+  Frontier frontier(net.graph, targets, {workspace, us});
   const StepPoint least = frontier.solve(0);
   const std::unique_ptr<Graph> whole = net.graph.copy(), less = rewritten(net.graph, least.schedule);
   const auto count = [](const Graph& graph) {
