@@ -321,7 +321,7 @@ std::string advice_for_pieces(const Trace& trace) {
       is_of_torch(trace) ? std::vector{kExpandable, kPlug} : std::vector{kMapped};
   const std::optional<int64_t> available = available_bytes(trace);
   if (!available) return std::string(choices.front().advice);
-  const Traced program = traced_here(with_failed_request(trace));
+  const Traced program = traced(with_failed_request(trace));
   const DeviceProfile profile = setup_of(with_recorded_device({}, trace)).device;
   for (const auto& [strategy, advice] : choices) {
     const RunSetup setup = setup_of_capacity(profile, parse_strategy(std::string(strategy)), *available);

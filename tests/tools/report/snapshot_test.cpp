@@ -55,6 +55,14 @@ TEST(RealSnapshots, AnInferredLimitIsNotBelowThePeakOfTheReservedMemory) {
   EXPECT_NE(reason.find("the limit is at least 3.95 GiB and below 4.90 GiB"), std::string::npos) << reason;
 }
 
+// Expandable segments would reserve more than the limit of that run: 4.83 GiB of at most 4.81.
+TEST(RealSnapshots, FragmentationIsCuredByWhatAReplayFitsWith) {
+  const Trace trace = load("fragmentation-python");
+  const Verdict verdict = judge_history(History(trace), Steps(trace));
+  ASSERT_EQ(verdict.findings.size(), 1u);
+  EXPECT_EQ(verdict.findings[0].advice, "import headroom.torch; headroom.torch.use(\"mapped\")");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Programs, RealSnapshot,
     testing::Values(
