@@ -20,7 +20,7 @@ enum class MemoryCategory : uint8_t {
 
 // In the order of the enumeration; a recording holds the position.
 inline constexpr std::array<std::string_view, 8> kMemoryCategoryNames = {
-    "other", "weights", "gradients", "optimizer state", "activations", "inputs", "workspace",
-    "library workspaces"};
+    "other",       "weights", "gradients", "optimizer state",
+    "activations", "inputs",  "workspace", "library workspaces"};
 
 }  // namespace headroom

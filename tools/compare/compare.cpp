@@ -260,8 +260,8 @@ int run_compare(int argc, char** argv) {
   const auto own_end =
       std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
   const bool runs_command = own_end != argv + argc && std::any_of(argv, own_end, [](std::string_view word) {
-    return word == "--strategies" || word.starts_with("--strategies=");
-  });
+                              return word == "--strategies" || word.starts_with("--strategies=");
+                            });
   if (runs_command) return compare_command(argc, argv);
   Options options;
   options.workload.step.steps = kSteps;

@@ -94,14 +94,21 @@ void explain_kinds_of_input(OptionSet& set) {
          {"limit-scope", ""},
          {"memory-fraction", ""}});
   }
-  Options model = {{"batch", ""},     {"dim", "Sizes of free axes, NAME=N; --batch sets the first axis"},
+  Options model = {{"batch", ""},
+                   {"dim", "Sizes of free axes, NAME=N; --batch sets the first axis"},
                    {"inference", "Run only the forward pass, with the running statistics of norms"},
-                   {"loss", ""},      {"output", ""},
-                   {"optimizer", ""}, {"precision", ""},
-                   {"device", ""},    {"device-memory", ""},
-                   {"others", ""},    {"strategy", ""},
-                   {"memory", ""},    {"split-batch", ""},
-                   {"limit", ""},     {"plan", ""},
+                   {"loss", ""},
+                   {"output", ""},
+                   {"optimizer", ""},
+                   {"precision", ""},
+                   {"device", ""},
+                   {"device-memory", ""},
+                   {"others", ""},
+                   {"strategy", ""},
+                   {"memory", ""},
+                   {"split-batch", ""},
+                   {"limit", ""},
+                   {"plan", ""},
                    {"replicas", ""}};
   const auto is_model = [](const std::string& text) { return text.ends_with(".onnx"); };
   const auto is_python = [](const std::string& text) { return is_program(text) || text.ends_with(".py"); };

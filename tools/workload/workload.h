@@ -39,8 +39,8 @@ struct WorkloadOptions {
 
 // Adds the net, its width, and the options of steps, replicas and runtimes.
 void add_workload_options(OptionSet& set, WorkloadOptions& options);
-// Adds them for a command that also answers for programs, models and recordings, with the short help for each.
-// With `strategies`: no --net, and --strategy is a list that goes there.
+// Adds them for a command that also answers for programs, models and recordings, with the short help for
+// each. With `strategies`: no --net, and --strategy is a list that goes there.
 void add_question_options(OptionSet& set, WorkloadOptions& options,
                           std::vector<std::string>* strategies = nullptr);
 
