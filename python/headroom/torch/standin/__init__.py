@@ -10,7 +10,7 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import cuda, distributed, lazy, libraries, maths, streams, tensors, training
+from . import checkpoints, cuda, distributed, lazy, libraries, maths, streams, tensors, training
 from .patch import patch, patch_all
 
 
@@ -18,6 +18,7 @@ def install(tracer, stack):
     cuda.install(tracer, stack)
     streams.install(tracer, stack)
     tensors.install(tracer, stack)
+    checkpoints.install(tracer, stack)
     training.install(tracer, stack)
     distributed.install(tracer, stack)
     maths.install(stack)
