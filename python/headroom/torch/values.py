@@ -112,6 +112,15 @@ def _op(func):
     return _Op(func)
 
 
+def mark_mapped(storage):
+    """Says that a storage lies in a file, so that its values need no copy and are read when somebody asks for them."""
+    storage._headroom_mapped = True
+
+
+def is_mapped(storage):
+    return getattr(storage, "_headroom_mapped", False)
+
+
 class KnownValues:
     def __init__(self, tracer, compute=None):
         self._tracer = tracer
@@ -153,7 +162,12 @@ class KnownValues:
         value, known_version = getattr(storage, "_headroom_data", _NO_DATA)
         is_old = value is None or value.is_lost() or version != known_version
         if known_version != _UNKNOWN and is_old:
-            value = self._keep(storage.nbytes(), storage.clone)
+            if is_mapped(storage):
+                if value is not None:
+                    value.buffer = None  # the program has changed what it shows
+                value = Value(storage.nbytes(), storage)
+            else:
+                value = self._keep(storage.nbytes(), storage.clone)
             storage._headroom_data = (value, version)
         return value
 

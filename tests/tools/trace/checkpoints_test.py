@@ -1,10 +1,10 @@
-"""Tests that a trace reads the headers of large files of tensors, not their weights. See python_test.sh
+"""Checkpoints that a traced program loads. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
 
-The files here are sparse: they say that they hold 8 GiB, and take next to no disk. The tests bound the memory of the process.
-"""
-
+import importlib.util
+import json
 import os
 import resource
+import struct
 import tempfile
 import unittest
 
@@ -12,6 +12,128 @@ import torch
 from torch import nn
 
 from headroom.torch import trace
+
+ROWS, COLUMNS = 8192, 4096
+BYTES = ROWS * COLUMNS * 4  # 128 MiB
+
+
+def of_file():
+    """Bytes of mapped files that this process has read."""
+    with open("/proc/self/smaps_rollup") as file:
+        fields = dict(line.split(":", 1) for line in file if ":" in line[:24])
+    return (int(fields["Rss"].split()[0]) - int(fields["Anonymous"].split()[0])) << 10
+
+
+def training(load):
+    """make_step of a net of one product whose weights `load` gives; counts what was read meanwhile."""
+
+    def make_step(batch):
+        net = nn.Linear(COLUMNS, ROWS, bias=False)
+        before = of_file()
+        net.load_state_dict(load())
+        net.cuda()
+        make_step.read = of_file() - before
+
+        def step():
+            net(torch.randn(batch, COLUMNS, device="cuda")).sum().backward()
+
+        return step
+
+    return make_step
+
+
+def weights_on_gpu(make_step):
+    blocks = trace(make_step, batch=2, steps=1).blocks
+    return sum(block.size for block in blocks if block.phase == "setup" and block.size >= BYTES)
+
+
+class Checkpoints(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = os.path.join(cls.folder.name, "weights.pt")
+        torch.save({"weight": torch.ones(ROWS, COLUMNS)}, cls.path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_weights_are_not_read(self):
+        for options in ({}, {"map_location": "cpu"}, {"map_location": "cuda"}, {"map_location": {"cpu": "cuda:0"}}):
+            make_step = training(lambda: torch.load(self.path, **options))
+            weights_on_gpu(make_step)
+            self.assertLess(make_step.read, BYTES // 2, options)
+
+    def test_weights_go_where_they_are_asked_for(self):
+        for place, copies in (
+            (None, 1),
+            ("cpu", 1),
+            (lambda storage, saved: storage, 1),
+            ("cuda", 2),
+            (torch.device("cuda:0"), 2),
+            ({"cpu": "cuda"}, 2),
+            (lambda storage, saved: storage.cuda(), 2),
+        ):
+            make_step = training(lambda: torch.load(self.path, map_location=place))
+            self.assertEqual(weights_on_gpu(make_step), copies * BYTES, place)
+
+    def test_open_files_and_files_of_tied_weights_are_loaded(self):
+        path = os.path.join(self.folder.name, "tied.pt")
+        weight = torch.ones(ROWS, COLUMNS)
+        torch.save({"a": weight, "b": weight.t(), "c": [weight[:1]]}, path)
+
+        def load():
+            with open(path, "rb") as file:
+                loaded = torch.load(file, map_location="cuda")
+            self.assertEqual(tuple(loaded["b"].shape), (COLUMNS, ROWS))
+            self.assertEqual(loaded["c"][0].untyped_storage()._cdata, loaded["a"].untyped_storage()._cdata)
+            return {"weight": loaded["a"]}
+
+        self.assertEqual(weights_on_gpu(training(load)), 2 * BYTES)
+
+    def test_values_of_a_file_are_known(self):
+        path = os.path.join(self.folder.name, "lengths.pt")
+        torch.save({"lengths": torch.tensor([3, 5])}, path)
+
+        def make_step(batch):
+            length = torch.load(path)["lengths"].max().item()
+            on_gpu = torch.load(path, map_location="cuda")["lengths"]
+
+            def step():
+                torch.zeros(length, on_gpu.sum().item(), 1 << 18, device="cuda")
+
+            return step
+
+        blocks = trace(make_step, batch=1, steps=1).blocks
+        self.assertIn(5 * 8 << 20, [block.size for block in blocks])
+
+    @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "no safetensors")
+    def test_weights_of_safetensors_are_not_read(self):
+        path = os.path.join(self.folder.name, "weights.safetensors")
+        header = json.dumps(
+            {"weight": {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [0, BYTES]}}
+        ).encode()
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            file.truncate(8 + len(header) + BYTES)
+
+        def in_one(device):
+            from safetensors.torch import load_file
+
+            return load_file(path, device=device)
+
+        def one_by_one(device):
+            from safetensors import safe_open
+
+            with safe_open(path, "pt", device=device) as file:
+                return {name: file.get_tensor(name) for name in file.keys()}
+
+        for load in (in_one, one_by_one):
+            for device, copies in (("cpu", 1), ("cuda", 2)):
+                make_step = training(lambda: load(device))
+                self.assertEqual(weights_on_gpu(make_step), copies * BYTES, (load, device))
+                self.assertLess(make_step.read, BYTES // 2, (load, device))
+
 
 SIZE = 1 << 33  # bytes of the large tensor
 
@@ -33,7 +155,7 @@ def peak(make_state, device):
 
 
 @unittest.skipIf(not hasattr(torch.serialization, "skip_data"), "PyTorch writes no sparse files")
-class Load(unittest.TestCase):
+class LargeFiles(unittest.TestCase):
     def test_reads_no_weights(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "large.pt")

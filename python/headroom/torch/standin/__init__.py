@@ -24,6 +24,7 @@ def install(tracer, stack):
     maths.install(stack)
     lazy.install(stack)
     libraries.install(stack)
+    checkpoints.install(tracer, stack)
     _run_compiled_as_eager(tracer, stack)
     _refuse_nested_tensors(stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.

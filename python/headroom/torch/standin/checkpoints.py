@@ -1,110 +1,162 @@
-"""Files of tensors that a traced program loads: of large ones the headers are read, not the weights.
-
-A small file is data, and is read. Of a larger one the tensors that may be weights get memory without values; indices and
-small tensors keep theirs. torch.load maps such a file, so that what is not looked at is never read.
+"""Real files of tensors that a traced program loads: checkpoints of torch.save and safetensors. Tensors for the CPU are
+mapped from the file, so that a weight is read when somebody asks for its values; those for a GPU are copies like any
+other.
 """
 
 import os
 import zipfile
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
-from ..cpu_ops import plain_torch
+from ..values import mark_mapped
+from .libraries import after_import
 from .patch import patch
 
-_DATA_FILE = 256 << 20  # bytes of a file that is read as a whole
-_DATA_TENSOR = 1 << 20  # bytes of a tensor in a larger one that is read
-_CPU = torch.device("cpu")
 
+class _Probe:
+    """Tells where a map_location that is a function moves a storage."""
 
-def _is_weight(dtype, size, file_size):
-    if file_size <= _DATA_FILE or size <= _DATA_TENSOR:
-        return False
-    return dtype.is_floating_point or dtype.is_complex or size > _DATA_FILE
+    def __init__(self, storage):
+        self._storage = storage
 
+    def __getattr__(self, name):
+        return getattr(self._storage, name)
 
-class _Place:
-    """A storage as a function for `map_location` sees it: it says where the storage goes."""
-
-    def __init__(self, device):
-        self.device = device
-
-    def cuda(self, device=None, **_):
-        return _Place(torch.device("cuda", device if isinstance(device, int) else 0))
+    def cuda(self, *_, **__):
+        return "cuda"
 
     def cpu(self):
-        return _Place(_CPU)
+        return self
 
 
-def _place(map_location, location):
-    """The device of a storage that was saved on `location`, as torch.load finds it."""
-    found = map_location
+def _place(map_location, storage, saved):
+    """The device of a storage, which was on the device `saved`, after it is loaded: "cuda:0"."""
     if isinstance(map_location, dict):
-        found = map_location.get(location, location)
+        map_location = map_location.get(saved, saved)
     elif callable(map_location):
-        found = map_location(_Place(_CPU), location)
-    if isinstance(found, _Place):
-        found = found.device
-    return torch.device(location if found is None else found)
+        place = map_location(_Probe(storage), saved)
+        return saved if place is None else place if isinstance(place, str) else "cpu"
+    return saved if map_location is None else str(map_location)
 
 
-def _empty(tracer, size, dtype, device):
-    """A tensor without values on a device."""
-    with tracer, torch.no_grad():
-        tensor = torch.empty(size, dtype=dtype, device=device)
-    tracer.values.forget(tensor)
-    return tensor
+class _Load:
+    """One call of torch.load."""
+
+    def __init__(self, tracer, map_location, is_mapped):
+        self.tracer = tracer
+        self.is_mapped = is_mapped
+        self.map_location = map_location
+        self.places = {}  # address -> device of a storage that goes to a GPU
+        self.copies = {}  # (address, type) -> the copy of a whole storage
+
+    def locate(self, storage, saved):
+        place = _place(self.map_location, storage, saved)
+        if place.startswith("cuda") and storage.nbytes() > 0:
+            self.places[storage.data_ptr()] = torch.device(place)
+        return storage
+
+    def rebuild(self, original, storage, offset, size, stride):
+        tensor = original(storage, offset, size, stride)
+        if isinstance(tensor, FakeTensor):  # a program's own object that is made of others
+            return tensor
+        if self.is_mapped:
+            mark_mapped(tensor.untyped_storage())
+        address = tensor.untyped_storage().data_ptr()
+        place = self.places.get(address)
+        if place is None:
+            return tensor
+        with self.tracer:
+            key = address, tensor.dtype
+            if key not in self.copies:
+                with _disable_current_modes():
+                    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+                self.copies[key] = self.tracer.copy_to(whole, place)
+            return self.copies[key].as_strided(size, stride, offset)
+
+
+def _path_of(file):
+    """The path of a file that PyTorch can map, or None."""
+    name = file
+    if hasattr(file, "read"):
+        name = getattr(file, "name", None)
+        if file.tell() != 0:
+            return None
+    is_path = isinstance(name, (str, os.PathLike)) and os.path.isfile(name)
+    return os.fspath(name) if is_path and zipfile.is_zipfile(name) else None
+
+
+def load(tracer, original, file, map_location=None, *args, **kwargs):
+    """torch.load for a file that PyTorch wrote."""
+    path = _path_of(file)
+    if path is not None and kwargs.get("mmap") is None:
+        kwargs["mmap"] = True
+        file = path
+    call = _Load(tracer, map_location, bool(kwargs.get("mmap")))
+    rebuild = torch._utils._rebuild_tensor
+    torch._utils._rebuild_tensor = lambda *parts: call.rebuild(rebuild, *parts)
+    try:
+        with _disable_current_modes():
+            is_meta = str(map_location) == "meta"
+            return original(file, "meta" if is_meta else call.locate, *args, **kwargs)
+    finally:
+        torch._utils._rebuild_tensor = rebuild
+
+
+class _FileForGpu:
+    """A file of safetensors, or a slice of one of its tensors, whose tensors go to a GPU."""
+
+    def __init__(self, file, device):
+        self._file = file
+        self._device = device
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __enter__(self):
+        self._file.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        return self._file.__exit__(*error)
+
+    def __getitem__(self, index):
+        return self._file[index].to(self._device)
+
+    def get_tensor(self, name):
+        return self._file.get_tensor(name).to(self._device)
+
+    def get_slice(self, name):
+        return _FileForGpu(self._file.get_slice(name), self._device)
 
 
 def install(tracer, stack):
-    """Replaces torch.load."""
-    sizes = []  # of the files that are loaded now
-    rebuild = torch._utils._rebuild_tensor
-
-    def bytes_of(storage, dtype, place):
-        """The bytes of a storage of a file as a tensor on their device, the same one for all views of the storage."""
-        known = getattr(storage, "_headroom_loaded", None)
-        if known is None:
-            if _is_weight(dtype, storage.nbytes(), sizes[-1]):
-                known = _empty(tracer, storage.nbytes(), torch.uint8, place)
-            else:
-                real = torch.empty(0, dtype=torch.uint8).set_(storage)
-                with tracer:
-                    known = tracer.copy_to(real, place)
-            storage._headroom_loaded = known
-        return known
-
-    def rebuild_tensor(storage, offset, size, stride):
-        untyped = storage._untyped_storage
-        place = getattr(untyped, "_headroom_place", None)
-        is_data = not sizes or not _is_weight(storage.dtype, untyped.nbytes(), sizes[-1])
-        if place is None or (place.type == "cpu" and is_data):
-            return rebuild(storage, offset, size, stride)
-        base = bytes_of(untyped, storage.dtype, place)
-        with tracer, torch.no_grad():
-            empty = torch.empty(0, dtype=storage.dtype, device=place)
-            return empty.set_(base.untyped_storage(), offset, size, stride)
-
     original = torch.load
 
-    def load(file, map_location=None, *args, **kwargs):
-        if str(map_location) == "meta":
-            with plain_torch():
-                return original(file, map_location, *args, **kwargs)
+    def load_mapped_file(file, *args, **kwargs):
+        return load(tracer, original, file, *args, **kwargs)
 
-        def place(storage, location):
-            storage._headroom_place = _place(map_location, location)
-            return storage
+    patch(stack, torch, "load", load_mapped_file)
 
-        is_path = isinstance(file, (str, os.PathLike))
-        sizes.append(os.path.getsize(file) if is_path and os.path.exists(file) else 0)
-        try:
-            if sizes[-1] > _DATA_FILE and zipfile.is_zipfile(file):
-                file, kwargs = os.fspath(file), {**kwargs, "mmap": True}
-            with plain_torch():
-                return original(file, place, *args, **kwargs)
-        finally:
-            sizes.pop()
+    def safetensors(module):
+        load_file = module.load_file
 
-    patch(stack, torch._utils, "_rebuild_tensor", rebuild_tensor)
-    patch(stack, torch, "load", load)
+        def load_mapped(file, device="cpu", **kwargs):
+            tensors = load_file(file, **kwargs)
+            if torch.device(device).type == "cpu":
+                return tensors
+            return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+        patch(stack, module, "load_file", load_mapped)
+
+    def safetensors_files(module):
+        safe_open = module.safe_open
+
+        def open_mapped(filename, framework="pt", device="cpu", **kwargs):
+            file = safe_open(filename, framework, device="cpu", **kwargs)
+            return file if torch.device(device).type == "cpu" else _FileForGpu(file, device)
+
+        patch(stack, module, "safe_open", open_mapped)
+
+    after_import(stack, {"safetensors": safetensors_files, "safetensors.torch": safetensors})

@@ -12,6 +12,7 @@ from ..branches import passing
 from ..cpu_ops import plain_torch
 from ..errors import TraceError
 from ..unknown import UnknownNumber, unknown_among, without_unknown
+from ..values import mark_mapped
 from . import transformers
 from .patch import patch, patch_all
 
@@ -125,6 +126,11 @@ def _install_moves(tracer, stack):
         original = getattr(torch, name)
 
         def function(data, *args, **kwargs):
+            if isinstance(data, (torch.UntypedStorage, torch.TypedStorage)):  # of a mapped file
+                with torch.utils._python_dispatch._disable_current_modes():
+                    tensor = original(data, *args, **kwargs)
+                mark_mapped(tensor.untyped_storage())
+                return tensor
             device = kwargs.pop("device", None)
             requires_grad = kwargs.pop("requires_grad", False)
             if isinstance(data, FakeTensor):
