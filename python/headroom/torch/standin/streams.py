@@ -44,6 +44,9 @@ def install(tracer, stack):
             self.priority = priority
             self._outer = []
 
+        def is_capturing(self):  # PyTorch 2.15 asks in optimizers
+            return False
+
         @property
         def cuda_stream(self):
             return self.number
