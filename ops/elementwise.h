@@ -73,8 +73,9 @@ enum class BinaryKind : uint8_t { kAdd, kSub, kMul, kDiv, kPow, kMax, kMin, kMod
 inline constexpr std::string_view kBinaryNames[] = {"add", "sub",     "mul",     "div",
                                                     "pow", "maximum", "minimum", "mod"};
 // a, b of one dtype, f32, i32 or u8 -> the shape that both broadcast to. An operand that is not broadcast may
-// become the result: an element is read before it is written. Whole numbers: div rounds towards zero, the
-// sign of mod is the divisor's, a division by 0 gives 0, and there is no pow. A NaN is the max and the min.
+// become the result: an element is read before it is written. The sign of mod is the divisor's, also for an
+// infinite one. Whole numbers: div rounds towards zero, a division by 0 gives 0, and there is no pow. A NaN is
+// the max and the min.
 struct Binary {
   static constexpr OpTraits kTraits{.kind_names = kBinaryNames, .in_place_inputs = 2};
   BinaryKind kind;

@@ -93,7 +93,11 @@ std::unique_ptr<Kernel> make_real(BinaryKind kind, const Request& request) {
     case BinaryKind::kMin:
       return make([](float a, float b) { return ((a < b) | (a != a)) ? a : b; });
     case BinaryKind::kMod:
-      return make([](float a, float b) { return a - b * std::floor(a / b); });
+      return make([](float a, float b) {
+        const float rest = std::fmod(a, b);  // exact, also by infinity
+        if (rest == 0) return std::copysign(0.0f, b);
+        return (rest < 0) != (b < 0) ? rest + b : rest;
+      });
   }
   return nullptr;
 }

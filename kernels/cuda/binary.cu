@@ -126,7 +126,13 @@ std::unique_ptr<Kernel> make_real(BinaryKind kind, const Request& request) {
     case BinaryKind::kMin:
       return pair_kernel<T, T>([] __device__(T a, T b) { return a < b || a != a ? a : b; }, request);
     case BinaryKind::kMod:
-      return pair_kernel<T, T>([] __device__(T a, T b) { return a - b * floorf(a / b); }, request);
+      return pair_kernel<T, T>(
+          [] __device__(T a, T b) {
+            const T rest = fmodf(a, b);  // exact, also by infinity
+            if (rest == 0) return copysignf(0.0f, b);
+            return (rest < 0) != (b < 0) ? rest + b : rest;
+          },
+          request);
   }
   return nullptr;
 }
