@@ -291,6 +291,23 @@ class Tracing(InFolder):
         self.trace("python", "train.py")
         self.assertEqual(self.files(), ["./run.trace", "./train.py"])
 
+    def test_a_program_resumes_from_the_checkpoint_that_it_wrote(self):
+        self.program(
+            before='kept = "training.pt"; count = 0',
+            step="""
+optimizer.step()
+count += 1
+torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "count": count}, kept)
+saved = torch.load(kept, map_location="cuda")
+assert saved["count"] == count
+assert saved["optimizer"]["state"][0]["step"].item() == count
+net.load_state_dict(saved["net"])
+optimizer.load_state_dict(saved["optimizer"])
+""",
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+        self.assertEqual(self.files(), ["./run.trace", "./train.py"])
+
     def test_several_optimizers_and_accumulated_gradients_are_one_step(self):
         self.program(
             before="other = torch.optim.SGD(net.parameters(), 0.1); count = 0",

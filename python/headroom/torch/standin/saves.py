@@ -1,11 +1,13 @@
 """Files of tensors that a traced program saves and loads again: they hold what is known about tensors, not their bytes."""
 
+import io
 import os
 import pickle
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ..cpu_ops import plain_torch
 from .libraries import after_import
 from .patch import patch
 
@@ -21,6 +23,15 @@ def _make(size, stride, dtype, device, requires_grad, is_parameter, values):
     return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor
 
 
+def _make_data(saved):
+    """A real tensor, such as the counter of an optimizer's steps, on its device."""
+    with plain_torch():
+        tensor = _load(io.BytesIO(saved))
+    place = torch.device(_place("cpu"))
+    return tensor if place.type == "cpu" else tensor.to(place)
+
+
+_save, _load = torch.save, torch.load
 _places = []  # of the files that are loaded now
 
 
@@ -37,8 +48,13 @@ class _Pickler(pickle.Pickler):
         self.known = known
 
     def reducer_override(self, value):
-        if not isinstance(value, FakeTensor):
+        if not isinstance(value, torch.Tensor):
             return NotImplemented
+        if not isinstance(value, FakeTensor):
+            saved = io.BytesIO()
+            with plain_torch():
+                _save(value, saved)
+            return _make_data, (saved.getvalue(),)
         known = self.known(value)
         facts = (
             tuple(value.size()),
