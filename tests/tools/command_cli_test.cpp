@@ -88,10 +88,8 @@ TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
   ASSERT_EQ(fitted.code, 0) << fitted.errors;
   EXPECT_EQ(fitted.errors, "note: the batch is --bs (4 as typed)\n");
   EXPECT_TRUE(fitted.out.starts_with("largest batch 4: torchrun train.py ")) << fitted.out;
-  EXPECT_NE(fitted.out.find("\nnext: headroom predict --batch 4 --batch-option --bs --device "),
-            std::string::npos)
-      << fitted.out;
-  EXPECT_NE(fitted.out.find(" -- torchrun train.py\n"), std::string::npos) << fitted.out;
+  EXPECT_NE(fitted.out.find("\nnext: headroom predict --batch 4 --device "), std::string::npos) << fitted.out;
+  EXPECT_NE(fitted.out.find(" --batch-option --bs -- torchrun train.py\n"), std::string::npos) << fitted.out;
 }
 
 // What takes long is said when it begins, not with the answer.
