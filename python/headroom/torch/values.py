@@ -190,6 +190,14 @@ class KnownValues:
         if self._data_kept.pop(reference, None) is not None:
             self._data_bytes -= size
 
+    def as_fake(self, tensor):
+        """A fake tensor on the CPU with the values of real data."""
+        value = self._data(tensor, tensor.untyped_storage())
+        fake = self._tracer.fake_mode.from_tensor(tensor.detach())
+        if value is not None:
+            self._assign(fake, value)
+        return fake
+
     def of(self, tensor):
         """Returns the real tensor of a fake one, or None if its values are unknown or not computed yet."""
         if not isinstance(tensor, FakeTensor):

@@ -91,6 +91,45 @@ class Checkpoints(unittest.TestCase):
 
         self.assertEqual(weights_on_gpu(training(load)), 2 * BYTES)
 
+    def test_weights_that_are_tied_stay_so_on_the_gpu(self):
+        def make_step(batch):
+            net = nn.Sequential(nn.Linear(COLUMNS, ROWS, bias=False), nn.Linear(COLUMNS, ROWS, bias=False))
+            net[0].weight = net[1].weight = nn.Parameter(torch.load(self.path)["weight"])
+            net.cuda()
+
+            def step():
+                net[0](torch.randn(batch, COLUMNS, device="cuda")).sum().backward()
+
+            return step
+
+        self.assertEqual(weights_on_gpu(make_step), BYTES)
+
+    @unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers")
+    def test_a_pretrained_model_takes_what_a_new_one_takes(self):
+        from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+        config = GPT2Config(n_layer=2, n_embd=128, n_head=2, vocab_size=20_000, bos_token_id=1, eos_token_id=1)
+        folder = os.path.join(self.folder.name, "gpt2")
+        GPT2LMHeadModel(config).save_pretrained(folder)
+
+        def peak_of(make_net):
+            def make_step(batch):
+                net = make_net().train()
+
+                def step():
+                    tokens = torch.randint(0, 20_000, (batch, 64), device="cuda")
+                    net(input_ids=tokens, labels=tokens).loss.backward()
+
+                return step
+
+            return trace(make_step, batch=2, steps=2).peak_bytes
+
+        new = peak_of(lambda: GPT2LMHeadModel(config).cuda())
+        self.assertEqual(peak_of(lambda: AutoModelForCausalLM.from_pretrained(folder).cuda()), new)
+        if importlib.util.find_spec("accelerate") is not None:
+            placed = peak_of(lambda: AutoModelForCausalLM.from_pretrained(folder, device_map="cuda"))
+            self.assertEqual(placed, new)
+
     def test_values_of_a_file_are_known(self):
         path = os.path.join(self.folder.name, "lengths.pt")
         torch.save({"lengths": torch.tensor([3, 5])}, path)

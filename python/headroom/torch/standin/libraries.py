@@ -44,7 +44,22 @@ def install(stack):
         # The states of random numbers are not sent between ranks: a trace has one.
         patch(stack, module, "synchronize_rng_state", lambda *_, **__: None)
 
-    after_import(stack, {"accelerate.utils.random": accelerate_random})
+    def transformers_loading(module):
+        # Weights are loaded one after the other: a trace follows one thread.
+        original = module.is_env_variable_true
+
+        def is_true(name, *args):
+            return name == "HF_DEACTIVATE_ASYNC_LOAD" or original(name, *args)
+
+        patch(stack, module, "is_env_variable_true", is_true)
+
+    after_import(
+        stack,
+        {
+            "accelerate.utils.random": accelerate_random,
+            "transformers.core_model_loading": transformers_loading,
+        },
+    )
 
 
 def shorten_trainings(stack, steps):

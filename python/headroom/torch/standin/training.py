@@ -36,6 +36,8 @@ def _follow_modules(tracer, stack):
 
     def apply(self, *args, **kwargs):
         nonlocal depth
+        if depth == 0:
+            _make_fake(tracer, self)
         depth += 1
         try:
             return original(self, *args, **kwargs)
@@ -45,6 +47,21 @@ def _follow_modules(tracer, stack):
                 tracer.moved.add(self)
 
     patch(stack, torch.nn.Module, "_apply", apply)
+
+
+def _make_fake(tracer, module):
+    """Makes parameters that a checkpoint gave fake ones before they are moved: PyTorch changes a parameter only to a
+    tensor of the same kind, else it makes a new one, and tied ones would be two.
+    """
+    made = {}
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is None or isinstance(parameter, FakeTensor):
+                continue
+            if parameter not in made:
+                fake = tracer.values.as_fake(parameter)
+                made[parameter] = torch.nn.Parameter(fake, parameter.requires_grad)
+            part._parameters[name] = made[parameter]
 
 
 def _follow_backward(tracer, stack):
