@@ -452,6 +452,20 @@ TEST(Explain, AScriptsNameIsNoCommand) {
   EXPECT_EQ(steps_of(explanation).find("rm -rf"), std::string::npos);
 }
 
+TEST(Explain, ABatchAloneIsHalvedOnlyWhereTheLogShowsATraining) {
+  const std::string failure =
+      "RuntimeError: CUDA out of memory. Tried to allocate 12.22 GiB (GPU 0; 47.46 GiB total capacity; 37.08 "
+      "GiB already allocated; 9.40 GiB free; 37.32 GiB reserved in total by PyTorch)\n";
+  const auto first_step = [&](const std::string& line) {
+    return explain_text("Traceback (most recent call last):\n  File \"" + line + "\n" + failure)
+        .next.at(0)
+        .command;
+  };
+  EXPECT_EQ(first_step("fold.py\", line 12, in main\n    loss.backward()"), "a batch half as large");
+  EXPECT_EQ(first_step("fold.py\", line 12, in infer\n    x = self.mha(x, biases)"),
+            "less at once: a batch half as large, a smaller image or chunk, or a shorter sequence");
+}
+
 TEST(Explain, ATensorsBytesAreItsShapeTimesItsType) {
   EXPECT_EQ(tensor_bytes("64,576", "float"), 64 * 576 * 4);
   EXPECT_EQ(tensor_bytes("2, 3", "half"), 12);

@@ -208,8 +208,10 @@ class Holes {
     replace(text, "{half}",
             batch           ? run_.with_half_batch()
             : runs_server() ? "fewer and shorter requests at once"
-            : is_python()   ? "a batch half as large"
-                            : "half as much data at once");
+            : !is_python()  ? "half as much data at once"
+            : trains() || found_.in("training")
+                ? "a batch half as large"
+                : "less at once: a batch half as large, a smaller image or chunk, or a shorter sequence");
     return true;
   }
 
