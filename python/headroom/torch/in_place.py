@@ -83,8 +83,10 @@ def _count_unshared():
 
 
 def form_of(func, args, kwargs, node, recorder):
-    """The form of an op that a GPU would run for the autograd node."""
-    if node is None:
+    """The form of an op that a GPU would run for the autograd node. With gradients on, it is most likely one of the
+    program's forward pass, which a checkpoint runs again.
+    """
+    if node is None or torch.is_grad_enabled():
         return func
     if func is _aten.add.Tensor:
         return _aten.add_.Tensor if _is_sum(args, kwargs, node, recorder) else func
@@ -106,7 +108,7 @@ def _is_sum(args, kwargs, node, recorder):
     no other reference. A backward formula adds gradients that its own node has made.
     """
     first, second = args[0], args[1]
-    if kwargs or torch.is_grad_enabled() or not isinstance(second, torch.Tensor):
+    if kwargs or not isinstance(second, torch.Tensor):
         return False
     if first.dtype != second.dtype or first.size() != second.size():
         return False

@@ -120,6 +120,27 @@ class Tracer(unittest.TestCase):
             backward = [b for b in trace(make_step, batch=1, steps=1).blocks if b.phase == "backward"]
             self.assertEqual(len([b for b in backward if b.size == 512 * 512 * 4]), 1, name)
 
+    def test_what_a_checkpoint_computes_again_makes_its_own_results(self):
+        from torch.utils.checkpoint import checkpoint
+
+        def scattered(x):
+            return torch.zeros(512, 512, device="cuda").index_add(0, torch.arange(512, device="cuda"), x).exp()
+
+        def results(run):
+            def make_step(batch):
+                x = torch.randn(512, 512, device="cuda", requires_grad=True)
+
+                def step():
+                    run(x).sin().sum().backward()
+
+                return step
+
+            blocks = trace(make_step, batch=1, steps=1).blocks
+            return len([b for b in blocks if b.op == "aten::index_add"])
+
+        self.assertEqual(results(scattered), 1)
+        self.assertEqual(results(lambda x: checkpoint(scattered, x, use_reentrant=False)), 2)
+
     def test_the_gradient_of_cross_entropy_with_logits_is_computed_in_place(self):
         def make_step(batch):
             x = torch.randn(512, 512, device="cuda", requires_grad=True)
