@@ -1,6 +1,7 @@
 """Checkpoints that a traced program loads. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
 
 import importlib.util
+import io
 import json
 import os
 import resource
@@ -90,6 +91,29 @@ class Checkpoints(unittest.TestCase):
             return {"weight": loaded["a"]}
 
         self.assertEqual(weights_on_gpu(training(load)), 2 * BYTES)
+
+    def test_every_kind_of_file_is_loaded_to_every_device(self):
+        saved, old = io.BytesIO(), io.BytesIO()
+        torch.save({"net": torch.ones(100, 100)}, saved)
+        torch.save({"net": torch.ones(100, 100)}, old, _use_new_zipfile_serialization=False)
+        module = os.path.join(self.folder.name, "module.pt")
+        torch.save({"net": nn.Linear(100, 100, bias=False)}, module)
+
+        def on_gpu(file, place):
+            def make_step(batch):
+                if hasattr(file, "seek"):
+                    file.seek(0)
+                net = torch.load(file, map_location=place, weights_only=file is not module)["net"]
+                weight = getattr(net, "weight", net)
+                self.assertEqual(weight.device.type, "cuda" if place == "cuda" else "cpu")
+                moved = net.cuda()
+                return lambda: getattr(moved, "weight", moved) * 2
+
+            return [b.size for b in trace(make_step, batch=1, steps=1).blocks]
+
+        for file in (saved, old, module):
+            for place in (None, "cpu", "cuda"):
+                self.assertEqual(on_gpu(file, place), [40_000, 40_000], (file, place))
 
     def test_weights_that_are_tied_stay_so_on_the_gpu(self):
         def make_step(batch):

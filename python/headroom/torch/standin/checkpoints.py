@@ -67,13 +67,20 @@ class _Load:
         place = self.places.get(address)
         if place is None:
             return tensor
-        with self.tracer:
-            key = address, tensor.dtype
-            if key not in self.copies:
-                with _disable_current_modes():
-                    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-                self.copies[key] = self.tracer.copy_to(whole, place)
-            return self.copies[key].as_strided(size, stride, offset)
+        outer, self.tracer.depth = self.tracer.depth, 0
+        try:
+            with self.tracer:
+                return self._on_gpu(tensor, place, size, stride, offset)
+        finally:
+            self.tracer.depth = outer
+
+    def _on_gpu(self, tensor, place, size, stride, offset):
+        key = tensor.untyped_storage().data_ptr(), tensor.dtype
+        if key not in self.copies:
+            with _disable_current_modes():
+                whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+            self.copies[key] = self.tracer.copy_to(whole, place)
+        return self.copies[key].as_strided(size, stride, offset)
 
 
 def _path_of(file):
@@ -96,11 +103,13 @@ def load(tracer, original, file, map_location=None, *args, **kwargs):
     call = _Load(tracer, map_location, bool(kwargs.get("mmap")))
     rebuild = torch._utils._rebuild_tensor
     torch._utils._rebuild_tensor = lambda *parts: call.rebuild(rebuild, *parts)
+    tracer.depth += 1  # PyTorch's own code: parameters are made of tensors as it has them, on the CPU
     try:
         with _disable_current_modes():
             is_meta = str(map_location) == "meta"
             return original(file, "meta" if is_meta else call.locate, *args, **kwargs)
     finally:
+        tracer.depth -= 1
         torch._utils._rebuild_tensor = rebuild
 
 
