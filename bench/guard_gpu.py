@@ -5,6 +5,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ class Card:
         self.nvml.nvmlInit_v2()
         self.device = ctypes.c_void_p()
         self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device))
+        self.idle = self.used()
 
     def used(self):
         memory = Memory()
@@ -92,7 +94,10 @@ def measure(card, headroom, words, variables, limit_gib):
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "result.json")
         command = [headroom, "run", "--limit", f"{limit_gib}GiB", "--result", result, "--", *words]
-        time.sleep(0.3)  # the driver gives the last program's memory back
+        for _ in range(100):  # the driver gives the last program's memory back
+            if card.used() <= card.idle + 2**24:
+                break
+            time.sleep(0.1)
         sampler = Sampler(card)
         sampler.start()
         try:
@@ -118,6 +123,52 @@ def cost(headroom, guard_programs):
         print(f"{plain[i]:32} {plain[i + 1]:>8} guarded {guarded[i + 1]:>8} added a call {added / 2:8.0f}")
 
 
+def figures(text):
+    """{"steps": 412.0, ...} of "steps 412 ..."."""
+    words = text.split()
+    return {words[i]: float(words[i + 1]) for i in range(0, len(words) - 1, 2)} if words[:1] == ["steps"] else {}
+
+
+def share_of_a_step(headroom, rounds=5, seconds=4):
+    """What a limit and a recording cost a training: medians of the steps, the runs in turns."""
+    program = [sys.executable, os.path.join(HERE, "guard_programs.py"), "steady", str(seconds)]
+    with tempfile.TemporaryDirectory() as folder:
+        record = ["--record", os.path.join(folder, "run.trace")]
+        ways = {
+            "alone": program,
+            "with a limit": [headroom, "run", "--limit", "8GiB", "--", *program],
+            "recorded": [headroom, "run", *record, "--", *program],
+        }
+        medians = {name: [] for name in ways}
+        for _ in range(rounds):
+            for name, words in ways.items():
+                found = figures(subprocess.run(words, capture_output=True, text=True).stdout)
+                medians[name].append(found.get("median_us", float("nan")))
+    alone = statistics.median(medians["alone"])
+    print("\nmedian of a step, us; the median of", rounds, "runs of", seconds, "s in turns")
+    for name, values in medians.items():
+        print(f"{name:14} {statistics.median(values):9.1f} {100 * (statistics.median(values) / alone - 1):+.2f} %  {values}")
+
+
+def neighbor(headroom, times=10000, rounds=3):
+    """Steps of a neighbor while a guarded program is refused `times` times, and before and after it."""
+    programs = os.path.join(HERE, "guard_programs.py")
+    steady = [sys.executable, programs, "steady", "8"]
+    print("\na neighbor's median step, us: alone, beside a program that runs into its limit")
+    for _ in range(rounds):
+        alone = figures(subprocess.run(steady, capture_output=True, text=True).stdout)
+        ours = subprocess.Popen(
+            [headroom, "run", "--limit", "2GiB", "--", sys.executable, programs, "refused", str(times)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        beside = figures(subprocess.run(steady, capture_output=True, text=True).stdout)
+        said = ours.communicate()[0].strip()
+        ratio = 100 * (beside.get("median_us", 0) / alone.get("median_us", 1) - 1)
+        print(f"{alone.get('median_us')} {beside.get('median_us')} {ratio:+.2f} %  {said}")
+
+
 def main():
     headroom, guard_programs, train_mnist = sys.argv[1:4]
     limits = [float(text) for text in sys.argv[4:]] or [2, 4, 8]
@@ -135,6 +186,9 @@ def main():
                 flush=True,
             )
     cost(headroom, guard_programs)
+    if has("torch"):
+        share_of_a_step(headroom)
+        neighbor(headroom)
     print(f"\n{over} above their limit")
     return over > 0
 

@@ -1,8 +1,12 @@
 """Unmodified programs of frameworks for guard_gpu.sh: each grows until memory runs out, and prints the framework's
-own error.  guard_programs.py torch|torch-graphs|torch-workers|torch-compile|torch-ddp|jax|cupy|numba"""
+own error.  guard_programs.py torch|torch-graphs|torch-workers|torch-compile|torch-ddp|jax|cupy|numba
+Two more do not grow: `steady SECONDS` prints the median and the count of its steps and how long it took to start,
+`refused TIMES` asks for more than there is, that often."""
 
 import os
+import statistics
 import sys
+import time
 
 
 def torch_net():
@@ -78,6 +82,35 @@ def ddp_rank(rank):
         os._exit(0)
 
 
+def run_steady(seconds):
+    """Each step allocates and frees as a training does, and ends on the device."""
+    torch, net, optimizer = torch_net()
+    batch = torch.randn(64, 3, 64, 64, device="cuda")
+    for _ in range(20):
+        torch_step(torch, net, optimizer, batch)
+    torch.cuda.synchronize()
+    times, ends = [], time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        began = time.perf_counter()
+        torch_step(torch, net, optimizer, batch)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    print(f"steps {len(times)} median_us {1e6 * statistics.median(times):.1f}")
+
+
+def run_refused(times):
+    import torch
+
+    refused = 0
+    for _ in range(times):
+        try:
+            torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError:
+            refused += 1
+        time.sleep(0.0005)
+    print("refused", refused)
+
+
 def run_jax():
     import jax
     import jax.numpy as jnp
@@ -118,7 +151,9 @@ def run_numba():
 
 if __name__ == "__main__":
     which = sys.argv[1]
-    if which == "torch-ddp":
+    if which in ("steady", "refused"):
+        {"steady": run_steady, "refused": run_refused}[which](int(sys.argv[2]))
+    elif which == "torch-ddp":
         run_ddp()
     elif which.startswith("torch"):
         run_torch(which)

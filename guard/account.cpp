@@ -17,7 +17,7 @@
 namespace headroom::guard {
 namespace {
 
-constexpr uint32_t kMagic = 0x48524755, kVersion = 1;
+constexpr uint32_t kMagic = 0x48524755, kVersion = 2;
 // An owner is a process id (22 bits are Linux's most), its start time in ticks above it, and this mark while
 // its slot is not filled in.
 constexpr uint64_t kStarting = uint64_t{1} << 63;
@@ -55,6 +55,14 @@ bool read_stat(int process, Stat* stat) {
   if (fields != 4) return false;
   if ((stat->state == 'Z' || stat->state == 'X') && threads > 1) stat->state = 'S';
   return true;
+}
+
+// The watcher sets `recent` anew and then reads `held`; here `held` is written before `recent` is read.
+void hold(Share& share, int64_t bytes) {
+  const int64_t held = share.held.load(std::memory_order_relaxed) + bytes;
+  share.held = held;
+  if (held > share.recent.load(std::memory_order_relaxed))
+    share.recent.store(held, std::memory_order_release);
 }
 
 void relax() {
@@ -138,7 +146,7 @@ int take_slot(Account& account) {
   const auto fill = [&](int number) {
     Slot& slot = account.slots[number];
     slot.space = space;
-    slot.refusals = slot.refused_bytes = slot.refused_ns = 0;
+    slot.refusals = slot.refused_bytes = slot.refused_ns = slot.refused_others = 0;
     for (Share& share : slot.cards) {
       share.claim = share.held = share.extra = share.floor = share.recent = share.guess = share.cached =
           share.before = share.driver = 0;
@@ -230,15 +238,17 @@ void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   }
 }
 
+void change(std::atomic<int64_t>& own, int64_t bytes) {
+  own.store(own.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
+}
+
 void add_held(Account& account, int slot, int card, int64_t bytes) {
-  Share& share = account.slots[slot].cards[card];
-  const int64_t held = share.held.fetch_add(bytes) + bytes;
-  if (held > share.recent.load(std::memory_order_relaxed)) share.recent = held;
+  hold(account.slots[slot].cards[card], bytes);
   if (bytes > 0) raise_peak(account, card);
 }
 
 void give_back(Account& account, int slot, int card, int64_t bytes) {
-  account.slots[slot].cards[card].held.fetch_sub(bytes);
+  change(account.slots[slot].cards[card].held, -bytes);
 }
 
 // Each process shows its claim before it sums, so of two at the edge at least one sees the other. The one
@@ -254,9 +264,8 @@ bool take(Account& account, int slot, int card, int64_t bytes, Asked what) {
     const Sum sum = sum_of(account, card, slot);
     if (sum.held <= top - sum.claims) {
       if (guesses) share.guess = bytes;
-      const int64_t held = share.held.fetch_add(bytes) + bytes;
-      share.claim = 0;
-      if (held > share.recent.load(std::memory_order_relaxed)) share.recent = held;
+      hold(share, bytes);
+      share.claim.store(0, std::memory_order_release);
       if (what == Asked::kBlock) raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses + bytes);
       return true;
     }

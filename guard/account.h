@@ -39,6 +39,7 @@ struct Slot {
   std::atomic<uint64_t> space;  // the namespace of its process id
   std::atomic<int64_t> refusals;
   std::atomic<int64_t> refused_bytes, refused_ns;  // the last refusal
+  std::atomic<int64_t> refused_others;             // what the run's other processes held then on that card
   std::atomic<int32_t> refused_card;
   Share cards[kMaxCards];
 };
@@ -111,6 +112,9 @@ enum class Asked : uint8_t { kBlock, kContext, kGrowth };
 // Counts `bytes` for a slot if the sum then is at most the limit. One call at a time for each slot.
 bool take(Account& account, int slot, int card, int64_t bytes, Asked what = Asked::kBlock);
 void give_back(Account& account, int slot, int card, int64_t bytes);
+// Adds to a figure that this process alone writes, one call at a time: on x86 at a tenth of a locked
+// addition.
+void change(std::atomic<int64_t>& own, int64_t bytes);
 // Counts without a check: what the driver took already.
 void add_held(Account& account, int slot, int card, int64_t bytes);
 void raise_to(std::atomic<int64_t>& peak, int64_t value);

@@ -29,7 +29,8 @@ struct Block {
   int64_t asked = 0;   // kPool: small requests since the driver's figure was read
   int64_t bytes = 0;  // kPool, kGraphPool: what is counted for it; kContext: what it took; kGraph: its nodes'
   int64_t live = 0;   // kPool: the part of it that the program uses; kGraph: the trim before its last launch
-  int64_t pending = 0;  // kPool: counted for calls that have not returned
+  int64_t pending = 0;   // kPool: counted for calls that have not returned
+  int64_t reserved = 0;  // kPool: what the driver said last that it holds
   int32_t refs =
       0;  // kHandle: itself; kObject: its handles and mappings; kPool: calls that have not returned
   int16_t card = 0;

@@ -30,20 +30,31 @@ void count(Block& pool, int64_t reserved) {
     add_held(*state.account, state.slot, pool.card, now - pool.bytes);
   else
     returned(pool.card, pool.bytes - now);
+  if (reserved > pool.reserved) raise_peak(*state.account, pool.card);
+  pool.reserved = reserved;
   set_pool(pool, now, pool.live);
 }
 
-void settle(Block& pool) {
-  pool.asked = 0;
+// Counts what the pool holds by the driver's figure. One question to the driver: this is in each large
+// request.
+void settle_reserved(Block& pool) {
+  uint64_t reserved = 0;
   if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0) return;
   const Relaxed relaxed;
-  const auto handle = reinterpret_cast<CUmemoryPool>(pool.key);
-  uint64_t reserved = 0, used = 0;
-  if (driver.cuMemPoolGetAttribute(handle, kPoolReserved, &reserved) != kSuccess) return;
-  if (pool.refs == 0 && driver.cuMemPoolGetAttribute(handle, kPoolUsed, &used) == kSuccess) {
+  if (driver.cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(pool.key), kPoolReserved, &reserved) ==
+      kSuccess)
+    count(pool, static_cast<int64_t>(reserved));
+}
+
+// The same, and what the program uses of it.
+void settle(Block& pool) {
+  pool.asked = 0;
+  settle_reserved(pool);
+  if (driver.cuMemPoolGetAttribute == nullptr || pool.refs != 0) return;
+  const Relaxed relaxed;
+  uint64_t used = 0;
+  if (driver.cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(pool.key), kPoolUsed, &used) == kSuccess)
     set_pool(pool, pool.bytes, static_cast<int64_t>(used));
-  }
-  count(pool, static_cast<int64_t>(reserved));
 }
 
 CUmemoryPool current_pool(CUdevice device) {
@@ -124,8 +135,10 @@ CUresult allocate(CUmemoryPool handle, int card, CUdeviceptr* pointer, size_t si
     --pool->refs;
     pool->pending -= growth;
     if (result != kSuccess) set_pool(*pool, pool->bytes, pool->live - bytes);
-    if (growth != 0 || result != kSuccess) settle(*pool);
-    if (growth != 0) raise_peak(*state.account, card);
+    if (result != kSuccess)
+      settle(*pool);
+    else if (growth != 0)
+      settle_reserved(*pool);
     if (result != kSuccess) return result;
     block.key = *pointer;
     block.owner = reinterpret_cast<uint64_t>(handle);
@@ -175,7 +188,8 @@ CUresult from_pool(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstre
 
 void set_pool(Block& pool, int64_t bytes, int64_t live) {
   const int64_t idle = bytes - live, idle_before = pool.bytes - pool.live;
-  if (idle != idle_before) state.account->slots[state.slot].cards[pool.card].cached += idle - idle_before;
+  if (idle != idle_before)
+    change(state.account->slots[state.slot].cards[pool.card].cached, idle - idle_before);
   pool.bytes = bytes;
   pool.live = live;
 }

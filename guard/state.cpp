@@ -91,6 +91,8 @@ CUresult refused(int card, int64_t bytes) {
   Slot& slot = state.account->slots[state.slot];
   slot.refused_bytes = bytes;
   slot.refused_card = card;
+  const Share& own = slot.cards[card];
+  slot.refused_others = sum_of(*state.account, card).held - own.held - own.extra;
   slot.refused_ns = now_ns();
   slot.refusals++;
   record(Call::kRefused, "refused", card, 0, bytes);

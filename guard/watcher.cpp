@@ -106,6 +106,7 @@ void Watcher::measure_card(int number) {
   for (int i = 0; i < slots; ++i) {
     Share& share = account_.slots[i].cards[number];
     share.recent = share.held.load();
+    raise_to(share.recent, share.held);  // what was asked for between the two
   }
   std::vector<nvmlProcessInfo_t> listed(256);
   auto count = static_cast<unsigned>(listed.size());

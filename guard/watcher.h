@@ -38,7 +38,8 @@ class Watcher {
   Account& account_;
   bool is_open_ = false, knows_cards_ = false;
   nvmlDevice_t devices_[kMaxCards] = {};
-  // A process that seems to need less beside its blocks: what it held, and how many measurements in a row said so.
+  // A process that seems to need less beside its blocks: what it held, and how many measurements in a row
+  // said so.
   struct Quiet {
     int64_t held = -1;
     int times = 0;

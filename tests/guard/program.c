@@ -157,7 +157,9 @@ static void race(size_t bytes, int rounds) {
   int won = 0;
   while (won < rounds) {
     Pointer at = 0;
-    if (cu.cuMemAlloc(&at, bytes) != 0) continue;
+    const int result = cu.cuMemAlloc(&at, bytes);
+    if (result == 2) continue;  // out of memory: the other one has it
+    if (result != 0) break;
     ++won;
     cu.cuMemFree(at);
   }

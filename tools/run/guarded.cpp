@@ -307,17 +307,18 @@ std::optional<int> run_command(int argc, char** argv) {
   for (const auto& [name, value] : variables) shown += fmt::format("; {}={}", name, value);
   variables.insert(variables.end(), {{guard::kAccountVariable, file.path()},
                                      {"LD_PRELOAD", with_first(library, "LD_PRELOAD", ":")}});
+  // PyTorch's snapshot is kept beside a recording, and otherwise until the verdict is told.
+  std::string snapshots = folder.make("snapshots") + "/torch";
   if (!options.record.empty()) {
     require_writable(options.record);
     folder.make("records").copy(account.record_folder, sizeof account.record_folder - 1);
-    variables.emplace_back("HEADROOM_RUN_SNAPSHOT", std::filesystem::absolute(options.record));
+    snapshots = std::filesystem::absolute(options.record);
   }
-  if (!options.record.empty() || !shown.empty()) {
-    const std::string python = folder.make("python");
-    const std::string_view parts[] = {kPythonHook};
-    write_file(python + "/sitecustomize.py", parts);
-    variables.emplace_back("PYTHONPATH", with_first(python, "PYTHONPATH", ":"));
-  }
+  const std::string python = folder.make("python");
+  const std::string_view hook[] = {kPythonHook};
+  write_file(python + "/sitecustomize.py", hook);
+  variables.insert(variables.end(), {{"HEADROOM_RUN_SNAPSHOT", snapshots},
+                                     {"PYTHONPATH", with_first(python, "PYTHONPATH", ":")}});
 
   std::atomic<bool> stop{false};
   account.is_watched = 1;
@@ -345,13 +346,13 @@ std::optional<int> run_command(int argc, char** argv) {
   if (!options.record.empty()) traces = write_recordings(account.record_folder, options.record, account);
   if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
     fmt::print(stderr, "{}",
-               verdict_of_command(
-                   {.account = account,
-                    .ended = ended,
-                    .killed_for_memory = killed_for_memory() > killed_before,
-                    .traces = traces,
-                    .snapshot = options.record.empty() ? "" : snapshot_since(options.record, began_writing),
-                    .command = command_line(words[0], std::span(words).subspan(1))}));
+               verdict_of_command({.account = account,
+                                   .ended = ended,
+                                   .killed_for_memory = killed_for_memory() > killed_before,
+                                   .traces = traces,
+                                   .snapshot = snapshot_since(snapshots, began_writing),
+                                   .keeps_snapshot = !options.record.empty(),
+                                   .command = command_line(words[0], std::span(words).subspan(1))}));
   }
   fmt::print(stderr, "headroom: {} ({}){}\n", peaks_text(account), title, shown);
   if (account.escaped_bytes > 0) {

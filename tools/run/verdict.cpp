@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -27,11 +29,36 @@ namespace {
 
 constexpr size_t kMostNext = 2;
 
+// PyTorch lists all processes of the card. Where a limit refused, strangers are not in its figures, and what
+// the run's own processes held is known exactly: without "Process 17 has 520.00 MiB memory in use. ".
+std::string without_processes(const std::string& log) {
+  constexpr std::string_view kBegin = "Process ", kEnd = " memory in use. ";
+  std::string kept;
+  size_t at = 0;
+  for (size_t begin; (begin = log.find(kBegin, at)) != std::string::npos;) {
+    const size_t end = log.find(kEnd, begin);
+    const bool is_listed = end != std::string::npos && end - begin < 80 &&
+                           begin + kBegin.size() < log.size() &&
+                           std::isdigit(static_cast<unsigned char>(log[begin + kBegin.size()])) != 0;
+    kept += log.substr(at, begin - at);
+    if (!is_listed) kept += kBegin;
+    at = is_listed ? end + kEnd.size() : begin + kBegin.size();
+  }
+  return kept + log.substr(at);
+}
+
 // The cause and the advice that `headroom explain` finds in the end of the program's stderr; a child of its
 // own, as commands know nothing of each other.
 struct Explained {
   std::vector<std::string> cause, next;
+  int64_t bytes = 0;     // that the cause explains, where that is known
+  bool is_kept = false;  // the program keeps more and more
 };
+// "leak", as `headroom report --json` names causes.
+bool is_kept(std::string_view cause) {
+  return cause == "leak" || cause == "graphs_kept" || cause == "losses_kept";
+}
+
 Explained explain_log(const std::string& log) {
   Explained explained;
   std::array<char, 32> path{"/tmp/headroom-log-XXXXXX"};
@@ -64,7 +91,33 @@ Explained explain_snapshot(const std::string& path) {
   if (!report.is_object() || !report.contains("verdict")) return {};
   const nlohmann::json& verdict = report["verdict"];
   if (!verdict.is_object() || verdict.value("findings", nlohmann::json()).empty()) return {};
-  return {{verdict.value("sentence", "")}, {"next: " + verdict["findings"][0].value("advice", "")}};
+  const nlohmann::json& first = verdict["findings"][0];
+  return {.cause = {verdict.value("sentence", "")},
+          .next = {"next: " + first.value("advice", "")},
+          .bytes = first.value("bytes", int64_t{0}),
+          .is_kept = is_kept(first.value("cause", ""))};
+}
+
+// What libraries beside PyTorch held in the process whose snapshot that is, as the start-up hook wrote it.
+Explained explain_libraries(const std::string& snapshot) {
+  if (snapshot.empty()) return {};
+  std::ifstream file(std::filesystem::path(snapshot).replace_extension(".json"));
+  const nlohmann::json held = nlohmann::json::parse(file, nullptr, false);
+  Explained explained;
+  if (!held.is_object()) return explained;
+  for (const auto& [name, bytes] : held.items()) {
+    if (!bytes.is_number_integer() || bytes.get<int64_t>() <= explained.bytes) continue;
+    explained.bytes = bytes.get<int64_t>();
+    explained.cause = {
+        fmt::format("other-library: {} holds {} of this process's memory, where PyTorch cannot use it", name,
+                    format_bytes(explained.bytes))};
+    explained.next = {
+        name == "CuPy"
+            ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs the memory"
+            : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then takes what it "
+              "needs"};
+  }
+  return explained;
 }
 
 // The process that was refused first: where several fail, the others fail because of it.
@@ -99,24 +152,65 @@ std::string refusal_text(const guard::Account& account) {
                      format_bytes(slot->refused_bytes));
 }
 
-// "train.py:31 in main": the innermost frame outside libraries of the last traceback of Python.
+// The other processes of the run, where they held more than a quarter of the limit when a request was
+// refused.
+Explained explain_others(const guard::Account& account) {
+  const guard::Slot* slot = refused_first(account);
+  if (slot == nullptr) return {};
+  const int64_t limit = account.cards[slot->refused_card].limit_bytes, others = slot->refused_others;
+  if (others < limit / 4 || others < slot->refused_bytes) return {};
+  return {.cause = {fmt::format("other-process: other processes of this command hold {} of the limit of {}",
+                                format_bytes(others), format_bytes(limit))},
+          .next = {"next: headroom who  # beside the next run: what each of them holds"},
+          .bytes = others};
+}
+
+// "train.py:31 in main": of the last traceback of Python that has a frame outside libraries, the innermost
+// one. Files that a library wrote, and the launcher's own traceback, are no such frames.
 std::string own_line(const std::string& log) {
   constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kIn = ", in ";
   std::istringstream lines(log);
-  std::string found;
+  std::string found, folder;
+  bool is_new = true;
   for (std::string line; std::getline(lines, line);) {
-    if (line.find("Traceback (most recent call last)") != std::string::npos) found.clear();
+    if (line.find("Traceback (most recent call last)") != std::string::npos) is_new = true;
     const size_t begin = line.find(kFile), number = line.find(kLine), in = line.find(kIn);
     if (begin == std::string::npos || number == std::string::npos || in == std::string::npos) continue;
     const std::string path = line.substr(begin + kFile.size(), number - begin - kFile.size());
-    const bool is_library = path.starts_with("<") || path.find("-packages/") != std::string::npos ||
-                            path.find("/lib/python3") != std::string::npos;
+    const bool is_library =
+        path.starts_with("<") || path.ends_with(".pyx") || path.find("/bin/") != std::string::npos ||
+        path.find("-packages/") != std::string::npos || path.find("/lib/python3") != std::string::npos;
     if (is_library) continue;
+    // The program's folder is that of the outermost frame; what is written at run time lies elsewhere.
+    const std::string own = path.substr(0, path.rfind('/') + 1);
+    if (is_new) folder = own;
+    if (!is_new && own != folder && own.starts_with("/tmp/") && !folder.starts_with("/tmp/")) continue;
+    is_new = false;
     const size_t digits = number + kLine.size();
     found = fmt::format("{}:{} in {}", path, line.substr(digits, in - digits),
                         trimmed(line.substr(in + kIn.size())));
   }
   return printable(found, 200);
+}
+
+// The cause that explains most: what the program keeps, libraries and processes beside it, what the snapshot
+// shows, and the log alone.
+Explained find_cause(const Failure& failure) {
+  const guard::Slot* slot = refused_first(failure.account);
+  Explained logged =
+      explain_log(slot == nullptr ? failure.ended.errors : without_processes(failure.ended.errors));
+  // A program may recover from running out of memory, and fail later for a reason of its own.
+  const std::string& log = failure.ended.errors;
+  const bool ran_out =
+      log.find("out of memory") != std::string::npos || log.find("Traceback") == std::string::npos;
+  Explained found = ran_out ? explain_snapshot(failure.snapshot) : Explained{};
+  for (const Explained& other : {explain_libraries(failure.snapshot), explain_others(failure.account)}) {
+    if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= slot->refused_bytes)
+      found = other;
+  }
+  if (found.cause.empty()) return logged;
+  found.next.insert(found.next.end(), logged.next.begin(), logged.next.end());
+  return found;
 }
 
 }  // namespace
@@ -139,11 +233,9 @@ std::string verdict_of_command(const Failure& failure) {
   if (const std::string context = context_text(failure.account); !context.empty()) {
     lines.push_back(context);
   } else {
-    Explained explained = explain_log(failure.ended.errors);
-    Explained found = explain_snapshot(failure.snapshot);
-    lines = found.cause.empty() ? explained.cause : found.cause;
+    Explained found = find_cause(failure);
+    lines = std::move(found.cause);
     next = std::move(found.next);
-    next.insert(next.end(), explained.next.begin(), explained.next.end());
     if (lines.size() > 4) lines.resize(4);
     const bool is_killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                            (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
@@ -155,12 +247,12 @@ std::string verdict_of_command(const Failure& failure) {
     if (const std::string line = own_line(failure.ended.errors); !line.empty()) lines.push_back("at " + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);
   }
-  if (!failure.snapshot.empty()) {
+  if (failure.keeps_snapshot && !failure.snapshot.empty()) {
     next.resize(std::min(next.size(), kMostNext - 1));
     next.push_back("next: headroom report " + shell_word(failure.snapshot));
   } else if (!failure.traces.empty()) {
     next.insert(next.begin(), "next: headroom report " + shell_word(failure.traces.front()));
-  } else if (refused_first(failure.account) != nullptr) {
+  } else if (refused_first(failure.account) != nullptr && next.size() < kMostNext) {
     next.push_back("next: headroom run --record run.trace -- " + failure.command);
   }
   if (next.size() > kMostNext) next.resize(kMostNext);

@@ -63,7 +63,7 @@ function flame(listed) {
   for (const [key, left, part, depth] of layout) {
     const node = key === 0 ? { text: 'all live blocks' } : info.get(key);
     const box = [left * width, depth * ROW, Math.max(part * width - 1, .5), ROW - 1];
-    pen.fillStyle = node.category !== undefined ? style('--c' + node.category) : style(depth % 2 ? '--flame-a' : '--flame-b');
+    pen.fillStyle = node.category !== undefined ? fill(pen, node.category) : style(depth % 2 ? '--flame-a' : '--flame-b');
     pen.fillRect(...box);
     const share = whole > 0 ? (100 * bytes.get(key) / whole).toFixed(1) : '0';
     flameBoxes.push({ box, key, text: `${node.text}\n${size(bytes.get(key))}, ${share} % of what is live` +

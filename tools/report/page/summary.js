@@ -34,7 +34,7 @@ function head() {
   const library = Math.max(...samples.bytes[LIBRARY]);
   if (library > 0) figures.push(['context and libraries', size(library)]);
   if (data.idleAtPeak?.bytes > 0) {
-    figures.push(['reserved and idle at the peak', `${size(data.idleAtPeak.bytes)}, the largest piece ${size(data.idleAtPeak.largest)}`]);
+    figures.push([`reserved and idle at the peak, the largest piece ${size(data.idleAtPeak.largest)}`, size(data.idleAtPeak.bytes)]);
   }
   if (data.driverCalls !== null) figures.push(['driver calls', number(data.driverCalls)]);
   figures.push(['retries', number(data.retries), data.retries > 0]);
@@ -54,7 +54,9 @@ function head() {
     groups.set(what + where, group);
   }
   for (const { what, where, events } of groups.values()) {
-    const when = events.length === 1 ? `after event ${events[0]}` : `${events.length} times, after events ${events[0]} to ${events.at(-1)}`;
+    const times = events.length === 1 ? '' : `${events.length} times, `;
+    const last = events.at(-1);
+    const when = times + (events[0] === last ? `after event ${last}` : `after events ${events[0]} to ${last}`);
     $('marks').append(element('li', `${what} ${when}${where}`));
   }
   $('marks-section').hidden = data.marks.length === 0;

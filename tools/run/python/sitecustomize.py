@@ -1,8 +1,9 @@
 """The start-up hook of `headroom run` in a Python program: puts one of Headroom's strategies under PyTorch, CuPy or
-Numba, and has PyTorch write its own snapshot when memory first runs out."""
+Numba, and has PyTorch write its own snapshot when memory runs out."""
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 
@@ -26,12 +27,34 @@ def _use_strategy(name):
         _say("--strategy %s: %s" % (_STRATEGY, error))
 
 
+def _other_libraries():
+    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name."""
+    held = {}
+    if "cupy" in sys.modules:
+        held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
+    if "jax" in sys.modules:
+        stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
+        held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
+    return held
+
+
 def _record_torch(torch):
-    path = "%s.%d.pickle" % (_SNAPSHOT, os.getpid())
+    path = "%s.%d" % (_SNAPSHOT, os.getpid())
+    times = 0
 
     def ran_out(*_):
-        if not os.path.exists(path):
-            torch.cuda.memory._dump_snapshot(path)
+        nonlocal times
+        times += 1
+        if times & (times - 1):  # a program may recover, and fail for another reason: the 1st, 2nd, 4th, 8th
+            return
+        torch.cuda.memory._dump_snapshot(path + ".pickle")
+        try:
+            held = _other_libraries()
+        except Exception:
+            held = {}
+        if held:
+            with open(path + ".json", "w") as file:
+                json.dump(held, file)
 
     try:
         torch.cuda.memory._record_memory_history(max_entries=100_000, stacks="python")
