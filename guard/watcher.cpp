@@ -135,8 +135,10 @@ void Watcher::measure_card(int number) {
     const auto pid = static_cast<unsigned>(process_of(slot.owner));
     auto own = std::find_if(listed.begin(), listed.end(),
                             [pid](const nvmlProcessInfo_t& p) { return p.pid == pid; });
-    // In a container the library tells process ids of the host; one process can be no other's.
-    if (own == listed.end() && listed.size() == 1 && with_context == 1 && share.floor > 0)
+    // In a container the library tells process ids of the host, which nobody has here; one process can then
+    // be no other's.
+    if (own == listed.end() && listed.size() == 1 && with_context == 1 && share.floor > 0 &&
+        owner_of(static_cast<int>(listed.front().pid)) == 0)
       own = listed.begin();
     if (own == listed.end() || own->used == kNvmlUnknown) {
       share.driver = 0;

@@ -390,6 +390,52 @@ TEST_F(Guard, PythonProgramsStartAsWithoutIt) {
   EXPECT_EQ(run("--strategy mapped", python, path).out, "own\nuses mapped\nTrue\n");
 }
 
+// What the hook finds in the program itself when memory runs out: the list or the sum that keeps arrays, with
+// its line.
+TEST_F(Guard, AVerdictNamesWhatKeepsTheMemoryAndItsLine) {
+  if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
+  std::filesystem::create_directories(folder_ / "own/torch");
+  folder_.write("own/torch/__init__.py",
+                "class Storage:\n"
+                "  def nbytes(self): return 64 << 20\n"
+                "  def data_ptr(self): return id(self)\n"
+                "class Tensor:\n"
+                "  is_cuda = True\n"
+                "  def __init__(self, grad_fn=None): self.grad_fn, self.storage = grad_fn, Storage()\n"
+                "  def untyped_storage(self): return self.storage\n"
+                "  def numel(self): return 1\n"
+                "  def __add__(self, other): return Tensor(1)\n"
+                "class nn:\n  class Parameter(Tensor): pass\n"
+                "class memory:\n"
+                "  def _record_memory_history(**_): pass\n"
+                "  def _dump_snapshot(path): pass\n"
+                "class cuda:\n  memory = memory\n  def _lazy_call(call): call()\n"
+                "class _C:\n"
+                "  def _cuda_attach_out_of_memory_observer(call): _C.ran_out = call\n");
+  const auto verdict = [&](const std::string& body) {
+    const std::string program = folder_.write(
+        "train.py", "import torch\n" + body +
+                        "  torch._C.ran_out()\n"
+                        "  raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')\n"
+                        "main()\n");
+    return run("--limit 1000MiB", "python3 " + program, "PYTHONPATH=" + folder_ / "own").errors;
+  };
+  // A list in an object, of whose elements nothing else is known.
+  std::string text = verdict(
+      "class Hooks:\n"
+      "  def __init__(self): self.maps = {'a': []}\n"
+      "  def see(self, output):\n"
+      "    self.maps['a'].append(output)\n"  // line 5
+      "def main():\n"
+      "  hooks, weights = Hooks(), [torch.nn.Parameter() for _ in range(9)]\n"
+      "  for _ in range(5): hooks.see(torch.Tensor())\n");
+  EXPECT_PRED2(has, text, "leak: maps keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:5") << text;
+  EXPECT_PRED2(has, text, "memory ran out at " + folder_ / "train.py:") << text;
+  // Two blocks of a program that keeps nothing.
+  text = verdict("def main():\n  a, b = torch.Tensor(), [torch.Tensor()]\n");
+  EXPECT_FALSE(has(text, "keeps")) << text;
+}
+
 TEST_F(Guard, TheProgramKeepsItsExitCodeSignalsAndStdin) {
   EXPECT_EQ(run("", program("direct exit 7")).code, 7);
   EXPECT_EQ(run("", in_shell("kill -TERM $$") + "; test $? = 143").code, 0);

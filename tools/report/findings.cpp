@@ -145,6 +145,10 @@ std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
 std::optional<Finding> find_growing_batch(const Evidence& evidence) {
   const History& history = evidence.history;
   if (evidence.steps.empty() || evidence.last == 0) return std::nullopt;
+  // Without a training, what looks like steps may be the layers of one.
+  if (std::none_of(evidence.steps.begin(), evidence.steps.end(),
+                   [](const Step& s) { return s.has_backward; }))
+    return std::nullopt;
   // The forward allocations of each step, by site and repetition, so that steps can be compared allocation by
   // allocation.
   struct StepSizes {

@@ -223,7 +223,14 @@ std::vector<Finding> find_leaks(const Evidence& evidence) {
     trains |= backward;
     leaking_step_trains |= backward && by_step.contains(static_cast<int>(step));
   }
-  if (!graphs) {
+  if (evidence.born[largest.block].phase == StepPhase::kBackward) {
+    leak.title = "Graphs of gradients are kept";
+    leak.cause = Cause::kGraphsKept;
+    leak.sentence = fmt::format("{} of what backward computes, kept for another backward{}", rate, end);
+    leak.advice =
+        "create_graph=False where no second derivative is needed, or fewer inner steps before the outer "
+        "backward";
+  } else if (!graphs) {
     const bool is_computed =
         evidence.born[largest.block].phase == StepPhase::kForward && evidence.in_module(largest.block);
     leak.sentence = fmt::format("{}, allocated at {} and never freed{}", rate, place, end);

@@ -234,9 +234,10 @@ void add_command_options(OptionSet& set, GuardOptions& options) {
 
 namespace {
 
-// The first snapshot that PyTorch wrote beside a recording since then, RECORD.PID.pickle; empty if there is
-// none.
-std::string snapshot_since(const std::string& record, std::filesystem::file_time_type began) {
+// The first file that the start-up hook wrote beside a recording since then, RECORD.PID.pickle (PyTorch's
+// snapshot) or RECORD.PID.json; empty if there is none.
+std::string first_since(const std::string& record, const char* ending,
+                        std::filesystem::file_time_type began) {
   namespace fs = std::filesystem;
   const fs::path path = fs::absolute(record);
   std::string found;
@@ -244,7 +245,7 @@ std::string snapshot_since(const std::string& record, std::filesystem::file_time
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), error)) {
     const std::string name = entry.path().filename();
-    if (!name.starts_with(path.filename().string() + ".") || !name.ends_with(".pickle")) continue;
+    if (!name.starts_with(path.filename().string() + ".") || !name.ends_with(ending)) continue;
     const fs::file_time_type written = entry.last_write_time(error);
     if (error || written < began || (!found.empty() && written >= first)) continue;
     found = fs::path(record).replace_filename(name);
@@ -350,7 +351,8 @@ std::optional<int> run_command(int argc, char** argv) {
                                    .ended = ended,
                                    .killed_for_memory = killed_for_memory() > killed_before,
                                    .traces = traces,
-                                   .snapshot = snapshot_since(snapshots, began_writing),
+                                   .snapshot = first_since(snapshots, ".pickle", began_writing),
+                                   .facts = first_since(snapshots, ".json", began_writing),
                                    .keeps_snapshot = !options.record.empty(),
                                    .command = command_line(words[0], std::span(words).subspan(1))}));
   }

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,8 @@ struct Explained {
   std::vector<std::string> cause, next;
   int64_t bytes = 0;     // that the cause explains, where that is known
   bool is_kept = false;  // the program keeps more and more
+  std::string cause_name = {};
+  std::string line = {};  // of the program, where it is known better than from the traceback
 };
 // "leak", as `headroom report --json` names causes.
 bool is_kept(std::string_view cause) {
@@ -95,29 +98,49 @@ Explained explain_snapshot(const std::string& path) {
   return {.cause = {verdict.value("sentence", "")},
           .next = {"next: " + first.value("advice", "")},
           .bytes = first.value("bytes", int64_t{0}),
-          .is_kept = is_kept(first.value("cause", ""))};
+          .is_kept = is_kept(first.value("cause", "")),
+          .cause_name = first.value("cause", "")};
 }
 
-// What libraries beside PyTorch held in the process whose snapshot that is, as the start-up hook wrote it.
-Explained explain_libraries(const std::string& snapshot) {
-  if (snapshot.empty()) return {};
-  std::ifstream file(std::filesystem::path(snapshot).replace_extension(".json"));
-  const nlohmann::json held = nlohmann::json::parse(file, nullptr, false);
+// What libraries beside PyTorch held in the process that wrote the facts.
+Explained explain_libraries(const nlohmann::json& facts) {
   Explained explained;
-  if (!held.is_object()) return explained;
-  for (const auto& [name, bytes] : held.items()) {
+  for (const auto& [name, bytes] : facts.value("libraries", nlohmann::json::object()).items()) {
     if (!bytes.is_number_integer() || bytes.get<int64_t>() <= explained.bytes) continue;
     explained.bytes = bytes.get<int64_t>();
     explained.cause = {
-        fmt::format("other-library: {} holds {} of this process's memory, where PyTorch cannot use it", name,
-                    format_bytes(explained.bytes))};
+        fmt::format("other-library: {} holds {} of this process's memory, where PyTorch cannot use it",
+                    printable(name, 40), format_bytes(explained.bytes))};
     explained.next = {
-        name == "CuPy"
-            ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs the memory"
-            : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then takes what it "
-              "needs"};
+        name == "CuPy" ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"
+                       : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"};
   }
   return explained;
+}
+
+// The list, or sum, in the program that keeps arrays, as the start-up hook found it when memory ran out.
+struct Kept {
+  std::string name, line;  // "train.py:49"
+  int64_t count = 0, bytes = 0;
+  bool graphs = false;
+  std::string text() const {
+    return fmt::format("{} keeps {} tensor{}{}, {}", name, count, count == 1 ? "" : "s",
+                       graphs ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
+                       format_bytes(bytes));
+  }
+};
+// Of what holds graphs if the snapshot shows that graphs are kept, else of what holds most.
+std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
+  std::optional<Kept> best;
+  for (const nlohmann::json& entry : facts.value("kept", nlohmann::json::array())) {
+    if (!entry.is_object()) continue;
+    const Kept kept{printable(entry.value("name", ""), 80),
+                    fmt::format("{}:{}", printable(entry.value("file", ""), 200), entry.value("line", 0)),
+                    entry.value("count", int64_t{0}), entry.value("bytes", int64_t{0}),
+                    entry.value("graphs", false)};
+    if (!best || (graphs && kept.graphs && !best->graphs)) best = kept;
+  }
+  return best;
 }
 
 // The process that was refused first: where several fail, the others fail because of it.
@@ -193,19 +216,60 @@ std::string own_line(const std::string& log) {
   return printable(found, 200);
 }
 
+// True if a program that had run out of memory tried again while it handled the error, which holds the first
+// try's tensors.
+bool tried_again(const std::string& log) {
+  const size_t again = log.find("During handling of the above exception, another exception occurred");
+  return again != std::string::npos && log.find("OutOfMemoryError") < again &&
+         log.find("OutOfMemoryError", again) != std::string::npos;
+}
+
+// Adds what the program itself keeps, by name and line, to what the snapshot shows, or tells it alone.
+void name_kept(const nlohmann::json& facts, int64_t needed, Explained& found) {
+  const std::optional<Kept> kept = find_kept(facts, found.cause_name != "leak");
+  if (!kept) return;
+  if (found.is_kept && kept->graphs) {
+    found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
+  } else if (kept->count >= 3 &&
+             kept->bytes >= std::max(needed, found.is_kept ? found.bytes / 2 : found.bytes)) {
+    // Without graphs it is no evaluation that lacks no_grad.
+    found = {
+        .cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
+        .next =
+            {"next: keep a copy in the machine's memory (.cpu(); np.asarray of a JAX array), or only what is "
+             "needed of it"},
+        .bytes = kept->bytes,
+        .is_kept = true,
+        .cause_name = "leak"};
+  } else {
+    return;
+  }
+  found.line = kept->line;
+}
+
 // The cause that explains most: what the program keeps, libraries and processes beside it, what the snapshot
 // shows, and the log alone.
 Explained find_cause(const Failure& failure) {
   const guard::Slot* slot = refused_first(failure.account);
-  Explained logged =
-      explain_log(slot == nullptr ? failure.ended.errors : without_processes(failure.ended.errors));
-  // A program may recover from running out of memory, and fail later for a reason of its own.
   const std::string& log = failure.ended.errors;
-  const bool ran_out =
-      log.find("out of memory") != std::string::npos || log.find("Traceback") == std::string::npos;
-  Explained found = ran_out ? explain_snapshot(failure.snapshot) : Explained{};
-  for (const Explained& other : {explain_libraries(failure.snapshot), explain_others(failure.account)}) {
-    if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= slot->refused_bytes)
+  Explained logged = explain_log(slot == nullptr ? log : without_processes(log));
+  // A program may recover from running out of memory, and fail later for a reason of its own.
+  const bool ran_out = log.find("out of memory") != std::string::npos ||
+                       log.find("Out of memory") != std::string::npos ||
+                       log.find("Traceback") == std::string::npos;
+  if (!ran_out || tried_again(log)) return logged;
+  std::ifstream file(failure.facts);
+  nlohmann::json facts = nlohmann::json::parse(file, nullptr, false);
+  if (!facts.is_object()) facts = nlohmann::json::object();
+  const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
+  Explained found = explain_snapshot(failure.snapshot);
+  // Where the program stopped tells more than the pieces of a pool.
+  if (found.cause_name == "fragmentation" && !logged.cause.empty() &&
+      !logged.cause.front().starts_with("fragmentation"))
+    found = {};
+  name_kept(facts, needed, found);
+  for (const Explained& other : {explain_libraries(facts), explain_others(failure.account)}) {
+    if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= needed)
       found = other;
   }
   if (found.cause.empty()) return logged;
@@ -230,10 +294,12 @@ int64_t killed_for_memory() {
 std::string verdict_of_command(const Failure& failure) {
   const int status = failure.ended.status;
   std::vector<std::string> lines, next;
+  std::string own;
   if (const std::string context = context_text(failure.account); !context.empty()) {
     lines.push_back(context);
   } else {
     Explained found = find_cause(failure);
+    own = found.line;
     lines = std::move(found.cause);
     next = std::move(found.next);
     if (lines.size() > 4) lines.resize(4);
@@ -244,7 +310,8 @@ std::string verdict_of_command(const Failure& failure) {
     } else if (WIFSIGNALED(status) && lines.empty()) {
       lines.push_back(fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
     }
-    if (const std::string line = own_line(failure.ended.errors); !line.empty()) lines.push_back("at " + line);
+    if (const std::string line = own_line(failure.ended.errors); !line.empty())
+      lines.push_back((own.empty() ? "at " : "memory ran out at ") + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);
   }
   if (failure.keeps_snapshot && !failure.snapshot.empty()) {

@@ -19,6 +19,7 @@ struct Failure {
   bool killed_for_memory = false;   // since the program began
   std::vector<std::string> traces;  // what was recorded
   std::string snapshot;             // of PyTorch, written when memory ran out; empty: none
+  std::string facts;                // of what the process kept then, from the start-up hook; empty: none
   bool keeps_snapshot = false;      // beside the recording
   std::string command;              // words of it, for a shell
 };

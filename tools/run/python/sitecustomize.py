@@ -3,7 +3,6 @@ Numba, and has PyTorch write its own snapshot when memory runs out."""
 
 import importlib.machinery
 import importlib.util
-import json
 import os
 import sys
 
@@ -38,6 +37,156 @@ def _other_libraries():
     return held
 
 
+def _array_bytes(value):
+    """What an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
+    library = type(value).__module__.partition(".")[0]
+    if library == "torch":
+        torch = sys.modules["torch"]
+        is_array = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+        return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
+    if library in ("jax", "jaxlib"):
+        try:
+            return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
+        except Exception:  # no array, or one that is traced or deleted
+            return 0
+    return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
+
+
+def _is_own(path):
+    return not (path.startswith("<") or "-packages" in path or "/lib/python" in path or path == __file__)
+
+
+def _children(value):
+    """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
+    if isinstance(value, dict):
+        return [("", part) for part in list(value.values())]
+    if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
+        return [("", part) for part in list(value)]
+    library = type(value).__module__.partition(".")[0]
+    if hasattr(value, "_modules") and hasattr(value, "_parameters"):  # a module of PyTorch
+        parts = list(value._modules.items())
+        own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
+        return parts + own
+    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") or isinstance(value, type):
+        return []
+    return list(getattr(value, "__dict__", {}).items())
+
+
+def _line_that_keeps(path, name):
+    """The first line of a file that puts something into what has that name, or adds it up; 0: none."""
+    import ast
+
+    with open(path, encoding="utf-8", errors="replace") as file:
+        tree = ast.parse(file.read())
+
+    def names(node):
+        return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
+
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
+            if puts and name in names(node.func.value):
+                lines.append(node.lineno)
+        elif isinstance(node, ast.AugAssign) and name in names(node.target):
+            lines.append(node.lineno)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                adds = isinstance(target, ast.Name) and isinstance(node.value, ast.BinOp) and name in names(node.value)
+                if name in names(target) and (adds or isinstance(target, ast.Subscript)):
+                    lines.append(node.lineno)
+    return min(lines, default=0)
+
+
+def _kept(frames, seconds=2.0):
+    """Names in the program's own frames under which three arrays or more are kept, or a sum with its graph: a list of
+    name, file, line, count, bytes and whether they hold graphs; the most bytes first."""
+    import collections
+    import time
+    import types
+
+    ends = time.monotonic() + seconds
+    found, seen, queue = {}, set(), collections.deque()
+
+    def note(name, path, value):
+        entry = found.setdefault((name, path), [0, 0, False, set()])
+        entry[0] += 1
+        entry[2] |= getattr(value, "grad_fn", None) is not None
+        place = value.untyped_storage().data_ptr() if hasattr(value, "untyped_storage") else id(value)
+        if place not in entry[3]:
+            entry[3].add(place)
+            entry[1] += _array_bytes(value)
+
+    for frame in frames:
+        path = frame.f_code.co_filename
+        if not _is_own(path):
+            continue
+        for name, value in list(frame.f_locals.items()):
+            if _array_bytes(value):
+                if getattr(value, "grad_fn", None) is not None and value.numel() == 1:
+                    note(name, path, value)
+            else:
+                queue.append((name, path, value))
+    while queue and len(seen) < 200_000 and time.monotonic() < ends:
+        name, path, value = queue.popleft()
+        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
+            continue
+        seen.add(id(value))
+        own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+        inner = own if own and _is_own(own) else path
+        for part, child in _children(value):
+            if _array_bytes(child):
+                if not part:  # an attribute that is one array is no collection
+                    note(name, path, child)
+            else:
+                queue.append((part or name, inner if part else path, child))
+    kept = []
+    for (name, path), (count, size, graphs, _) in found.items():
+        try:
+            line = _line_that_keeps(path, name) if count >= 3 or graphs else 0
+        except (OSError, SyntaxError, ValueError):
+            line = 0
+        if line:
+            kept.append({"name": name, "file": path, "line": line, "count": count, "bytes": size, "graphs": graphs})
+    return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
+
+
+def _write_facts(path, frames):
+    facts = {}
+    for name, ask in (("libraries", _other_libraries), ("kept", lambda: _kept(frames))):
+        try:
+            facts[name] = ask()
+        except Exception as error:
+            facts[name + "_error"] = str(error)
+    import json
+
+    with open(path, "w") as file:
+        json.dump(facts, file)
+
+
+def _frames_of_threads():
+    for frame in list(sys._current_frames().values()):
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+
+def _explain_end(kind, error, trace):
+    """Before Python tells of an error of JAX or CuPy that ends the program: PyTorch has an observer of its own."""
+    path = "%s.%d.json" % (_SNAPSHOT, os.getpid())
+    text = str(error)
+    if ("RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()) and not os.path.exists(path):
+        frames, at = [], trace
+        while at is not None:
+            frames.append(at.tb_frame)
+            at = at.tb_next
+        try:
+            _write_facts(path, frames)
+        except Exception:
+            pass
+    _hook_before(kind, error, trace)
+
+
 def _record_torch(torch):
     path = "%s.%d" % (_SNAPSHOT, os.getpid())
     times = 0
@@ -48,13 +197,7 @@ def _record_torch(torch):
         if times & (times - 1):  # a program may recover, and fail for another reason: the 1st, 2nd, 4th, 8th
             return
         torch.cuda.memory._dump_snapshot(path + ".pickle")
-        try:
-            held = _other_libraries()
-        except Exception:
-            held = {}
-        if held:
-            with open(path + ".json", "w") as file:
-                json.dump(held, file)
+        _write_facts(path + ".json", _frames_of_threads())
 
     try:
         torch.cuda.memory._record_memory_history(max_entries=100_000, stacks="python")
@@ -94,6 +237,8 @@ class _Finder:
 
 if _STRATEGY or _SNAPSHOT:
     sys.meta_path.insert(0, _Finder())
+if _SNAPSHOT:
+    _hook_before, sys.excepthook = sys.excepthook, _explain_end
 
 # The program's own sitecustomize, which this file hides.
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _here]
