@@ -1,0 +1,69 @@
+"""Runs the 30 programs of bench/verdicts under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
+
+Each is an unmodified training or inference script with one cause of running out of memory, written down in
+expected.csv before any run; the line that an answer should name ends in "# HERE". Prints what was expected beside the
+verdict, and whether the verdict names a marked line; whether it tells the cause is for a reader to judge. --jobs N runs
+several at once, each under a limit of its own; --keep FOLDER keeps recordings and snapshots there.
+"""
+
+import argparse
+import concurrent.futures
+import csv
+import os
+import subprocess
+import sys
+import threading
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "verdicts")
+one_rendezvous = threading.Lock()  # torchrun's port
+
+
+def marked_lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [f"{os.path.basename(path)}:{number}" for number, line in enumerate(file, 1) if "# HERE" in line]
+
+
+def run(headroom, row, keep):
+    command = row["command"].split()
+    record = ["--record", os.path.join(keep, row["file"])] if keep else []
+    words = [headroom, "run", *record, "--limit", row["limit"], "--", *command]
+    lock = one_rendezvous if command[0] == "torchrun" else threading.Lock()
+    with lock:
+        try:
+            result = subprocess.run(words, cwd=FOLDER, capture_output=True, text=True, timeout=200)
+        except subprocess.TimeoutExpired:
+            return row, ["no end in 200 s"]
+    return row, verdict_of(result.stderr.rstrip().splitlines())
+
+
+def verdict_of(lines):
+    """What the command added below the program's own last error."""
+    ends = [i for i, line in enumerate(lines) if ("Error" in line and not line.startswith(" ")) or line.startswith("====")]
+    return lines[max(ends[-1] + 1 if ends else 0, len(lines) - 10) :]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("headroom")
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--keep", metavar="FOLDER")
+    options = parser.parse_args()
+    headroom = os.path.abspath(options.headroom)
+    with open(os.path.join(FOLDER, "expected.csv"), encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if not options.programs or row["file"] in options.programs]
+    if options.keep:
+        os.makedirs(options.keep, exist_ok=True)
+    named = 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for row, verdict in pool.map(lambda row: run(headroom, row, options.keep), rows):
+            text = "\n".join(verdict)
+            has_line = any(line in text for line in marked_lines(os.path.join(FOLDER, row["file"])))
+            named += has_line
+            print(f"\n{row['file']}, limit {row['limit']}\n  expected: {row['cause']}\n  line named: {has_line}")
+            print("  " + text.replace("\n", "\n  "), flush=True)
+    print(f"\n{named} of {len(rows)} verdicts name a marked line")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
