@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -332,6 +333,23 @@ TEST(Explain, LinesForTheProgramSuitTheVersion) {
   EXPECT_EQ(code_of(log_of("tf_growth_is_on")), "") << "growth is on";
   EXPECT_NE(code_of(log_of("wide_jax_cublas_create")).find("XLA_PYTHON_CLIENT_PREALLOCATE"),
             std::string::npos);
+}
+
+TEST(Explain, LinesForTheProgramSuitTheMessage) {
+  constexpr std::pair<const char*, const char*> kLines[] = {
+      {"tf_late_growth", "set_memory_growth(gpu, True)"},
+      {"tf_late_limit", "set_logical_device_configuration(gpu, "},
+      {"tf_late_visible", "set_visible_devices(gpus[1:], "},
+      {"tf_growth_differs", "set_memory_growth(gpu, True)"},
+      {"tf_growth_beside_limit", "set_logical_device_configuration(gpu, "},
+      {"tf2_missing_device", "tf.config.set_soft_device_placement(True)"},
+      {"tf1_missing_device", "config.allow_soft_placement = True"},
+  };
+  for (const auto& [name, line] : kLines) {
+    std::string code;
+    for (const std::string& each : explain_text(log_of(name)).code.lines) code += each + "\n";
+    EXPECT_NE(code.find(line), std::string::npos) << name << ":\n" << code;
+  }
 }
 
 TEST(Explain, AVariableThatNothingReadsIsNamed) {

@@ -153,6 +153,7 @@ class RulesReader {
     } else if (key == "code") {
       read_advice(text, rules_.code_);
       detail_.lines = &rules_.code_.back().lines;
+      detail_.parts = &rules_.code_.back().parts;
     } else if (key == "setting") {
       rules_.settings_.push_back({name(), pattern(text)});
     } else if (key == "phase") {

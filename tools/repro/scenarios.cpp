@@ -220,9 +220,9 @@ constexpr Expected kD1[] = {
      "/device:GPU:1"},
 };
 constexpr Expected kD1Cured[] = {
-    {"in_the_guard", "/device:GPU:1"},     {"in_the_guard_inside", "/device:GPU:2"},
+    {"in_the_guard", "/device:GPU:1"},    {"in_the_guard_inside", "/device:GPU:2"},
     {"after_the_guard", "/device:GPU:0"}, {"y_times_y", "/device:GPU:1"},
-    {"x_plus_y", "2 on /device:GPU:1"},    {"outcome", "ok"},
+    {"x_plus_y", "2 on /device:GPU:1"},   {"outcome", "ok"},
 };
 constexpr Expected kD3[] = {
     {"host_goes_on_at_us", 0},
@@ -283,13 +283,15 @@ constexpr Scenario kScenarios[] = {
     {"A6", "TF_FORCE_GPU_ALLOW_GROWTH=true",
      "The environment variable makes A1 train, without a change to the program.", kA6, run_a6},
     {"A7", "Growth that is set too late",
-     "Memory growth is set after the GPU was initialized: TensorFlow's RuntimeError.", kA7, run_a7,
-     "set it before the first use of the device", kWorks},
+     "Memory growth is set after the GPU was initialized. TensorFlow's RuntimeError is \"Physical devices "
+     "cannot be modified after being initialized\"; ours names the device, and the line that initialized it.",
+     kA7, run_a7, "set it before the first use of the device", kWorks},
     {"A8", "Growth that differs between GPUs",
      "Memory growth is set for the first of four GPUs only: TensorFlow's ValueError.", kA8, run_a8,
      "set it for all visible GPUs", kWorks, kSim},
-    {"A9", "Two logical devices on one GPU", "Two of 1024 MiB on one physical GPU, each with its own pool.",
-     kA9, run_a9, "", kNothing, kSim},
+    {"A9", "Two logical devices on one GPU",
+     "Two of 1024 MiB on one physical GPU, a card of 11 GB, each with its own pool.", kA9, run_a9, "",
+     kNothing, kSim},
     {"A10", "A net mirrored on logical devices",
      "MirroredStrategy over two logical devices of one GPU: each trains on half of a batch of 64, and "
      "gradients are summed before the weights change.",
@@ -303,7 +305,10 @@ constexpr Scenario kScenarios[] = {
      "A tensor of 100 MiB in a growing pool is replaced by one of 1 MiB. The pool keeps all of its region, "
      "and still "
      "does when it is asked to give back what is idle: the small tensor lies in it.",
-     kA12, run_a12, "grow by pages that go back one by one: --strategy mapped", kA12Cured},
+     kA12, run_a12,
+     "grow by pages that go back one by one: --strategy mapped; in TensorFlow, a child process for "
+     "each model",
+     kA12Cured},
     {"B1", "Visible devices are renumbered",
      "CUDA_VISIBLE_DEVICES=1,2 of four: they become /device:GPU:0 and /device:GPU:1, and /gpu:2 is an error.",
      kB1, run_b1, "the names of the mapping: physical GPU 2 is /GPU:1", kWorks, kSim},

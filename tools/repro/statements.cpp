@@ -46,21 +46,24 @@ constexpr Statement kTensorflow[] = {
      "may also "
      "choose slower algorithms with less workspace",
      kFalse},
-    {"Growth must be set before the GPU is used.", "headroom repro A7", "{A7.outcome}: `{A7.message}`"},
+    {"Growth must be set before the GPU is used.", "headroom repro A7",
+     "{A7.outcome}: `{A7.message}`; TensorFlow says `Physical devices cannot be modified after being "
+     "initialized`"},
     {"Growth must be the same on all GPUs.", "headroom repro A8", "{A8.outcome}: `{A8.message}`"},
     {"`TF_FORCE_GPU_ALLOW_GROWTH=true` does the same without a change.", "headroom repro A6",
      "grows: {A6.grows}; {A6.outcome}"},
-    {"Growth never gives memory back.", "headroom repro A12",
-     "{A12.with_a_large_tensor_bytes} for one tensor, {A12.without_it_bytes} without it, and with a small "
-     "tensor in its "
-     "region {A12.and_idle_memory_given_back_bytes} for good; `--strategy mapped` "
+    {"With growth, memory is not given back to other programs.", "headroom repro A12",
+     "{A12.with_a_large_tensor_bytes} for one tensor, {A12.without_it_bytes} without it. Regions in which "
+     "nothing lies are freed when the process itself would run out; with a small tensor in the region "
+     "{A12.and_idle_memory_given_back_bytes} stay even then, under `--strategy mapped` "
      "{A12!.and_idle_memory_given_back_bytes}"},
     {"Growth has a price, or it would be the default.", "headroom repro A5",
      "fragments: {A5.outcome} where a pool that takes all at once is {A5.all_at_once}; about ten calls of "
      "the driver "
      "([compare](compare.md))"},
     {"Two logical devices of 1024 MiB: \"1 Physical GPU, 2 Logical GPUs\".", "headroom repro A9",
-     "{A9.counts}; beyond the first one's limit: {A9.beyond_the_first}"},
+     "{A9.counts}, on a card of 11 GB; beyond the first one's limit: {A9.beyond_the_first}. The card of 2 GB "
+     "has room for two of 620 MiB"},
     {"MirroredStrategy trains over logical devices, data parallel.", "headroom repro A10",
      "{A10.images_per_gpu} of 64 images each, weights {A10.weights_of_all}"},
     {"`set_log_device_placement` says where every op runs.", "headroom repro B3", "`{B3.product}`"},
@@ -90,7 +93,10 @@ constexpr Statement kDevices[] = {
     {"Only the first of four visible: \"4 Physical GPUs, 1 Logical GPU\".", "headroom repro B5",
      "{B5.first_of_four_visible}"},
     {"`tf.device(\"/CPU:0\")` and `/GPU:1` place ops and tensors by name.", "headroom repro B3", "`{B3.a}`"},
-    {"A device that does not exist is an error.", "headroom repro B3", "{B3.outcome}"},
+    {"A device that does not exist is an error.", "headroom repro B3",
+     "{B3.outcome}, as in TensorFlow 1. In TensorFlow 2 soft placement is on by default, and the op runs "
+     "elsewhere; `tf.config.set_soft_device_placement(False)` makes it an error",
+     kThen},
     {"`allow_soft_placement` takes another one instead.", "headroom repro B3 --fix", "`{B3!.product}`"},
     {"`per_process_gpu_memory_fraction = 0.4` takes 40 % of the card.", "headroom repro B4",
      "{B4.pool_bytes}, {B4.percent_of_device} %"},
@@ -190,7 +196,8 @@ constexpr Statement kMemoryModel[] = {
      "{D5.memory_allocated_bytes}, {D5.allocated_after_del_bytes} after del, peak "
      "{D5.max_memory_allocated_bytes}"},
     {"`memory_cached` and `max_memory_cached` count what the allocator holds.", "headroom repro D5",
-     "{D5.reserved_after_del_bytes} after del; since PyTorch 1.4 they are deprecated names of `memory_reserved` "
+     "{D5.reserved_after_del_bytes} after del; since PyTorch 1.4 they are deprecated names of "
+     "`memory_reserved` "
      "and `max_memory_reserved`",
      kThen},
     {"`empty_cache` gives back what no tensor uses, and no tensor.", "headroom repro D5",
