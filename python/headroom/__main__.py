@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 bad usage or a program that cannot be traced, 130 Ctrl-C, 
 """
 
 import argparse
+import ctypes
 import importlib.util
 import os
 import sys
@@ -29,6 +30,12 @@ def _fail(code, text):
 
 def _tell_steps(count):
     print(f"headroom: traced {count} steps", file=sys.stderr, flush=True)
+
+
+def _hide_gpus():
+    """Where the machine has a GPU, a trace takes no memory of it, and says what it says elsewhere: the driver sees no
+    GPU. The program's own variable, which it may read, stays as it is."""
+    ctypes.CDLL(None).setenv(b"CUDA_VISIBLE_DEVICES", b"", 1)
 
 
 def _parse(words):
@@ -75,6 +82,7 @@ def main(words=None):
             f"{sys.executable} has no PyTorch: run `{install} torch` and install what your program "
             "imports there, or set HEADROOM_PYTHON to a Python that has PyTorch and Headroom",
         )
+    _hide_gpus()
     import torch
 
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])

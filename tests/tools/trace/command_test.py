@@ -283,6 +283,16 @@ class Tracing(InFolder):
         self.trace("python", "train.py")
         self.assertNotIn("caught", self.errors)
 
+    def test_a_trace_uses_no_gpu_of_the_machine_and_the_program_reads_its_own_variable(self):
+        seen = "import ctypes; get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p"
+        self.program(
+            before=f'{seen}; print(get(b"CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_VISIBLE_DEVICES"), file=sys.stderr)'
+        )
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES", None)
+        self.trace("python", "train.py")
+        self.assertIn("b'' 0", self.errors)
+
     def test_a_program_that_writes_changes_no_file(self):
         self.program(
             before='os.makedirs("out"); torch.save(net.state_dict(), "out/a.pt"); open("log", "w").write("x")',
