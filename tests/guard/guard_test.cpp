@@ -339,6 +339,16 @@ TEST_F(Guard, AFailureIsExplained) {
   EXPECT_LE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 11);
 }
 
+TEST_F(Guard, ARequestThatAFrameworkRefusedItselfIsComparedWithTheLimit) {
+  const Outcome outcome =
+      run("--limit 1000MiB",
+          in_shell(program(
+              "direct init retain alloc 10; echo \"jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of "
+              "memory while trying to allocate 16.02GiB.\" >&2; exit 1")));
+  EXPECT_PRED2(has, outcome.errors,
+               "too-large-for-device: one request of 16.02 GiB cannot fit in the limit of 1000.00 MiB\n");
+}
+
 TEST_F(Guard, AFailureNamesTheProgramsOwnLine) {
   const std::string script =
       folder_.write("fail.sh",

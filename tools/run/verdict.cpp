@@ -52,7 +52,7 @@ std::string without_processes(const std::string& log) {
 // own, as commands know nothing of each other.
 struct Explained {
   std::vector<std::string> cause, next;
-  int64_t bytes = 0;     // that the cause explains, where that is known
+  int64_t bytes = 0;  // that the cause explains, where that is known; of a log, the bytes that it requested
   bool is_kept = false;  // the program keeps more and more
   std::string cause_name = {};
   std::string line = {};  // of the program, where it is known better than from the traceback
@@ -69,11 +69,17 @@ Explained explain_log(const std::string& log) {
   if (file < 0) return explained;
   const ssize_t written = write(file, log.data(), log.size());
   close(file);
-  ChildResult child{};
+  ChildResult child{}, figures{};
   if (written == static_cast<ssize_t>(log.size())) {
     child = run_child(own_path(), {"explain", "--color", "never", path.data()});
+    figures = run_child(own_path(), {"explain", "--json", path.data()});
   }
   unlink(path.data());
+  const nlohmann::json facts = nlohmann::json::parse(figures.out, nullptr, false);
+  if (facts.is_object() && facts.contains("figures")) {
+    explained.cause_name = facts.value("cause", "");
+    explained.bytes = facts["figures"].value("requested", int64_t{0});
+  }
   std::istringstream lines(child.out);
   bool in_cause = true;
   for (std::string line; std::getline(lines, line);) {
@@ -216,6 +222,14 @@ std::string own_line(const std::string& log) {
   return printable(found, 200);
 }
 
+int64_t smallest_limit(const guard::Account& account) {
+  int64_t least = guard::kNoLimit;
+  for (const guard::Card& card : account.cards) {
+    if (card.known == 2) least = std::min(least, card.limit_bytes.load());
+  }
+  return least;
+}
+
 // True if a program that had run out of memory tried again while it handled the error, which holds the first
 // try's tensors.
 bool tried_again(const std::string& log) {
@@ -264,15 +278,22 @@ Explained find_cause(const Failure& failure) {
   const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
   Explained found = explain_snapshot(failure.snapshot);
   // Where the program stopped tells more than the pieces of a pool.
-  if (found.cause_name == "fragmentation" && !logged.cause.empty() &&
-      !logged.cause.front().starts_with("fragmentation"))
+  if (found.cause_name == "fragmentation" && !logged.cause.empty() && logged.cause_name != "fragmentation")
     found = {};
   name_kept(facts, needed, found);
   for (const Explained& other : {explain_libraries(facts), explain_others(failure.account)}) {
     if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= needed)
       found = other;
   }
-  if (found.cause.empty()) return logged;
+  if (found.cause.empty()) {
+    const int64_t limit = smallest_limit(failure.account);
+    // A framework's own pool may refuse what the limit would have refused.
+    if (slot == nullptr && logged.cause_name == "exhausted" && logged.bytes > limit) {
+      logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
+                                  format_bytes(logged.bytes), format_bytes(limit))};
+    }
+    return logged;
+  }
   found.next.insert(found.next.end(), logged.next.begin(), logged.next.end());
   return found;
 }
