@@ -238,14 +238,15 @@ bool tried_again(const std::string& log) {
          log.find("OutOfMemoryError", again) != std::string::npos;
 }
 
-// Adds what the program itself keeps, by name and line, to what the snapshot shows, or tells it alone.
-void name_kept(const nlohmann::json& facts, int64_t needed, Explained& found) {
+// Adds what the program itself keeps, by name and line, to what the snapshot shows; or tells it alone, if it
+// is a quarter of the run's peak: short lists of arrays are in many programs.
+void name_kept(const nlohmann::json& facts, int64_t peak_bytes, Explained& found) {
   const std::optional<Kept> kept = find_kept(facts, found.cause_name != "leak");
   if (!kept) return;
   if (found.is_kept && kept->graphs) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
   } else if (kept->count >= 3 &&
-             kept->bytes >= std::max(needed, found.is_kept ? found.bytes / 2 : found.bytes)) {
+             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes, peak_bytes / 4))) {
     // Without graphs it is no evaluation that lacks no_grad.
     found = {
         .cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
@@ -280,7 +281,9 @@ Explained find_cause(const Failure& failure) {
   // Where the program stopped tells more than the pieces of a pool.
   if (found.cause_name == "fragmentation" && !logged.cause.empty() && logged.cause_name != "fragmentation")
     found = {};
-  name_kept(facts, needed, found);
+  int64_t peak = 0;
+  for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
+  name_kept(facts, peak, found);
   for (const Explained& other : {explain_libraries(facts), explain_others(failure.account)}) {
     if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= needed)
       found = other;
