@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/cause.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/process/process.h"
@@ -59,7 +60,8 @@ struct Explained {
 };
 // "leak", as `headroom report --json` names causes.
 bool is_kept(std::string_view cause) {
-  return cause == "leak" || cause == "graphs_kept" || cause == "losses_kept";
+  return cause == name_of(Cause::kLeak) || cause == name_of(Cause::kGraphsKept) ||
+         cause == name_of(Cause::kLossesKept);
 }
 
 Explained explain_log(const std::string& log) {
@@ -130,9 +132,9 @@ struct Kept {
   int64_t count = 0, bytes = 0;
   bool graphs = false;
   std::string text() const {
-    return fmt::format("{} keeps {} tensor{}{}, {}", name, count, count == 1 ? "" : "s",
+    return fmt::format("{} keeps {} tensor{}{}{}", name, count, count == 1 ? "" : "s",
                        graphs ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
-                       format_bytes(bytes));
+                       bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "");
   }
 };
 // Of what holds graphs if the snapshot shows that graphs are kept, else of what holds most.
@@ -241,7 +243,7 @@ bool tried_again(const std::string& log) {
 // Adds what the program itself keeps, by name and line, to what the snapshot shows; or tells it alone, if it
 // is a quarter of the run's peak: short lists of arrays are in many programs.
 void name_kept(const nlohmann::json& facts, int64_t peak_bytes, Explained& found) {
-  const std::optional<Kept> kept = find_kept(facts, found.cause_name != "leak");
+  const std::optional<Kept> kept = find_kept(facts, found.cause_name != name_of(Cause::kLeak));
   if (!kept) return;
   if (found.is_kept && kept->graphs) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
@@ -279,7 +281,8 @@ Explained find_cause(const Failure& failure) {
   const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
   Explained found = explain_snapshot(failure.snapshot);
   // Where the program stopped tells more than the pieces of a pool.
-  if (found.cause_name == "fragmentation" && !logged.cause.empty() && logged.cause_name != "fragmentation")
+  if (found.cause_name == name_of(Cause::kFragmentation) && !logged.cause.empty() &&
+      logged.cause_name != name_of(Cause::kFragmentation))
     found = {};
   int64_t peak = 0;
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
@@ -291,7 +294,7 @@ Explained find_cause(const Failure& failure) {
   if (found.cause.empty()) {
     const int64_t limit = smallest_limit(failure.account);
     // A framework's own pool may refuse what the limit would have refused.
-    if (slot == nullptr && logged.cause_name == "exhausted" && logged.bytes > limit) {
+    if (slot == nullptr && logged.cause_name == name_of(Cause::kExhausted) && logged.bytes > limit) {
       logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
                                   format_bytes(logged.bytes), format_bytes(limit))};
     }
