@@ -301,6 +301,22 @@ TEST_F(Guard, TheSnapshotThatPyTorchWroteNamesTheCauseAndTheLine) {
   EXPECT_PRED2(has, outcome.errors, "\nnext: headroom report " + trace + ".77.pickle\n");
 }
 
+TEST_F(Guard, WhatAProgramKeepsIsNamedBesideItsSnapshot) {
+  const std::string snapshot =
+      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/accumulated-losses-python.pickle.gz";
+  const std::string facts = folder_.write(
+      "facts",
+      "{\"kept\": [{\"name\": \"batches\", \"file\": \"train.py\", \"line\": 3, \"count\": 9, \"bytes\": 900,"
+      " \"graphs\": false}, {\"name\": \"total\", \"file\": \"train.py\", \"line\": 7, \"count\": 1, "
+      "\"bytes\": 4,"
+      " \"graphs\": true}]}");
+  const Outcome outcome =
+      run("", in_shell("cp " + snapshot + " $HEADROOM_RUN_SNAPSHOT.77.pickle; cp " + facts +
+                       " $HEADROOM_RUN_SNAPSHOT.77.json; echo CUDA out of memory >&2; exit 1"));
+  EXPECT_PRED2(has, outcome.errors, "\ntotal keeps 1 tensor with the graph behind it, at train.py:7\n");
+  EXPECT_FALSE(has(outcome.errors, "batches")) << outcome.errors;
+}
+
 TEST_F(Guard, GrabAllTakesTheLimitBeforeItIsAskedFor) {
   Outcome outcome = run("--limit 1000MiB --strategy grab-all",
                         program("direct init retain alloc 10 info alloc 800 free fill 64"));
