@@ -1,4 +1,4 @@
-"""Runs the 30 programs of bench/verdicts under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
+"""Runs the 30 programs of tests/guard/verdicts under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
 
 Each is an unmodified training or inference script with one cause of running out of memory, written down in
 expected.csv before any run; the line that an answer should name ends in "# HERE". Prints what was expected beside the
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "verdicts")
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "guard", "verdicts")
 one_rendezvous = threading.Lock()  # torchrun's port
 
 
