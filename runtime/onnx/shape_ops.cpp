@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
 #include "runtime/onnx/op_table.h"
 
 namespace headroom::onnx {

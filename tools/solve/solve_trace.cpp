@@ -17,6 +17,7 @@
 #include "answers/solve.h"
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/files.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "sheet/writers.h"
