@@ -293,6 +293,7 @@ Result fragmentation(const MemoryNumbers& n) {
                               : "")};
   }
   if (!n.free || !n.idle || *n.requested > sum_of_bytes(room(n), *n.idle)) return std::nullopt;
+  if (*n.idle < (*n.allocated + *n.idle) / 20) return std::nullopt;  // nearly all of the pool is in use
   return Judgment{kFragmentation, kMedium,
                   fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
                               size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
@@ -350,6 +351,10 @@ Result exhausted(const MemoryNumbers& n) {
                     fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
                                 size(*n.capacity), size(*n.requested))};
   }
+  if (n.free && n.total && n.process && *n.process >= *n.total / 2)
+    return Judgment{kExhausted, kHigh,
+                    fmt::format("{} were requested and {} are free; this process holds {} of the device's {}",
+                                size(*n.requested), size(*n.free), size(*n.process), size(*n.total))};
   if (n.free)
     return Judgment{kExhausted, kMedium,
                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
