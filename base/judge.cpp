@@ -26,6 +26,8 @@ constexpr int64_t kPlentyOnSmallCard = kGiB;
 // A pool leaves up to 1.5 GiB to libraries (TensorFlow's figures, docs/strategies.md), so this much may be
 // free when a pool is full.
 constexpr int64_t kLargestReserve = 1536 * kMiB;
+// PyTorch takes segments of 20 MiB for small tensors: the rests of a few are idle in every pool that is full.
+constexpr int64_t kFewSegments = 64 * kMiB;
 // cuBLAS's handle, the largest, took 64 to 100 MiB.
 constexpr int64_t kRoomForLibrary = 64 * kMiB;
 
@@ -283,6 +285,7 @@ Result fragmentation(const MemoryNumbers& n) {
   if (idle && *idle >= *n.requested) {
     const int64_t pool = *n.allocated + *idle;
     const bool near_full = *idle < pool / 20;
+    if (near_full && *idle < kFewSegments) return std::nullopt;
     return Judgment{
         kFragmentation, near_full || !(n.reserved || n.largest) ? kMedium : kHigh,
         fmt::format("the pool has {} idle, more than the {} requested, but not in one piece{}{}", size(*idle),

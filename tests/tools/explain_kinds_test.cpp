@@ -138,7 +138,8 @@ TEST(ExplainKinds, OffloadBesideAMoveOfTheWholeSavesNothing) {
 
 TEST(ExplainKinds, StepsAreThoseOfTheSystem) {
   for (const char* line :
-       {"OSError: The paging file is too small for this operation to complete. (os error 1455)\n",
+       {"OSError: [WinError 1455] \xe9\xa1\xb5. Error loading \"F:\\torch\\lib\\cudnn.dll\"\n",
+        "OSError: The paging file is too small for this operation to complete. (os error 1455)\n",
         "RuntimeError: unable to mmap: os error 1455\n",
         "  File \"C:\\Users\\a\\x.py\", line 3\nMemoryError: Unable to allocate 12.0 GiB for an array with "
         "shape (5, 8) and data type float32\n",
@@ -186,9 +187,16 @@ TEST(ExplainKinds, AFewMiBThatAreIdleAreNoFragmentation) {
       "MiB is "
       "reserved by PyTorch but unallocated.\n");
   EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << explanation.judgment.reason;
+  const Explanation fits = explain_text(
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity "
+      "of 3.94 GiB of "
+      "which 20.00 MiB is free. Of the allocated memory 3.50 GiB is allocated by PyTorch, and 60.00 MiB is "
+      "reserved by "
+      "PyTorch but unallocated.\n");
+  EXPECT_EQ(fits.judgment.cause, Cause::kExhausted) << fits.judgment.reason;
 }
 
-// Why the machine's memory ran out, by what took it.
+// The reason names what took the machine's memory.
 TEST(ExplainKinds, TheMachinesMemoryHasAReason) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"RuntimeError: DataLoader worker (pid 22908) is killed by signal: Killed.\n", "own copy of the data",

@@ -273,7 +273,7 @@ std::optional<LogJudgment> model_too_large(const Case& found) {
                                weights_text(found), format_bytes(*found.total)));
   }
   if (others_hold_much(found)) return std::nullopt;
-  // What the log says is in use: tensors, else the process, else all that is not free.
+  // The log names what is in use: tensors, else the process, else all that is not free.
   const std::optional<int64_t> in_use = found.allocated ? found.allocated
                                         : found.process ? found.process
                                         : found.total && found.free
