@@ -355,9 +355,10 @@ Result exhausted(const MemoryNumbers& n) {
                                 size(*n.capacity), size(*n.requested))};
   }
   if (n.free && n.total && n.process && *n.process >= *n.total / 2)
-    return Judgment{kExhausted, kHigh,
-                    fmt::format("{} were requested and {} are free; this process holds {} of the device's {}",
-                                size(*n.requested), size(*n.free), size(*n.process), size(*n.total))};
+    return Judgment{
+        kExhausted, kHigh,
+        fmt::format("{} were requested and {} are free, and this process holds {} of the device's {}",
+                    size(*n.requested), size(*n.free), size(*n.process), size(*n.total))};
   if (n.free)
     return Judgment{kExhausted, kMedium,
                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};

@@ -37,7 +37,9 @@ TEST(ExplainKinds, AModelThatOnlyRunsGetsNoStepsOfATraining) {
   }
   // A server's engine inside a trainer, and a script that trains, are trainings.
   for (const char* line : {"$ python train.py\n    out = model.generate(ids)\n    loss.backward()\n",
-                           "    loss.backward()\n    sample = model.generate(ids)\n"}) {
+                           "    loss.backward()\n    sample = model.generate(ids)\n",
+                           "$ accelerate launch train_dreambooth_lora.py\n  File "
+                           "\"/v/diffusers/models/unet.py\", line 3, in forward\n"}) {
     const Explanation explanation =
         explain_text("Traceback (most recent call last):\n" + (line + std::string(kFull)));
     EXPECT_TRUE(says(explanation, "shrink with the batch")) << line << words_of(explanation);
