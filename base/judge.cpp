@@ -26,6 +26,8 @@ constexpr int64_t kPlentyOnSmallCard = kGiB;
 // A pool leaves up to 1.5 GiB to libraries (TensorFlow's figures, docs/strategies.md), so this much may be
 // free when a pool is full.
 constexpr int64_t kLargestReserve = 1536 * kMiB;
+// PyTorch takes segments of 20 MiB for small tensors: the rests of a few are idle in every pool that is full.
+constexpr int64_t kFewSegments = 64 * kMiB;
 // cuBLAS's handle, the largest, took 64 to 100 MiB.
 constexpr int64_t kRoomForLibrary = 64 * kMiB;
 
@@ -283,6 +285,7 @@ Result fragmentation(const MemoryNumbers& n) {
   if (idle && *idle >= *n.requested) {
     const int64_t pool = *n.allocated + *idle;
     const bool near_full = *idle < pool / 20;
+    if (near_full && *idle < kFewSegments) return std::nullopt;
     return Judgment{
         kFragmentation, near_full || !(n.reserved || n.largest) ? kMedium : kHigh,
         fmt::format("the pool has {} idle, more than the {} requested, but not in one piece{}{}", size(*idle),
@@ -293,6 +296,7 @@ Result fragmentation(const MemoryNumbers& n) {
                               : "")};
   }
   if (!n.free || !n.idle || *n.requested > sum_of_bytes(room(n), *n.idle)) return std::nullopt;
+  if (*n.idle < (*n.allocated + *n.idle) / 20) return std::nullopt;  // nearly all of the pool is in use
   return Judgment{kFragmentation, kMedium,
                   fmt::format("{} {} and {} idle in the pool are enough for the {} requested only together",
                               size(room(n)), room(n) < *n.free ? "left of the limit" : "free on the device",
@@ -350,6 +354,11 @@ Result exhausted(const MemoryNumbers& n) {
                     fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
                                 size(*n.capacity), size(*n.requested))};
   }
+  if (n.free && n.total && n.process && *n.process >= *n.total / 2)
+    return Judgment{
+        kExhausted, kHigh,
+        fmt::format("{} were requested and {} are free, and this process holds {} of the device's {}",
+                    size(*n.requested), size(*n.free), size(*n.process), size(*n.total))};
   if (n.free)
     return Judgment{kExhausted, kMedium,
                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};

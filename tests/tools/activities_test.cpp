@@ -37,6 +37,15 @@ TEST(Activities, DecideBeforeThePoolsArithmetic) {
       {"    optimizer.load_state_dict(checkpoint['optimizer'])", "checkpoint", "map_location=\"cpu\""},
       {"    result[k] = f.get_tensor(k)\n  File \"safetensors/torch.py\", line 338, in load_file",
        "read straight to the GPU", "map_location=\"cpu\""},
+      {"    ema = copy.deepcopy(model)", "second model", "copy.deepcopy(model)"},
+      {"    X_train = X_train.to(device)", "whole data set", "DataLoader"},
+      {"  File \"slime/utils/ppo_utils.py\", line 219, in vocab_parallel_softmax", "whole vocabulary",
+       "--log-probs-chunk-size"},
+      {"    image_embeds = self.visual(pixel_values, grid_thw=image_grid_thw)", "grows with the picture",
+       "smaller images"},
+      {"  File \"sglang/srt/model_executor/model_runner.py\", line 1200, in forward_extend", "prefill",
+       "--chunked-prefill-size"},
+      {"  File \"run.py\", line 50, in validate", "validation", "torch.no_grad()"},
   };
   for (const auto& [line, reason, step] : cases) {
     const Explanation explanation = explain_text(std::string("Traceback (most recent call last):\n") + line +

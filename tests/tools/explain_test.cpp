@@ -481,6 +481,8 @@ TEST(Explain, ABatchAloneIsHalvedOnlyWhereTheLogShowsATraining) {
   };
   EXPECT_EQ(first_step("fold.py\", line 12, in main\n    loss.backward()"), "a batch half as large");
   EXPECT_EQ(first_step("fold.py\", line 12, in infer\n    x = self.mha(x, biases)"),
+            "less at once: fewer sequences, a shorter prompt or context, a smaller image or chunk");
+  EXPECT_EQ(first_step("fold.py\", line 12, in main\n    x = self.mha(x, biases)"),
             "less at once: a batch half as large, a smaller image or chunk, or a shorter sequence");
 }
 

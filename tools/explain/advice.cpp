@@ -37,6 +37,9 @@ class Holes {
     values_.emplace_back("lowered", lowered_number());
     const auto& batch = found.log->background[Field::kBatch];
     set("less_batch", batch && batch->bytes > 1 ? std::optional(batch->bytes / 2) : std::nullopt);
+    const auto& length = found.log->background[Field::kLength];
+    set("tokens", length ? std::optional(length->bytes) : std::nullopt);
+    set("half_tokens", length ? std::optional(length->bytes / 2) : std::nullopt);
     // Something above a limit that was too low, in MiB.
     set("above_mb",
         found.requested ? std::optional(sum_of_bytes(*found.requested, 2 * kGiB) / kMiB) : std::nullopt);
@@ -208,7 +211,9 @@ class Holes {
     replace(text, "{half}",
             batch           ? run_.with_half_batch()
             : runs_server() ? "fewer and shorter requests at once"
-            : !is_python()  ? "half as much data at once"
+            : found_.in(kInference)
+                ? "less at once: fewer sequences, a shorter prompt or context, a smaller image or chunk"
+            : !is_python() ? "half as much data at once"
             : trains() || found_.in("training")
                 ? "a batch half as large"
                 : "less at once: a batch half as large, a smaller image or chunk, or a shorter sequence");
@@ -343,6 +348,7 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   if (row.sized && !found.requested) return false;
   if (row.scores && !found.attention_scores) return false;
   if (row.apple && !found.is_apple()) return false;
+  if (row.no_inference && found.in(kInference)) return false;
   if (found.failure != nullptr && !has_part(found.failure->text, row.parts)) return false;
   if (strategy != std::string_view::npos &&
       row.command.substr(strategy + kStrategyOption.size()) == found.strategy)
@@ -404,8 +410,8 @@ bool is_serving(const Case& found) {
 
 // Proposes to solve a training, whose file the log names, or may be any, for several changes together.
 std::optional<Advice> solve_it(const Case& found, Cause cause) {
-  if (found.framework != F::kTorch || !found.ranks.empty() || found.in("generation") ||
-      found.in("evaluation") || found.in("colocated") || found.in("merging"))
+  if (found.framework != F::kTorch || !found.ranks.empty() || found.in(kInference) ||
+      found.in("generation") || found.in("evaluation") || found.in("colocated") || found.in("merging"))
     return {};
   const int64_t memory = memory_to_keep(found, cause);
   if (found.in("step") && found.log->script.ends_with(".py")) {

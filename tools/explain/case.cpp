@@ -198,22 +198,6 @@ void drop_impossible(Case& result) {
     result.derived.insert(kCarveOut);
 }
 
-// Some drivers give no piece of 4 GiB, whatever is free. Two thirds of what the pool does not hold may be
-// others' where the message does not say what is free.
-void find_large_piece(Case& result) {
-  if (!result.is(Kind::kAllocation) || !result.requested || !result.total) return;
-  if (*result.requested < 4 * kGiB || *result.requested > *result.total) return;
-  const int64_t held = std::max(result.reserved.value_or(0), result.allocated.value_or(0));
-  const int64_t room = result.free ? *result.free : (*result.total - held) / 3 * 2;
-  if (room > *result.requested) result.derived.insert(kLargePiece);
-}
-
-// A server gets less than half where others are meant to have the rest.
-void find_small_share(Case& result) {
-  const double share = std::strtod(result.log->share.c_str(), nullptr);
-  if (share > 0 && share < 0.5) result.derived.insert(kSmallShare);
-}
-
 // Free before less free after the weights were loaded.
 void find_loaded_weights(Figures& figures) {
   const std::optional<Figure>&before = figures[Field::kFreeBefore], &after = figures[Field::kFreeAfter];
@@ -361,34 +345,6 @@ void derive(Case& result) {
     result.others = std::max<int64_t>(0, *result.outside - kOwnOverheadBytes);
     result.others_are_estimated = true;
   }
-}
-
-// A message that no rule knows may still compare two numbers, on its own line or on one of those that look
-// closest to a cause.
-void find_pair(Case& result) {
-  const Failure& failure = *result.failure;
-  if (failure.kind != Kind::kOtherError && failure.kind != Kind::kSomeMemory &&
-      failure.kind != Kind::kAftermath)
-    return;
-  result.pair = number_pair_in(failure.text);
-  for (const CloseLine& line : result.log->close_lines) {
-    if (result.pair) break;
-    result.pair = number_pair_in(line.text);
-    if (result.pair) result.pair_line = &line;
-  }
-  if (!result.pair) return;
-  const int64_t line = result.pair_line != nullptr ? result.pair_line->line : failure.line;
-  result.figures[Field::kAsked] = Figure{result.pair->asked, line};
-  result.figures[Field::kMost] = Figure{result.pair->most, line};
-  result.derived.insert(result.pair->is_size ? kSizePair : kPair);
-  if (result.pair->most_is_setting()) result.derived.insert(kOptionPair);
-}
-
-// Phases that follow from figures and words.
-void find_phases(Case& result) {
-  find_small_share(result);
-  find_large_piece(result);
-  find_pair(result);
 }
 
 }  // namespace

@@ -71,6 +71,9 @@ struct Case : MemoryNumbers {
 // where there is nothing else. `log` has to outlive the result.
 Case make_case(const Log& log);
 
+// Adds phases that follow from the figures and words of a case, and the pair that it may hold.
+void find_phases(Case& found);
+
 // The first failure of a kind, or null.
 const Failure* first_of(const Log& log, Kind kind);
 

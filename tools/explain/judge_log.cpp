@@ -97,6 +97,9 @@ Result permission(const Case& found) {
 
 Result went_on(const Case& found) {
   if (!found.is(Kind::kNotAFailure) || found.failure->progress == 0) return std::nullopt;
+  if (found.failure->fell_back)
+    return verdict(kNotMemory, kHigh,
+                   "the program found another way after this message and went on; nothing failed after all");
   return verdict(
       kNotMemory, kHigh,
       "the training went on after this message, so nothing failed: a smaller batch would avoid it");
@@ -113,6 +116,10 @@ Result by_kind(const Case& found) {
                     format_bytes(*found.requested)));
   for (const Verdict& row : found.rules().verdicts()) {
     if (!found.is(row.kind) || !has_part(found.failure->text, row.parts)) continue;
+    if (!row.setting.empty() && !found.has_setting(row.setting)) continue;
+    if (row.parts.empty()) {  // what the program did tells more than the kind alone
+      if (Result result = during_on_host(found)) return result;
+    }
     std::optional<std::string> filled_in = filled(found, row.reason);
     if (!filled_in) continue;
     std::string reason = *std::move(filled_in);
@@ -214,7 +221,7 @@ Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
   constexpr std::string_view kDeviceWords =
       "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|HIP|SYCL|accelerator|wgpu|WebGPU|DEVICE_MEMORY|DEVICE_OUT|vk|"
-      "TPU|DRAM|HBM|"
+      "TPU|DRAM|HBM|Level Zero|level_zero|Vulkan|vulkan|OpenCL|opencl|ROCm|rocm|XPU|xpu|NPU|MUSA|CANN|"
       "hbm|on device|evice "
       "memory|IOAF|Metal|MTL";
   constexpr std::string_view kHostWords =
@@ -305,7 +312,12 @@ constexpr Rule kRules[] = {
 
 LogJudgment judge_log(const Case& found) {
   for (const Rule& rule : kRules) {
-    if (Result result = rule.judge(found)) return *result;
+    Result result = rule.judge(found);
+    if (!result) continue;
+    const bool fell_back = found.failure != nullptr && found.failure->fell_back;
+    if (fell_back && result->witness == nullptr && result->cause != kNotMemory)
+      result->reason += "; the program then tried another way, and the log does not show that it worked";
+    return *result;
   }
   std::abort();  // the last rule always holds
 }

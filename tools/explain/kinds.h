@@ -75,8 +75,9 @@ enum class Kind : uint8_t {
   // No failures, but parts of one, or facts about the whole log:
   kDetail,  // detail of the failure right before it
   kPiece,   // the same, in words that nothing else prints: it also stands for a failure whose head is cut off
-  kRecovered,    // the failures right before it did no harm: the program found another way
-  kProgress,     // a training went on
+  kRecovered,  // the failures right before it did no harm: the program found another way
+  kFallback,  // the program tries another way after them; an exception counts until more shows that it worked
+  kProgress,  // a training went on
   kBackground,   // a fact: its figures, or that the framework is in use
   kCommand,      // the message is a command that someone typed
   kRootCause,    // a launcher is about to name the process that failed first
@@ -135,6 +136,7 @@ enum class Field : uint8_t {
   kAsked,        // a number of things, and where
   kMost,         // so many are the most
   kBatch,
+  kLength,    // of a sequence that is trained, in tokens
   kRootRank,  // that failed first, as a launcher says
   kVersion,
   kDims,
@@ -167,7 +169,7 @@ namespace headroom {
 
 template <>
 struct EnumNames<explain::Kind> {
-  static constexpr std::array<std::string_view, 53> kNames = {
+  static constexpr std::array<std::string_view, 54> kNames = {
       "index",           "hardware",      "xid",           "version",
       "permission",      "not-a-failure", "busy",          "shared-memory",
       "misuse",          "open-files",    "locked-memory", "disk",
@@ -178,15 +180,15 @@ struct EnumNames<explain::Kind> {
       "ambiguous",       "launch",        "assert",        "crash",
       "device-missing",  "late-setting",  "host-likely",   "pool-shrunk",
       "broken-version",  "some-memory",   "aftermath",     "other-error",
-      "detail",          "piece",         "recovered",     "progress",
-      "background",      "command",       "root-cause",    "mention",
-      "model-name",      "sample",        "hint",          "python",
-      "variable"};
+      "detail",          "piece",         "recovered",     "fallback",
+      "progress",        "background",    "command",       "root-cause",
+      "mention",         "model-name",    "sample",        "hint",
+      "python",          "variable"};
 };
 
 template <>
 struct EnumNames<explain::Field> {
-  static constexpr std::array<std::string_view, 58> kNames = {
+  static constexpr std::array<std::string_view, 59> kNames = {
       "requested",     "total",       "free",         "allocated",   "reserved",     "idle",
       "private",       "process",     "holder",       "others",      "limit",        "process_limit",
       "reserve_limit", "limit_left",  "capacity",     "largest",     "start_free",   "pool",
@@ -194,9 +196,9 @@ struct EnumNames<explain::Field> {
       "graphs",        "host_used",   "host_total",   "free_before", "free_after",   "buffer",
       "sample",        "pid",         "count",        "tokens",      "tokens_fit",   "context",
       "sequence",      "layers",      "channels",     "xid",         "plain_sample", "asked",
-      "most",          "batch",       "root_rank",    "version",     "dims",         "type",
-      "status",        "strategy",    "script",       "command",     "share",        "fraction",
-      "dtype",         "op",          "source",       "shape"};
+      "most",          "batch",       "length",       "root_rank",   "version",      "dims",
+      "type",          "status",      "strategy",     "script",      "command",      "share",
+      "fraction",      "dtype",       "op",           "source",      "shape"};
 };
 
 }  // namespace headroom

@@ -58,6 +58,9 @@ struct Failure {
   bool weak = false;                  // read from a message that any other on its line replaces
   bool is_exception = false;          // it ends a traceback, or its line begins with an exception's name
   int64_t progress = 0;               // lines after it on which the training went on
+  bool has_frames = false;            // the lines of a traceback stand before it
+  bool fell_back = false;             // an exception after which the program tried another way
+  int64_t handling_line = 0;          // it failed while the exception before this line was handled; 0: no
   Figures figures;
   std::vector<Holder> holders;
 };

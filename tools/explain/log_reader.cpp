@@ -16,8 +16,10 @@ namespace {
 // A message that begins in the last part of a piece may end in the next. No message that is read is longer.
 constexpr size_t kLongestMessage = 4096;
 // llama.cpp prints the driver's refusal first and then for what it asked.
-constexpr std::string_view kPhasesThatFollow[] = {"layers",  "tensors",   "cache",
-                                                  "compute", "first_use", "pool_addresses"};
+constexpr std::string_view kPhasesThatFollow[] = {"layers",    "tensors",        "cache",       "compute",
+                                                  "first_use", "pool_addresses", kFailedLoading};
+constexpr std::string_view kFrame = "File \"";      // begins a line of a traceback
+constexpr std::string_view kHandling = "handling";  // the phase of a chained exception
 constexpr int64_t kFollowingLines = 6;
 
 }  // namespace
@@ -149,8 +151,10 @@ void LogReader::read_at(size_t word, size_t begin) {
     read_hints(begin);
     count_lines_to(begin);
     phase_lines_[phase->name] = line_;
+    if (phase->name == kHandling) handling_line_ = line_;
     if (Failure* failure = failure_of_line()) failure->phases.insert(phase->name);
     keep_phase_below(phase->name);
+    keep_phase_of_frame(phase->name);
     const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase->name) !=
                          std::end(kPhasesThatFollow);
     if (!follows) continue;
@@ -233,6 +237,10 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return;
     case Kind::kPython:
       log_.is_python = true;
+      if (message.pattern == kFrame) {
+        count_lines_to(begin);
+        last_frame_line_ = line_;
+      }
       return;
     case Kind::kVariable:
       return keep_variable(begin);
@@ -258,9 +266,10 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       if (log_.parameters.empty()) keep_model(behind(begin, kLongestText));
       return;
     case Kind::kRecovered:
+    case Kind::kFallback:
       count_lines_to(begin);
       add_background(message, begin, match);
-      return add_recovery(message.weak);
+      return add_recovery(message);
     case Kind::kProgress:
       if (log_.failures.empty()) return;
       count_lines_to(begin);

@@ -48,7 +48,7 @@ class LogReader {
   void add_detail(const Message& message, const Match& match);
   void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, size_t begin, const Match& match);
-  void add_recovery(bool is_vague);
+  void add_recovery(const Message& message);
   void add_progress();
   void read_hints(size_t end);
   void add_close_line(int64_t worth, size_t begin);
@@ -63,6 +63,7 @@ class LogReader {
   void keep_version_bound(const Message& message);
   Failure* failure_of_line();
   void keep_phase_below(std::string_view phase);
+  void keep_phase_of_frame(std::string_view phase);
   bool ends_name_of_line(std::string_view head, size_t begin) const;
   std::string_view line_at(size_t at) const;
   std::string text_of(const Message& message, size_t begin) const;
@@ -88,8 +89,10 @@ class LogReader {
   int64_t last_detail_line_ = 0;
   int64_t last_traceback_line_ = INT64_MIN / 2;
   int64_t last_progress_line_ = 0;
-  size_t erased_ = 0;         // bytes of the log before text_
-  size_t failure_begin_ = 0;  // where in the log the last failure's message begins
+  int64_t last_frame_line_ = INT64_MIN / 2;
+  int64_t handling_line_ = 0;  // of the last "During handling of the above exception"
+  size_t erased_ = 0;          // bytes of the log before text_
+  size_t failure_begin_ = 0;   // where in the log the last failure's message begins
   int64_t failure_length_ = 0;
   int64_t root_cause_line_ = 0;
   std::set<std::string, std::less<>> variables_;     // names that the log sets

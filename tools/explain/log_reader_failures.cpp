@@ -24,6 +24,8 @@ constexpr int64_t kTracebackLines = 90;
 constexpr int64_t kRecoveryLines = 40;
 constexpr int64_t kVagueRecoveryLines = 3;  // "retrying" may be said of anything
 constexpr std::string_view kTraceback = "Traceback ";
+// From one line of a message to its next.
+constexpr int64_t kContinuedLines = 2;
 
 bool is_of_memory(Kind kind) {
   return (kind >= Kind::kLimit && kind <= Kind::kBareRefusal) || kind == Kind::kSomeMemory;
@@ -84,6 +86,18 @@ void LogReader::keep_phase_below(std::string_view phase) {
     failure->phases.insert(phase);
     below = failure->line;
   }
+}
+
+// People quote a message first and the frames that lead to it below, without the traceback's head.
+void LogReader::keep_phase_of_frame(std::string_view phase) {
+  constexpr int64_t kBelow = 12;      // lines
+  constexpr int64_t kFrameLines = 1;  // the code stands on the line after its frame
+  if (log_.failures.empty() || line_ - last_frame_line_ > kFrameLines) return;
+  Failure& failure = log_.failures.back();
+  const bool is_another = last_traceback_line_ > failure.line;
+  if (failure.has_frames || is_another || line_ - failure.line > kBelow || last_frame_line_ <= failure.line)
+    return;
+  if (failure.rank == rank_here()) failure.phases.insert(phase);
 }
 
 void LogReader::keep_version_bound(const Message& message) {
@@ -149,6 +163,8 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
       log_.pids.insert(number_of_rank(made.rank).value_or(0));
     made.text = text_of(message, begin);
     made.weak = message.weak;
+    made.has_frames = line_ - last_frame_line_ <= kTracebackLines;
+    if (line_ - handling_line_ <= kTracebackLines) made.handling_line = handling_line_;
     keep_phases(made);
     log_.failures.push_back(std::move(made));
     failure = &log_.failures.back();
@@ -213,6 +229,10 @@ void LogReader::add_detail(const Message& message, const Match& match) {
          ++failure) {
       if (failure->rank == rank) owner = &*failure;
     }
+    // Only the first line of a message may begin with the rank.
+    const bool continues = owner == nullptr && rank.empty() && !log_.failures.empty() &&
+                           line_ - last_detail_line_ <= kContinuedLines;
+    if (continues) owner = &log_.failures.back();
   }
   if (owner == nullptr && message.kind != Kind::kPiece) return;
   if (owner == nullptr && of_any_pool) return add_background(message, counted_, match);
@@ -293,12 +313,15 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
                      [&](std::string_view words) { return lead.find(words) != std::string_view::npos; });
 }
 
-// The program found another way: what it could not allocate before did no harm.
-void LogReader::add_recovery(bool is_vague) {
+// The program found another way: what it could not allocate before did no harm. That it tries one is a plan
+// only, where an exception ended what it did before.
+void LogReader::add_recovery(const Message& message) {
   const std::string& rank = rank_here();
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
-    if (line_ - failure->line > (is_vague ? kVagueRecoveryLines : kRecoveryLines)) break;
+    if (line_ - failure->line > (message.weak ? kVagueRecoveryLines : kRecoveryLines)) break;
     if (!is_of_memory(failure->kind) || failure->rank != rank) continue;
+    failure->fell_back = message.kind == Kind::kFallback && failure->is_exception;
+    if (failure->fell_back) continue;
     failure->kind = Kind::kNotAFailure;
     is_decided_ = false;
   }
@@ -324,7 +347,7 @@ void LogReader::add_progress() {
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     if (++warnings > kMostWarnings) return;
     if (failure->rank != rank || !is_of_memory(failure->kind)) continue;
-    if (failure->is_exception || failure->line == line_) return;
+    if ((failure->is_exception && !failure->fell_back) || failure->line == line_) return;
     if (++failure->progress < kSteps) continue;
     failure->kind = Kind::kNotAFailure;
     is_decided_ = false;

@@ -120,16 +120,36 @@ std::optional<LogJudgment> number_pair(const Case& found) {
                              shown(pair.asked, pair.asked_name), shown(pair.most, pair.most_name)));
 }
 
-std::optional<LogJudgment> during(const Case& found) {
-  const bool refused =
-      found.is(Kind::kAllocation) || found.is(Kind::kBareRefusal) || found.is(Kind::kSomeMemory);
-  if (!refused || others_hold_much(found)) return std::nullopt;
+namespace {
+
+// The first row whose activity the log shows; rows of the machine's own memory are for its failures alone.
+Result first_during(const Case& found, bool is_on_host) {
   for (const During& row : found.rules().during()) {
+    if ((row.cause == kHostMemory) != is_on_host) continue;
     if (!found.in(row.phase) || (!row.setting.empty() && !found.has_setting(row.setting))) continue;
     if (std::optional<std::string> reason = filled(found, row.reason))
       return verdict(row.cause, row.confidence, *std::move(reason));
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LogJudgment> during(const Case& found) {
+  const bool refused =
+      found.is(Kind::kAllocation) || found.is(Kind::kBareRefusal) || found.is(Kind::kSomeMemory);
+  if (!refused || others_hold_much(found)) return std::nullopt;
+  return first_during(found, false);
+}
+
+std::optional<LogJudgment> during_on_host(const Case& found) {
+  constexpr int64_t kNobodysBytes = int64_t{16} << 40;
+  if (!found.is(Kind::kHost) && !found.is(Kind::kHostLikely)) return std::nullopt;
+  if (found.requested.value_or(0) > kNobodysBytes) return std::nullopt;
+  Result result = first_during(found, true);
+  if (result && found.requested)
+    result->reason += fmt::format("; {} were requested", format_bytes(*found.requested));
+  return result;
 }
 
 std::optional<int64_t> tokens_that_fit(const Case& found) {
@@ -253,13 +273,19 @@ std::optional<LogJudgment> model_too_large(const Case& found) {
                                weights_text(found), format_bytes(*found.total)));
   }
   if (others_hold_much(found)) return std::nullopt;
-  if (found.total && found.allocated) {
-    if (*found.allocated < *found.total / 10 * 6) return std::nullopt;
+  // The log names what is in use: tensors, else the process, else all that is not free.
+  const std::optional<int64_t> in_use = found.allocated ? found.allocated
+                                        : found.process ? found.process
+                                        : found.total && found.free
+                                            ? std::optional(*found.total - *found.free)
+                                            : std::nullopt;
+  if (found.total && in_use) {
+    if (*in_use < *found.total / 10 * 6) return std::nullopt;
     return verdict(
         kModelTooLarge, kMedium,
         fmt::format("it failed while weights moved to the device: {} of its {} were in use, and more "
                     "weights were to come{}; the batch does not matter yet",
-                    format_bytes(*found.allocated), format_bytes(*found.total),
+                    format_bytes(*in_use), format_bytes(*found.total),
                     found.weight_bytes ? fmt::format(" ({})", weights_text(found)) : ""));
   }
   if (found.total || found.is(Kind::kBareRefusal)) return std::nullopt;

@@ -20,6 +20,7 @@ LogRule impossible;       // Do the driver's figures contradict each other?
 LogRule own_ranks;        // Do other processes of this run hold the device?
 LogRule number_pair;      // Does a line say that one number is larger than it may be?
 LogRule during;           // Does what the program was doing tell why?
+LogRule during_on_host;   // Does it tell why the machine ran out of its own memory?
 LogRule server_cache;     // Is too little left for a server's cache?
 LogRule server_share;     // Does a server want a larger share than was free?
 LogRule graph_capture;    // Did a server fail while it recorded CUDA graphs?

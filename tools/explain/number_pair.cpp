@@ -88,10 +88,11 @@ struct Number {
 
 // 1 for "bytes", 2^30 for "GiB" and "GB"; 0 for no unit.
 double unit_at(std::string_view text, size_t at, size_t& end) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"bytes", 1},      {"GiB", 1073741824.0},    {"MiB", 1048576.0},
-      {"KiB", 1024.0},   {"TiB", 1099511627776.0}, {"GB", 1073741824.0},
-      {"MB", 1048576.0}, {"KB", 1024.0},           {"B", 1}};
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"bytes", 1},          {"Bytes", 1},
+                                                            {"GiB", 1073741824.0}, {"MiB", 1048576.0},
+                                                            {"KiB", 1024.0},       {"TiB", 1099511627776.0},
+                                                            {"GB", 1073741824.0},  {"MB", 1048576.0},
+                                                            {"KB", 1024.0},        {"B", 1}};
   for (const auto& [word, bytes] : kUnits) {
     if (!text.substr(at).starts_with(word)) continue;
     end = at + word.size();
@@ -241,9 +242,9 @@ bool NumberPair::most_is_setting() const {
   return is_setting(most_name);
 }
 
-std::optional<NumberPair> number_pair_in(std::string_view line) {
+std::optional<NumberPair> number_pair_in(std::string_view line, bool is_of_error) {
   line = line.substr(0, kLongestCompared);
-  if (!says_error(line)) return std::nullopt;
+  if (!is_of_error && !says_error(line)) return std::nullopt;
   for (const Comparison& comparison : kComparisons) {
     for (size_t at = line.find(comparison.words); at != std::string_view::npos;
          at = line.find(comparison.words, at + 1)) {

@@ -18,7 +18,7 @@ struct NumberPair {
 };
 
 // The first pair of a line that reports an error. Nothing for a line without a comparison, with a comparison
-// that holds, or without a word of an error.
-std::optional<NumberPair> number_pair_in(std::string_view line);
+// that holds, or without a word of an error, unless `is_of_error` says that it belongs to one.
+std::optional<NumberPair> number_pair_in(std::string_view line, bool is_of_error = false);
 
 }  // namespace headroom::explain

@@ -56,7 +56,8 @@ struct Verdict {
   Cause cause;
   Confidence confidence;
   std::string_view reason,
-      parts{};  // the reason may have holes for figures: "{requested} are larger than {limit}"
+      parts{};                 // the reason may have holes for figures: "{requested} are larger than {limit}"
+  std::string_view setting{};  // that the log also has to show, if any
 };
 
 // Says why memory ran out while a program did something, which tells more than the arithmetic of its pool.
@@ -104,14 +105,15 @@ struct AdviceRow {
   std::optional<Kind> kind;                // kind of failure; nullopt: any
   std::vector<std::string_view> phases;    // each phase that the program was in
   When when = When::kAlways;
-  bool no_batch = false;   // not where the user's own command can be halved
-  bool batch = false;      // only where it can
-  bool scores = false;     // only where attention scores are the largest
-  bool workers = false;    // only where loader workers are at work, or the command sets their number
-  bool python = false;     // only for a program of Python
-  bool sized = false;      // only where the log says how much was requested
-  bool apple = false;      // only on Apple's GPUs
-  std::string_view parts;  // one of "a|b" is in the failure's own words
+  bool no_batch = false;      // not where the user's own command can be halved
+  bool batch = false;         // only where it can
+  bool scores = false;        // only where attention scores are the largest
+  bool workers = false;       // only where loader workers are at work, or the command sets their number
+  bool python = false;        // only for a program of Python
+  bool sized = false;         // only where the log says how much was requested
+  bool apple = false;         // only on Apple's GPUs
+  bool no_inference = false;  // not where the log shows a model that only runs
+  std::string_view parts;     // one of "a|b" is in the failure's own words
   std::string_view command, why;
   // A program's own, of a code row; its command is their heading.
   std::vector<std::string_view> lines = {};
@@ -127,6 +129,16 @@ inline constexpr std::string_view kSmallShare =
 inline constexpr std::string_view kPair = "pair", kSizePair = "size_pair";
 // The limit of such a pair is written like a setting of a program.
 inline constexpr std::string_view kOptionPair = "option_pair";
+// The log shows a model that only runs: a server, a pipeline, generate().
+inline constexpr std::string_view kInference = "inference";
+// Private pools of recorded graphs hold a large part of what is allocated.
+inline constexpr std::string_view kGraphPools = "graph_pools";
+// A second request failed while the exception of the first one was handled, which keeps its tensors.
+inline constexpr std::string_view kHeldByHandler = "held_by_handler";
+// The log says how many tokens a sequence of a training has: 1024 or more.
+inline constexpr std::string_view kLongSequence = "long_sequence";
+// The message of a failure comes before the line that says that weights were loaded.
+inline constexpr std::string_view kFailedLoading = "failed_loading", kLoading = "loading";
 // One request of at least 4 GiB, with more than that free.
 inline constexpr std::string_view kLargePiece = "large_piece";
 

@@ -58,7 +58,8 @@ class RulesReader {
   // Looks for the names that a later row may have defined.
   void check_names() {
     std::set<std::string_view> settings,
-        phases = {kOwnRanks, kCarveOut, kSmallShare, kPair, kSizePair, kOptionPair, kLargePiece};
+        phases = {kOwnRanks,  kCarveOut,   kSmallShare,    kPair,         kSizePair,  kOptionPair,
+                  kInference, kGraphPools, kHeldByHandler, kLongSequence, kLargePiece};
     for (const Setting& setting : rules_.settings_) settings.insert(setting.name);
     for (const Setting& phase : rules_.phases_) phases.insert(phase.name);
     for (const Reference& reference : references_) {
@@ -160,8 +161,9 @@ class RulesReader {
       rules_.phases_.push_back({name(), pattern(text)});
     } else if (key == "verdict") {
       const Kind kind = named<Kind>();
+      const std::string_view setting = take_flag("on") ? reference(false) : std::string_view();
       const Cause cause = named_cause();
-      rules_.verdicts_.push_back({kind, cause, named<Confidence>(), reason(text)});
+      rules_.verdicts_.push_back({kind, cause, named<Confidence>(), reason(text), {}, setting});
       detail_.parts = &rules_.verdicts_.back().parts;
     } else if (key == "during") {
       const std::string_view phase = reference(true);
@@ -274,9 +276,10 @@ class RulesReader {
       if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
     }
     const std::pair<std::string_view, bool*> flags[] = {
-        {"no-batch", &row.no_batch}, {"batch", &row.batch},   {"scores", &row.scores},
-        {"workers", &row.workers},   {"python", &row.python}, {"sized", &row.sized},
-        {"apple", &row.apple}};
+        {"no-batch", &row.no_batch}, {"batch", &row.batch},
+        {"scores", &row.scores},     {"workers", &row.workers},
+        {"python", &row.python},     {"sized", &row.sized},
+        {"apple", &row.apple},       {"no-inference", &row.no_inference}};
     while (!head_.empty()) {
       const auto flag = std::find_if(std::begin(flags), std::end(flags),
                                      [&](const auto& each) { return take_flag(each.first); });

@@ -150,14 +150,16 @@ class Matcher {
     const size_t begin = at_;
     while (at_ < text_.size() && is_letter(text_[at_]) && at_ - begin < 6) ++at_;
     const std::string_view unit = text_.substr(begin, at_ - begin);
-    if (unit == "B" || unit == "bytes" || unit == "byte") return 1.0;
+    if (unit == "B" || unit == "bytes" || unit == "byte" || unit == "Bytes" || unit == "Byte") return 1.0;
     if (unit.empty()) return std::nullopt;
     const std::string_view rest = unit.substr(1);
     if (!rest.empty() && rest != "iB" && rest != "B" && rest != "i" && rest != "b" && rest != "ib") {
       return std::nullopt;
     }
-    constexpr std::string_view kPrefixes = "KMGTPE";
-    const size_t power = kPrefixes.find(unit[0] == 'k' ? 'K' : unit[0]);
+    constexpr std::string_view kPrefixes = "KMGTPE", kSmall = "kmgtpe";
+    // "5 m" may be minutes, "5 mb" is a size.
+    size_t power = kPrefixes.find(unit[0]);
+    if (power == std::string_view::npos && (unit[0] == 'k' || !rest.empty())) power = kSmall.find(unit[0]);
     if (power == std::string_view::npos) return std::nullopt;
     return std::ldexp(1.0, static_cast<int>(10 * (power + 1)));
   }

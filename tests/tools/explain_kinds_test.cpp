@@ -1,0 +1,220 @@
+// Kinds of failures that share a shape and not a text: each is tried in the words of several programs.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "tests/tools/explain_examples.h"
+#include "tools/explain/explanation.h"
+
+namespace headroom::explain {
+namespace {
+
+constexpr std::string_view kFull =
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.94 GiB. GPU 0 has a total capacity of "
+    "23.65 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.40 GiB memory in "
+    "use. Of the allocated memory 21.50 GiB is allocated by PyTorch, and 300.00 MiB is reserved by PyTorch "
+    "but unallocated.\n";
+
+bool says(const Explanation& explanation, std::string_view part) {
+  return words_of(explanation).find(part) != std::string::npos;
+}
+
+TEST(ExplainKinds, AModelThatOnlyRunsGetsNoStepsOfATraining) {
+  for (const char* line :
+       {"pipe = DiffusionPipeline.from_pretrained('a/b')\n",
+        "$ python chat.py\n    out = model.generate(ids)\n",
+        "  File \"/v/vllm/v1/worker/gpu_model_runner.py\", line 3, in load\n",
+        "  File \"/srv/sglang/srt/managers/scheduler.py\", line 3, in run\n",
+        "  File \"run.py\", line 12, in predict\n", "  File \"/v/gradio/routes.py\", line 3, in call\n",
+        "  File \"/comfy/ComfyUI/execution.py\", line 3, in execute\n"}) {
+    const Explanation explanation = explain_text(line + std::string(kFull));
+    for (const char* part : {"batch half as large", "checkpoint.checkpoint", "headroom solve"})
+      EXPECT_FALSE(says(explanation, part)) << line << part << "\n" << words_of(explanation);
+  }
+  // A server's engine inside a trainer, and a script that trains, are trainings.
+  for (const char* line : {"$ python train.py\n    out = model.generate(ids)\n    loss.backward()\n",
+                           "    loss.backward()\n    sample = model.generate(ids)\n",
+                           "$ accelerate launch train_dreambooth_lora.py\n  File "
+                           "\"/v/diffusers/models/unet.py\", line 3, in forward\n"}) {
+    const Explanation explanation =
+        explain_text("Traceback (most recent call last):\n" + (line + std::string(kFull)));
+    EXPECT_TRUE(says(explanation, "shrink with the batch")) << line << words_of(explanation);
+  }
+}
+
+TEST(ExplainKinds, AServerThatLoadsIsToldOfWeights) {
+  const std::string message =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB.\nGPU 1 has a total capacity "
+      "of 79.11 GiB of which 410.00 MiB is free.\nIncluding non-PyTorch memory, this process has 78.70 GiB "
+      "memory in use.\n";
+  for (const char* line :
+       {"[gpu_model_runner.py:4100] Failed to load model - not enough GPU memory.\n",
+        "ERROR sglang: Error while loading transformer\n", "Failed to load weights of the model\n"}) {
+    const Explanation explanation = explain_text(message + line);
+    EXPECT_EQ(explanation.judgment.cause, Cause::kModelTooLarge) << line << explanation.judgment.reason;
+    EXPECT_TRUE(says(explanation, "78.70 GiB")) << explanation.judgment.reason;
+    EXPECT_FALSE(says(explanation, "batch half")) << words_of(explanation);
+  }
+}
+
+TEST(ExplainKinds, AnExceptionIsANoteOnlyIfWorkWentOnAfterIt) {
+  const std::string message =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 72.00 MiB. GPU 0 has a total capacity "
+      "of "
+      "23.64 GiB of which 32.75 MiB is free.\n";
+  for (const char* plan :
+       {"Error while loading the text encoder, falling back to CPU\n", "retrying with smaller tiles\n",
+        "Falling back to native version\n", "OOM during loading, trying again\n"}) {
+    const Explanation stopped = explain_text(message + plan);
+    EXPECT_NE(stopped.judgment.cause, Cause::kNotMemory) << plan << stopped.judgment.reason;
+    EXPECT_TRUE(says(stopped, "does not show that it worked")) << stopped.judgment.reason;
+    const Explanation served =
+        explain_text(message + plan + "INFO: Application startup complete.\nINFO: Uvicorn running on :80\n");
+    EXPECT_EQ(served.judgment.cause, Cause::kNotMemory) << plan << served.judgment.reason;
+  }
+}
+
+TEST(ExplainKinds, AnAllocationThatFailedIsAFailureInAnyWords) {
+  for (const char* line :
+       {"ggml_backend_sycl_buffer_type_alloc_buffer: can't allocate 427970304 Bytes of memory on device",
+        "alloc_tensor_range: failed to allocate Vulkan0 buffer of size 427970304",
+        "llama_model_load: error loading model: unable to allocate ROCm0 buffer",
+        "[error] could not allocate 4294967296 Bytes on Level Zero device 0",
+        "E engine: Allocation of size 4294967296 failed", "engine: unable to reserve 12.5 GB",
+        "runtime: failed to allocate weights buffer of size 4294967296",
+        "xrt: Can't allocate 512 MB on device 1"}) {
+    EXPECT_NE(explain_text(std::string(line) + "\n").judgment.cause, Cause::kNone) << line;
+  }
+  for (const char* line : {"allocated 427970304 Bytes of memory on device", "waited 5 m for the queue"})
+    EXPECT_EQ(explain_text(std::string(line) + "\n").judgment.cause, Cause::kNone) << line;
+}
+
+TEST(ExplainKinds, TwoSizesNearAFailureOfMemoryAreItsLimit) {
+  for (const char* line :
+       {"omlx.scheduler - WARNING - stopped at 1441 tokens: memory 42.8GB exceeds ceiling 42.0GB\n",
+        "server: active memory 42.8 GiB exceeds limit 42 GiB, stopping\n"}) {
+    const Explanation explanation =
+        explain_text(line + std::string("ERROR - Prefill failed: Memory limit exceeded during prefill\n"));
+    EXPECT_EQ(explanation.judgment.cause, Cause::kLimit) << explanation.judgment.reason;
+    EXPECT_TRUE(says(explanation, "42.80 GiB")) << explanation.judgment.reason;
+    EXPECT_TRUE(says(explanation, "shorter prompt")) << words_of(explanation);
+  }
+}
+
+TEST(ExplainKinds, OnlyTheFirstLineOfAMessageNeedsItsRank) {
+  const Explanation explanation = explain_text(
+      "[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.34 GiB.\n   GPU 5 has a "
+      "total "
+      "capacity of 79.11 GiB of which 2.59 GiB is free.\n   ... this process has 76.51 GiB memory in use.\n");
+  EXPECT_EQ(explanation.failure_count, 1);
+  EXPECT_TRUE(says(explanation, "76.51 GiB")) << explanation.judgment.reason;
+}
+
+TEST(ExplainKinds, ALongSequenceIsHalvedByItsNumber) {
+  for (const char* setting :
+       {"max_seq_length=8192\n", "--cutoff_len 8192\n", "sequence_len: 8192\n", "pack_size=8192\n"}) {
+    const Explanation explanation = explain_text(setting + std::string(kFull));
+    EXPECT_TRUE(says(explanation, "4096 tokens instead of 8192")) << setting << words_of(explanation);
+  }
+  EXPECT_FALSE(says(explain_text("max_seq_length=256\n" + std::string(kFull)), "128 tokens"));
+}
+
+TEST(ExplainKinds, OffloadBesideAMoveOfTheWholeSavesNothing) {
+  for (const char* program :
+       {"pipe = FluxPipeline.from_pretrained(\"a/b\").to(\"cuda\")\npipe.enable_model_cpu_offload()\n",
+        "pipe = "
+        "DiffusionPipeline.from_pretrained(m)\npipe.to('cuda')\npipe.enable_sequential_cpu_offload()\n"}) {
+    const Explanation explanation = explain_text(program + std::string(kFull));
+    EXPECT_EQ(explanation.judgment.cause, Cause::kModelTooLarge) << explanation.judgment.reason;
+    EXPECT_NE(explanation.next[0].command.find("remove .to(\"cuda\")"), std::string::npos)
+        << explanation.next[0].command;
+  }
+  const Explanation one = explain_text(
+      "pipe = FluxPipeline.from_pretrained(\"a/b\")\npipe.enable_model_cpu_offload()\n" + std::string(kFull));
+  EXPECT_FALSE(says(one, "remove .to")) << words_of(one);
+}
+
+TEST(ExplainKinds, StepsAreThoseOfTheSystem) {
+  for (const char* line :
+       {"OSError: [WinError 1455] \xe9\xa1\xb5. Error loading \"F:\\torch\\lib\\cudnn.dll\"\n",
+        "OSError: The paging file is too small for this operation to complete. (os error 1455)\n",
+        "RuntimeError: unable to mmap: os error 1455\n",
+        "  File \"C:\\Users\\a\\x.py\", line 3\nMemoryError: Unable to allocate 12.0 GiB for an array with "
+        "shape (5, 8) and data type float32\n",
+        "  File \"/Users/a/x.py\", line 3\nMemoryError: Unable to allocate 12.0 GiB for an array with shape "
+        "(5, 8) and data type float32\n"}) {
+    const Explanation explanation = explain_text(line);
+    EXPECT_EQ(explanation.judgment.cause, Cause::kHostMemory) << line << explanation.judgment.reason;
+    for (const char* part : {"dmesg", "free -h", "#SBATCH"})
+      EXPECT_FALSE(says(explanation, part)) << line << words_of(explanation);
+  }
+  EXPECT_TRUE(says(explain_text("os error 1455\n"), "page file"));
+}
+
+TEST(ExplainKinds, ASecondTryInsideTheHandlerIsHeldUpByTheFirst) {
+  const std::string chained =
+      "Traceback (most recent call last):\n" + std::string(kFull) +
+      "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent "
+      "call last):\n";
+  const Explanation twice = explain_text(chained + std::string(kFull));
+  EXPECT_TRUE(says(twice, "gc.collect()")) << words_of(twice);
+  const Explanation other = explain_text(chained + "KeyError: 'x'\n");
+  EXPECT_FALSE(says(other, "gc.collect()")) << words_of(other);
+}
+
+TEST(ExplainKinds, PrivatePoolsAreTheCauseWhereTheyAreLarge) {
+  const auto with = [](std::string_view graphs) {
+    return explain_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total "
+        "capacity of "
+        "23.65 GiB of which 120.00 MiB is free. Of the allocated memory 22.00 GiB is allocated by PyTorch, "
+        "with " +
+        std::string(graphs) +
+        " allocated in private pools (e.g., CUDA Graphs), and 30.00 MiB is reserved by PyTorch but "
+        "unallocated.\n");
+  };
+  EXPECT_TRUE(says(with("12.40 GiB"), "pool=pool"));
+  EXPECT_FALSE(says(with("299.88 MiB"), "pool=pool"));
+}
+
+TEST(ExplainKinds, AFewMiBThatAreIdleAreNoFragmentation) {
+  const Explanation explanation = explain_text(
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity "
+      "of 4.00 "
+      "GiB of which 22.00 MiB is free. Of the allocated memory 3.10 GiB is allocated by PyTorch, and 52.00 "
+      "MiB is "
+      "reserved by PyTorch but unallocated.\n");
+  EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << explanation.judgment.reason;
+  const Explanation fits = explain_text(
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity "
+      "of 3.94 GiB of "
+      "which 20.00 MiB is free. Of the allocated memory 3.50 GiB is allocated by PyTorch, and 60.00 MiB is "
+      "reserved by "
+      "PyTorch but unallocated.\n");
+  EXPECT_EQ(fits.judgment.cause, Cause::kExhausted) << fits.judgment.reason;
+}
+
+// The reason names what took the machine's memory.
+TEST(ExplainKinds, TheMachinesMemoryHasAReason) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"RuntimeError: DataLoader worker (pid 22908) is killed by signal: Killed.\n", "own copy of the data",
+       "num_workers"},
+      {"Loading checkpoint shards:  40%|####      | 2/5 [00:30<00:45]Killed\n", "checkpoint was read",
+       "low_cpu_mem_usage"},
+      {"    self.pin_memory()\nRuntimeError: cudaHostRegister failed: out of memory\n", "locked for copies",
+       "pin_memory=False"},
+  };
+  for (const auto& [log, reason, step] : cases) {
+    const Explanation explanation = explain_text(log);
+    EXPECT_EQ(explanation.judgment.cause, Cause::kHostMemory) << log;
+    EXPECT_TRUE(says(explanation, reason)) << explanation.judgment.reason;
+    EXPECT_NE(explanation.next[0].command.find(step), std::string::npos) << explanation.next[0].command;
+  }
+}
+
+}  // namespace
+}  // namespace headroom::explain

@@ -1,0 +1,118 @@
+// Finds what follows from a case's figures and words: activities that no single line of the log names.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "tools/explain/case.h"
+
+namespace headroom::explain {
+namespace {
+
+// Some drivers give no piece of 4 GiB, whatever is free. Two thirds of what the pool does not hold may be
+// others' where the message does not say what is free.
+void find_large_piece(Case& result) {
+  if (!result.is(Kind::kAllocation) || !result.requested || !result.total) return;
+  if (*result.requested < 4 * kGiB || *result.requested > *result.total) return;
+  const int64_t held = std::max(result.reserved.value_or(0), result.allocated.value_or(0));
+  const int64_t room = result.free ? *result.free : (*result.total - held) / 3 * 2;
+  if (room > *result.requested) result.derived.insert(kLargePiece);
+}
+
+// A server gets less than half where others are meant to have the rest.
+void find_small_share(Case& result) {
+  const double share = std::strtod(result.log->share.c_str(), nullptr);
+  if (share > 0 && share < 0.5) result.derived.insert(kSmallShare);
+}
+
+// A message that no rule knows may still compare two numbers, on its own line or on one of those that look
+// closest to a cause. Two sizes near words of memory that ran out need no word of an error on their own line.
+void find_pair(Case& result) {
+  const Failure& failure = *result.failure;
+  if (failure.kind != Kind::kOtherError && failure.kind != Kind::kSomeMemory &&
+      failure.kind != Kind::kAftermath)
+    return;
+  const bool is_of_memory = failure.kind == Kind::kSomeMemory;
+  const auto read = [&](const std::string& line) {
+    result.pair = number_pair_in(line);
+    if (result.pair || !is_of_memory) return;
+    result.pair = number_pair_in(line, true);
+    if (result.pair && !result.pair->is_size) result.pair.reset();
+  };
+  read(failure.text);
+  for (const CloseLine& line : result.log->close_lines) {
+    if (result.pair) break;
+    read(line.text);
+    if (result.pair) result.pair_line = &line;
+  }
+  if (!result.pair) return;
+  const int64_t line = result.pair_line != nullptr ? result.pair_line->line : failure.line;
+  result.figures[Field::kAsked] = Figure{result.pair->asked, line};
+  result.figures[Field::kMost] = Figure{result.pair->most, line};
+  result.derived.insert(result.pair->is_size ? kSizePair : kPair);
+  if (result.pair->most_is_setting()) result.derived.insert(kOptionPair);
+}
+
+bool names_training(std::string_view command) {
+  for (const std::string_view word : {"train", "finetune", "fine_tune", "sft", "grpo", "dpo"}) {
+    if (command.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// A model that only runs has no batch of a training, no optimizer and no activations to compute again.
+void find_inference(Case& result) {
+  const auto trains = [&](Framework tool) { return result.rules()[tool].trains; };
+  const auto serves = [&](Framework tool) { return result.rules()[tool].serves; };
+  if (trains(result.framework) || std::any_of(result.tools.begin(), result.tools.end(), trains)) return;
+  if (result.in("training") || result.in("optimizer") || result.has_setting("trained") ||
+      result.has_setting("gradient_checkpointing") || names_training(result.log->command) ||
+      names_training(result.log->script))
+    return;
+  if (serves(result.framework) || std::any_of(result.tools.begin(), result.tools.end(), serves) ||
+      result.has_setting("inference") || result.in("generation"))
+    result.derived.insert(kInference);
+}
+
+// A quarter of what is allocated; on Apple's GPUs the figure means other allocations.
+void find_graph_pools(Case& result) {
+  const std::optional<int64_t> graphs = result.bytes(Field::kPrivate);
+  if (result.is_apple() || !graphs || !result.allocated || *graphs < kGiB / 2) return;
+  if (*graphs >= *result.allocated / 4) result.derived.insert(kGraphPools);
+}
+
+// The second request of a process failed while it handled the failure of the first.
+void find_held_by_handler(Case& result) {
+  const Failure& first = *result.failure;
+  if (first.kind != Kind::kAllocation) return;
+  const auto is_second = [&](const Failure& other) {
+    return other.kind == Kind::kAllocation && other.rank == first.rank && other.handling_line > first.line &&
+           other.figures[Field::kRequested];
+  };
+  if (std::any_of(result.log->failures.begin(), result.log->failures.end(), is_second))
+    result.derived.insert(kHeldByHandler);
+}
+
+void find_long_sequence(Case& result) {
+  constexpr int64_t kLong = 1024;
+  const auto& length = result.log->background[Field::kLength];
+  if (length && length->bytes >= kLong) result.derived.insert(kLongSequence);
+}
+
+}  // namespace
+
+void find_phases(Case& found) {
+  if (found.in(kFailedLoading)) found.derived.insert(kLoading);
+  find_small_share(found);
+  find_large_piece(found);
+  find_pair(found);
+  find_inference(found);
+  find_graph_pools(found);
+  find_held_by_handler(found);
+  find_long_sequence(found);
+}
+
+}  // namespace headroom::explain
