@@ -196,12 +196,15 @@ Explained explain_others(const guard::Account& account) {
           .bytes = others};
 }
 
-// "train.py:31 in main": of the last traceback of Python that has a frame outside libraries, the innermost
-// one. Files that a library wrote, and the launcher's own traceback, are no such frames.
+// "train.py:22 in read, called at train.py:47 in main": of the last traceback of Python that has frames
+// outside libraries, the innermost one and the functions that called it. Files that a library wrote, and the
+// launcher's own traceback, have none.
 std::string own_line(const std::string& log) {
   constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kIn = ", in ";
+  constexpr size_t kMostFrames = 3;
   std::istringstream lines(log);
-  std::string found, folder;
+  std::vector<std::string> found;  // the outermost first
+  std::string folder;
   bool is_new = true;
   for (std::string line; std::getline(lines, line);) {
     if (line.find("Traceback (most recent call last)") != std::string::npos) is_new = true;
@@ -216,12 +219,19 @@ std::string own_line(const std::string& log) {
     const std::string own = path.substr(0, path.rfind('/') + 1);
     if (is_new) folder = own;
     if (!is_new && own != folder && own.starts_with("/tmp/") && !folder.starts_with("/tmp/")) continue;
+    if (is_new) found.clear();
     is_new = false;
     const size_t digits = number + kLine.size();
-    found = fmt::format("{}:{} in {}", path, line.substr(digits, in - digits),
-                        trimmed(line.substr(in + kIn.size())));
+    found.push_back(fmt::format("{}:{} in {}", path, line.substr(digits, in - digits),
+                                trimmed(line.substr(in + kIn.size()))));
   }
-  return printable(found, 200);
+  std::string text;
+  for (size_t i = 0; i < std::min(found.size(), kMostFrames); ++i) {
+    const std::string& frame = found[found.size() - 1 - i];
+    if (i > 0 && frame.ends_with(" in <module>")) break;
+    text += i == 0 ? frame : ", called at " + frame.substr(frame.rfind('/') + 1);
+  }
+  return printable(text, 300);
 }
 
 int64_t smallest_limit(const guard::Account& account) {
