@@ -78,6 +78,16 @@ TEST(ExplainKinds, AnExceptionIsANoteOnlyIfWorkWentOnAfterIt) {
   }
 }
 
+TEST(ExplainKinds, ARequestThatFailedIsOneThoughTheServerGoesOn) {
+  const std::string ok = "INFO: 10.0.0.1:80 - \"GET /health HTTP/1.1\" 200 OK\n";
+  const Explanation explanation = explain_text(
+      "ERROR batch: Server error: CUDA out of memory. Tried to allocate 2.22 GiB. GPU 0 has a total capacity "
+      "of 39.39 "
+      "GiB of which 217.94 MiB is free.\n" +
+      ok + ok + ok);
+  EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << explanation.judgment.reason;
+}
+
 TEST(ExplainKinds, AnAllocationThatFailedIsAFailureInAnyWords) {
   for (const char* line :
        {"ggml_backend_sycl_buffer_type_alloc_buffer: can't allocate 427970304 Bytes of memory on device",
