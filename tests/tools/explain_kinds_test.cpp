@@ -208,6 +208,21 @@ TEST(ExplainKinds, AFewMiBThatAreIdleAreNoFragmentation) {
   EXPECT_EQ(fits.judgment.cause, Cause::kExhausted) << fits.judgment.reason;
 }
 
+// A test of pytest is no validation.
+TEST(ExplainKinds, ValidationWithoutNoGradIsToldOfIt) {
+  const auto in = [](std::string_view function) {
+    return explain_text("Traceback (most recent call last):\n  File \"run.py\", line 50, in " +
+                        std::string(function) + "\n    out = model(x)\n" + std::string(kFull));
+  };
+  for (const char* function : {"validate", "evaluate", "test", "eval_epoch"})
+    EXPECT_NE(in(function).next[0].command.find("torch.no_grad()"), std::string::npos) << function;
+  EXPECT_FALSE(says(in("test_forward"), "no_grad"));
+  EXPECT_EQ(in("decorate_context\n    return func()\n  File \"run.py\", line 50, in validate")
+                .next[0]
+                .command.find("no_grad"),
+            std::string::npos);
+}
+
 // The reason names what took the machine's memory.
 TEST(ExplainKinds, TheMachinesMemoryHasAReason) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
