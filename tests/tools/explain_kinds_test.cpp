@@ -78,6 +78,16 @@ TEST(ExplainKinds, AnExceptionIsANoteOnlyIfWorkWentOnAfterIt) {
   }
 }
 
+TEST(ExplainKinds, ARequestThatFailedIsOneThoughTheServerGoesOn) {
+  const std::string ok = "INFO: 10.0.0.1:80 - \"GET /health HTTP/1.1\" 200 OK\n";
+  const Explanation explanation = explain_text(
+      "ERROR batch: Server error: CUDA out of memory. Tried to allocate 2.22 GiB. GPU 0 has a total capacity "
+      "of 39.39 "
+      "GiB of which 217.94 MiB is free.\n" +
+      ok + ok + ok);
+  EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << explanation.judgment.reason;
+}
+
 TEST(ExplainKinds, AnAllocationThatFailedIsAFailureInAnyWords) {
   for (const char* line :
        {"ggml_backend_sycl_buffer_type_alloc_buffer: can't allocate 427970304 Bytes of memory on device",
@@ -196,6 +206,21 @@ TEST(ExplainKinds, AFewMiBThatAreIdleAreNoFragmentation) {
       "reserved by "
       "PyTorch but unallocated.\n");
   EXPECT_EQ(fits.judgment.cause, Cause::kExhausted) << fits.judgment.reason;
+}
+
+// A test of pytest is no validation.
+TEST(ExplainKinds, ValidationWithoutNoGradIsToldOfIt) {
+  const auto in = [](std::string_view function) {
+    return explain_text("Traceback (most recent call last):\n  File \"run.py\", line 50, in " +
+                        std::string(function) + "\n    out = model(x)\n" + std::string(kFull));
+  };
+  for (const char* function : {"validate", "evaluate", "test", "eval_epoch"})
+    EXPECT_NE(in(function).next[0].command.find("torch.no_grad()"), std::string::npos) << function;
+  EXPECT_FALSE(says(in("test_forward"), "no_grad"));
+  EXPECT_EQ(in("decorate_context\n    return func()\n  File \"run.py\", line 50, in validate")
+                .next[0]
+                .command.find("no_grad"),
+            std::string::npos);
 }
 
 // The reason names what took the machine's memory.

@@ -273,7 +273,7 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
     case Kind::kProgress:
       if (log_.failures.empty()) return;
       count_lines_to(begin);
-      return add_progress();
+      return add_progress(message.weak);
     case Kind::kDetail:
     case Kind::kPiece:
       count_lines_to(begin);

@@ -49,7 +49,7 @@ class LogReader {
   void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, size_t begin, const Match& match);
   void add_recovery(const Message& message);
-  void add_progress();
+  void add_progress(bool is_of_server);
   void read_hints(size_t end);
   void add_close_line(int64_t worth, size_t begin);
   void add_sample(const Message& message, const Match& match);

@@ -338,7 +338,7 @@ bool LogReader::is_exception_at(size_t begin) const {
 
 // A training that goes on after a warning has coped with it. What an exception ended does not go on: later
 // steps are those of another process or run.
-void LogReader::add_progress() {
+void LogReader::add_progress(bool is_of_server) {
   constexpr int64_t kSteps = 2, kMostWarnings = 16;
   if (line_ == last_progress_line_) return;
   last_progress_line_ = line_;
@@ -347,7 +347,8 @@ void LogReader::add_progress() {
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     if (++warnings > kMostWarnings) return;
     if (failure->rank != rank || !is_of_memory(failure->kind)) continue;
-    if ((failure->is_exception && !failure->fell_back) || failure->line == line_) return;
+    const bool ended = (failure->is_exception || is_of_server) && !failure->fell_back;
+    if (ended || failure->line == line_) return;
     if (++failure->progress < kSteps) continue;
     failure->kind = Kind::kNotAFailure;
     is_decided_ = false;
