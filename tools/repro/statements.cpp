@@ -40,11 +40,11 @@ constexpr Statement kTensorflow[] = {
     {"A limit that is too high fails as the default does.", "headroom repro A4",
      "1244 MiB: {A4.limit_of_1244_mib}; 1242 MiB: {A4.limit_of_1242_mib}"},
     {"A limit that is too low makes training slower, no more.", "headroom repro A11",
-     "a pool has the same speed down to {A11.working_set_bytes}, and a MiB below it is "
+     "too low is an error: a pool has the same speed down to {A11.working_set_bytes}, and a MiB below it is "
      "{A11.limit_of_a_mib_less}; "
-     "planned for the limit a step is slower, down to {A11.least_planned_bytes}. On a real GPU convolutions "
-     "may also "
-     "choose slower algorithms with less workspace",
+     "planned for the limit a step is slower, down to {A11.least_planned_bytes}. \"Slower\" itself is right "
+     "on a "
+     "real GPU, where convolutions may choose slower algorithms with less workspace; \"no more\" is not",
      kFalse},
     {"Growth must be set before the GPU is used.", "headroom repro A7",
      "{A7.outcome}: `{A7.message}`; TensorFlow says `Physical devices cannot be modified after being "
@@ -157,7 +157,10 @@ constexpr Statement kOutOfMemory[] = {
      "{C11!.idle_bytes}",
      kFalse},
     {"A list that keeps every loss fills the card.", "headroom repro C8",
-     "{C8.outcome} after {C8.tensors_kept} steps of 100 MiB"},
+     "{C8.outcome} after {C8.tensors_kept} steps of 100 MiB: no backward runs, so each loss keeps its graph, "
+     "as "
+     "in an evaluation without `no_grad`, or if losses are summed for one backward at the end. After its "
+     "`backward()` a kept loss is one number (512 B)"},
     {"`loss.item()` instead of the loss cures it.", "headroom repro C8 --fix",
      "{C8!.outcome}, {C8!.above_context_bytes} above the context after 100 steps"},
     {"A smaller batch helps.", "headroom repro C9 --fix",

@@ -175,6 +175,7 @@ def choose_batch(arguments, found, option=None):
     if not names:
         raise TraceError(
             "the batch of the program is unknown: it has no data loader and no option for it; name the option, as "
-            "--batch-option --batch-size (--batch-option batch_size= for words such as batch_size=16)"
+            "--batch-option --batch-size (--batch-option batch_size= for words such as batch_size=16), or give one step as "
+            "a function of the batch, train.py:make_step (docs/trace.md)"
         )
     raise TraceError(f"which option is the batch of the training? pass {names}")
