@@ -113,7 +113,8 @@ Explained explain_snapshot(const std::string& path) {
 // What libraries beside PyTorch held in the process that wrote the facts.
 Explained explain_libraries(const nlohmann::json& facts) {
   Explained explained;
-  for (const auto& [name, bytes] : facts.value("libraries", nlohmann::json::object()).items()) {
+  const nlohmann::json held = facts.value("libraries", nlohmann::json::object());
+  for (const auto& [name, bytes] : held.items()) {
     if (!bytes.is_number_integer() || bytes.get<int64_t>() <= explained.bytes) continue;
     explained.bytes = bytes.get<int64_t>();
     explained.cause = {
