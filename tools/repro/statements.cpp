@@ -146,7 +146,9 @@ constexpr Statement kOutOfMemory[] = {
      "number of calls. More goes back only after more tensors have died (`gc.collect()` for cycles)",
      kFalse},
     {"`empty_cache` lets this program allocate more.", "headroom repro C9",
-     "no: PyTorch does the same by itself before it fails. It helps others: beside the cache "
+     "not a request that fails: PyTorch does the same by itself before. This program gains only between phases "
+     "whose sizes differ, where small blocks would cut idle segments that a large request needs "
+     "([predict](predict.md)). It helps others: beside the cache "
      "{C9.beside_the_cache}, "
      "{C9.beside_the_cache_are_free_bytes} free; afterwards {C9!.beside_the_cache_emptied}, "
      "{C9!.emptied_are_free_bytes} "
