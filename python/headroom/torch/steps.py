@@ -124,6 +124,8 @@ class Steps:
             for index, event in enumerate(events):
                 if event[0] == "m" and event[1] == 0 and event[2] != "setup":
                     events[index] = ("m", 1, event[2])
+            if any(event[0] == "m" and event[1] == 1 for event in events):
+                self.recorder.step = 1  # of what comes after
         self._end()
 
     # Forward and backward passes.

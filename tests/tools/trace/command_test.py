@@ -283,6 +283,19 @@ class Tracing(InFolder):
         self.trace("python", "train.py")
         self.assertNotIn("caught", self.errors)
 
+    def test_a_loop_of_forward_passes_without_an_optimizer_is_one_step(self):
+        self.write(
+            "infer.py",
+            """import torch
+net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).cuda()
+for _ in range(8):
+    y = net(torch.randn(32, 64).cuda())
+""",
+        )
+        marks = self.trace("python", "infer.py")
+        self.assertEqual({step for step, phase in marks}, {1})
+        self.assertEqual(marks, sorted(marks, key=lambda mark: mark[0]))
+
     def test_a_trace_uses_no_gpu_of_the_machine_and_the_program_reads_its_own_variable(self):
         seen = "import ctypes; get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p"
         self.program(
