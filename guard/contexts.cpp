@@ -29,7 +29,10 @@ CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, 
   Card& facts = account.cards[card];
   int64_t guess = 0;
   bool is_counted = false;
-  {
+  // What is left may be taken, or what a context needs become known, between the guess and the request for
+  // it.
+  constexpr int kTries = 16;
+  for (int attempt = 0; attempt < kTries && !is_counted; ++attempt) {
     const Locked locked;
     const int64_t known = facts.context_bytes, limit = facts.limit_bytes;
     const Sum sum = sum_of(account, card);
@@ -39,6 +42,7 @@ CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, 
       guess = left > kContextGuess ? kContextGuess : left < kLeastContext ? kLeastContext : left;
     }
     is_counted = ask(card, guess, Asked::kContext);
+    if (known != 0) break;
   }
   if (!is_counted) {
     facts.context_refused = guess;
