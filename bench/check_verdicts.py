@@ -1,9 +1,9 @@
-"""Runs the 30 programs of tests/guard/verdicts under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
+"""Runs 30 programs under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
 
-Each is an unmodified training or inference script with one cause of running out of memory, written down in
-expected.csv before any run; the line that an answer should name ends in "# HERE". Prints what was expected beside the
-verdict, and whether the verdict names a marked line; whether it tells the cause is for a reader to judge. --jobs N runs
-several at once, each under a limit of its own; --keep FOLDER keeps recordings and snapshots there.
+Each of tests/guard/verdicts is an unmodified training or inference script with one cause of running out of memory,
+written down in expected.csv before any run; the line that an answer should name ends in "# HERE". Prints what was
+expected beside the verdict, and whether the verdict names a marked line; whether it tells the cause is for a reader to
+judge. --jobs N runs several at once, each under a limit of its own; --keep FOLDER keeps recordings and snapshots there.
 """
 
 import argparse
@@ -38,7 +38,10 @@ def run(headroom, row, keep):
 
 def verdict_of(lines):
     """What the command added below the program's own last error."""
-    ends = [i for i, line in enumerate(lines) if ("Error" in line and not line.startswith(" ")) or line.startswith("====")]
+    def ends_program(line):
+        return ("Error" in line and not line.startswith(" ")) or line.startswith("====")
+
+    ends = [i for i, line in enumerate(lines) if ends_program(line)]
     return lines[max(ends[-1] + 1 if ends else 0, len(lines) - 10) :]
 
 

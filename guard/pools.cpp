@@ -46,11 +46,11 @@ void settle_reserved(Block& pool) {
     count(pool, static_cast<int64_t>(reserved));
 }
 
-// The same, and what the program uses of it.
+// Counts that, and notes what the program uses of it.
 void settle(Block& pool) {
   pool.asked = 0;
   settle_reserved(pool);
-  if (driver.cuMemPoolGetAttribute == nullptr || pool.refs != 0) return;
+  if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0 || pool.refs != 0) return;
   const Relaxed relaxed;
   uint64_t used = 0;
   if (driver.cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(pool.key), kPoolUsed, &used) == kSuccess)

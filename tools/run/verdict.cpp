@@ -38,9 +38,8 @@ std::string without_processes(const std::string& log) {
   std::string kept;
   size_t at = 0;
   for (size_t begin; (begin = log.find(kBegin, at)) != std::string::npos;) {
-    const size_t end = log.find(kEnd, begin);
-    const bool is_listed = end != std::string::npos && end - begin < 80 &&
-                           begin + kBegin.size() < log.size() &&
+    const size_t end = begin + std::min(log.substr(begin, 80).find(kEnd), log.size());
+    const bool is_listed = end < log.size() && begin + kBegin.size() < log.size() &&
                            std::isdigit(static_cast<unsigned char>(log[begin + kBegin.size()])) != 0;
     kept += log.substr(at, begin - at);
     if (!is_listed) kept += kBegin;
@@ -49,21 +48,22 @@ std::string without_processes(const std::string& log) {
   return kept + log.substr(at);
 }
 
-// The cause and the advice that `headroom explain` finds in the end of the program's stderr; a child of its
-// own, as commands know nothing of each other.
+// A cause in lines, and the steps against it.
 struct Explained {
   std::vector<std::string> cause, next;
-  int64_t bytes = 0;  // that the cause explains, where that is known; of a log, the bytes that it requested
-  bool is_kept = false;  // the program keeps more and more
+  int64_t bytes = 0;      // that the cause explains, where that is known
+  int64_t requested = 0;  // by the request that failed, where a log says it
+  bool is_kept = false;   // the program keeps more and more
   std::string cause_name = {};
   std::string line = {};  // of the program, where it is known better than from the traceback
 };
-// "leak", as `headroom report --json` names causes.
 bool is_kept(std::string_view cause) {
   return cause == name_of(Cause::kLeak) || cause == name_of(Cause::kGraphsKept) ||
          cause == name_of(Cause::kLossesKept);
 }
 
+// What `headroom explain` finds in the end of the program's stderr; a child of its own, as commands know
+// nothing of each other.
 Explained explain_log(const std::string& log) {
   Explained explained;
   std::array<char, 32> path{"/tmp/headroom-log-XXXXXX"};
@@ -80,7 +80,7 @@ Explained explain_log(const std::string& log) {
   const nlohmann::json facts = nlohmann::json::parse(figures.out, nullptr, false);
   if (facts.is_object() && facts.contains("figures")) {
     explained.cause_name = facts.value("cause", "");
-    explained.bytes = facts["figures"].value("requested", int64_t{0});
+    explained.requested = facts["figures"].value("requested", int64_t{0});
   }
   std::istringstream lines(child.out);
   bool in_cause = true;
@@ -260,7 +260,6 @@ void name_kept(const nlohmann::json& facts, int64_t peak_bytes, Explained& found
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
   } else if (kept->count >= 3 &&
              kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes, peak_bytes / 4))) {
-    // Without graphs it is no evaluation that lacks no_grad.
     found = {
         .cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
         .next =
@@ -268,7 +267,7 @@ void name_kept(const nlohmann::json& facts, int64_t peak_bytes, Explained& found
              "needed of it"},
         .bytes = kept->bytes,
         .is_kept = true,
-        .cause_name = "leak"};
+        .cause_name = std::string(name_of(Cause::kLeak))};
   } else {
     return;
   }
@@ -305,9 +304,9 @@ Explained find_cause(const Failure& failure) {
   if (found.cause.empty()) {
     const int64_t limit = smallest_limit(failure.account);
     // A framework's own pool may refuse what the limit would have refused.
-    if (slot == nullptr && logged.cause_name == name_of(Cause::kExhausted) && logged.bytes > limit) {
+    if (slot == nullptr && logged.cause_name == name_of(Cause::kExhausted) && logged.requested > limit) {
       logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
-                                  format_bytes(logged.bytes), format_bytes(limit))};
+                                  format_bytes(logged.requested), format_bytes(limit))};
     }
     return logged;
   }
