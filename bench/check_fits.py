@@ -145,7 +145,8 @@ def main():
             cells = [text_of(outcomes.get(name)) for name in counts]
             print(f"| {row['program']} | {row['batch']} | {' | '.join(cells)} |", flush=True)
     print(f"\nfalse fits: {died['enough']} of {counts['enough']} at predict's figure")
-    print(f"{died['least']} of {counts['least']} at the least memory; {counts['less'] - died['less']} of {counts['less']} would have run with 2 % less")
+    print(f"{died['least']} of {counts['least']} at the least memory")
+    print(f"{counts['less'] - died['less']} of {counts['less']} would have run with 2 % less")
 
 
 if __name__ == "__main__":
