@@ -5,6 +5,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -123,50 +124,97 @@ def cost(headroom, guard_programs):
         print(f"{plain[i]:32} {plain[i + 1]:>8} guarded {guarded[i + 1]:>8} added a call {added / 2:8.0f}")
 
 
-def figures(text):
-    """{"steps": 412.0, ...} of "steps 412 ..."."""
-    words = text.split()
-    return {words[i]: float(words[i + 1]) for i in range(0, len(words) - 1, 2)} if words[:1] == ["steps"] else {}
+class InTurns:
+    """A program that runs only while it is told to: its group of processes is stopped otherwise."""
+
+    def __init__(self, words):
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def is_ready(self):
+        ready = self.process.stdout.readline() == "ready\n"
+        self.stop()
+        return ready
+
+    def go_on(self):
+        os.killpg(self.process.pid, signal.SIGCONT)
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def median_us(self, seconds):
+        self.go_on()
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        median = float(self.process.stdout.readline())
+        self.stop()
+        return median
+
+    def end(self):
+        self.go_on()
+        self.process.communicate()
 
 
-def share_of_a_step(headroom, rounds=5, seconds=4):
-    """What a limit and a recording cost a training: medians of the steps, the runs in turns."""
-    program = [sys.executable, os.path.join(HERE, "guard_programs.py"), "steady", str(seconds)]
+def steady_program():
+    return [sys.executable, os.path.join(HERE, "guard_programs.py"), "steady"]
+
+
+def spread(ratios):
+    """Median and quartiles of ratios, in percent above 1."""
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{100 * (middle - 1):+.2f} % ({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f})"
+
+
+def share_of_a_step(headroom, rounds=25, seconds=0.4):
+    """What a limit and a recording cost a training: programs side by side that take turns, each with the one before it
+    that runs without us; two of them show the noise."""
     with tempfile.TemporaryDirectory() as folder:
         record = ["--record", os.path.join(folder, "run.trace")]
         ways = {
-            "alone": program,
-            "with a limit": [headroom, "run", "--limit", "8GiB", "--", *program],
-            "recorded": [headroom, "run", *record, "--", *program],
+            "alone": steady_program(),
+            "alone again": steady_program(),
+            "with a limit": [headroom, "run", "--limit", "8GiB", "--", *steady_program()],
+            "recorded": [headroom, "run", *record, "--", *steady_program()],
         }
-        medians = {name: [] for name in ways}
+        programs = {name: InTurns(words) for name, words in ways.items()}
+        if not all(program.is_ready() for program in programs.values()):
+            print("a program did not start")
+            return
+        ratios = {name: [] for name in ways}
         for _ in range(rounds):
-            for name, words in ways.items():
-                found = figures(subprocess.run(words, capture_output=True, text=True).stdout)
-                medians[name].append(found.get("median_us", float("nan")))
-    alone = statistics.median(medians["alone"])
-    print("\nmedian of a step, us; the median of", rounds, "runs of", seconds, "s in turns")
-    for name, values in medians.items():
-        print(f"{name:14} {statistics.median(values):9.1f} {100 * (statistics.median(values) / alone - 1):+.2f} %  {values}")
+            for name, program in programs.items():
+                alone = programs["alone"].median_us(seconds)
+                ratios[name].append(program.median_us(seconds) / alone)
+        for program in programs.values():
+            program.end()
+    print(f"\na step of {alone:.0f} us, beside one alone; {rounds} turns of {seconds} s, quartiles")
+    for name, values in ratios.items():
+        print(f"{name:14} {spread(values)}")
 
 
-def neighbor(headroom, times=10000, rounds=3):
-    """Steps of a neighbor while a guarded program is refused `times` times, and before and after it."""
+def neighbor(headroom, times=10000, seconds=0.4):
+    """Steps of a neighbor while a guarded program is refused, `times` times in all, and while it is stopped."""
+    steady = InTurns(steady_program())
     programs = os.path.join(HERE, "guard_programs.py")
-    steady = [sys.executable, programs, "steady", "8"]
-    print("\na neighbor's median step, us: alone, beside a program that runs into its limit")
-    for _ in range(rounds):
-        alone = figures(subprocess.run(steady, capture_output=True, text=True).stdout)
-        ours = subprocess.Popen(
-            [headroom, "run", "--limit", "2GiB", "--", sys.executable, programs, "refused", str(times)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        beside = figures(subprocess.run(steady, capture_output=True, text=True).stdout)
-        said = ours.communicate()[0].strip()
-        ratio = 100 * (beside.get("median_us", 0) / alone.get("median_us", 1) - 1)
-        print(f"{alone.get('median_us')} {beside.get('median_us')} {ratio:+.2f} %  {said}")
+    words = [headroom, "run", "--limit", "2GiB", "--", sys.executable, programs, "refused", str(times)]
+    refused = InTurns(words)
+    if not steady.is_ready() or not refused.is_ready():
+        print("a program did not start")
+        return
+    ratios, noise = [], []
+    while refused.process.poll() is None and len(ratios) < 200:
+        alone = steady.median_us(seconds)
+        refused.go_on()
+        beside = steady.median_us(seconds)
+        if refused.process.poll() is None:
+            refused.stop()
+            ratios.append(beside / alone)
+            noise.append(steady.median_us(seconds) / alone)
+    said = refused.process.stdout.read().strip()
+    steady.end()
+    print(f"\na neighbor's step beside a program that runs into its limit, {len(ratios)} turns: {spread(ratios)}")
+    print(f"beside the same, stopped: {spread(noise)}; {said}")
 
 
 def main():

@@ -1,7 +1,6 @@
 """Unmodified programs of frameworks for guard_gpu.sh: each grows until memory runs out, and prints the framework's
 own error.  guard_programs.py torch|torch-graphs|torch-workers|torch-compile|torch-ddp|jax|cupy|numba
-Two more do not grow: `steady SECONDS` prints the median and the count of its steps and how long it took to start,
-`refused TIMES` asks for more than there is, that often."""
+Two more do not grow: `steady` trains when it is told to, `refused TIMES` asks for more than there is, that often."""
 
 import os
 import statistics
@@ -82,25 +81,30 @@ def ddp_rank(rank):
         os._exit(0)
 
 
-def run_steady(seconds):
-    """Each step allocates and frees as a training does, and ends on the device."""
+def run_steady():
+    """Each step allocates and frees as a training does, and ends on the device. Trains for each line of stdin that says
+    for how many seconds, and prints the median of the steps in microseconds."""
     torch, net, optimizer = torch_net()
     batch = torch.randn(64, 3, 64, 64, device="cuda")
     for _ in range(20):
         torch_step(torch, net, optimizer, batch)
     torch.cuda.synchronize()
-    times, ends = [], time.perf_counter() + seconds
-    while time.perf_counter() < ends:
-        began = time.perf_counter()
-        torch_step(torch, net, optimizer, batch)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    print(f"steps {len(times)} median_us {1e6 * statistics.median(times):.1f}")
+    print("ready", flush=True)
+    for line in sys.stdin:
+        times, ends = [], time.perf_counter() + float(line)
+        while time.perf_counter() < ends:
+            began = time.perf_counter()
+            torch_step(torch, net, optimizer, batch)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+        print(1e6 * statistics.median(times), flush=True)
 
 
 def run_refused(times):
     import torch
 
+    torch.zeros(1, device="cuda")
+    print("ready", flush=True)
     refused = 0
     for _ in range(times):
         try:
@@ -151,8 +155,10 @@ def run_numba():
 
 if __name__ == "__main__":
     which = sys.argv[1]
-    if which in ("steady", "refused"):
-        {"steady": run_steady, "refused": run_refused}[which](int(sys.argv[2]))
+    if which == "steady":
+        run_steady()
+    elif which == "refused":
+        run_refused(int(sys.argv[2]))
     elif which == "torch-ddp":
         run_ddp()
     elif which.startswith("torch"):

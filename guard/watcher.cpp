@@ -1,13 +1,17 @@
 #include "guard/watcher.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 namespace headroom::guard {
@@ -25,6 +29,47 @@ struct Library {
 } nvml;
 
 constexpr int kInsufficientSize = 7;
+constexpr int64_t kSecond = 1000000000;
+
+int64_t now_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * kSecond + time.tv_nsec;
+}
+
+// A file of /proc/PROCESS; empty where it cannot be read.
+std::string process_file(int process, const char* name) {
+  const std::string path = "/proc/" + std::to_string(process) + "/" + name;
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  std::string text;
+  char part[4096];
+  while (file != nullptr) {
+    const size_t count = std::fread(part, 1, sizeof part, file.get());
+    if (count == 0) break;
+    text.append(part, count);
+  }
+  return text;
+}
+
+bool runs_this_program(int process) {
+  struct stat own, other;
+  return stat("/proc/self/exe", &own) == 0 &&
+         stat(("/proc/" + std::to_string(process) + "/exe").c_str(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+// A program with the rights of another user has the variable, and the loader ignores it. A child of this
+// process that has not become the program yet has the driver from here.
+bool uses_driver_unguarded(int process) {
+  constexpr char kLibrary[] = "libheadroom_guard.so";
+  struct stat facts;
+  if (stat(("/proc/" + std::to_string(process)).c_str(), &facts) != 0 || runs_this_program(process))
+    return false;
+  const bool is_asked = process_file(process, "environ").find(kLibrary) != std::string::npos;
+  if (is_asked && facts.st_uid == geteuid()) return false;
+  const std::string maps = process_file(process, "maps");
+  return maps.find("/libcuda.so") != std::string::npos && maps.find(kLibrary) == std::string::npos;
+}
 
 std::string text_of(const unsigned char (&uuid)[16], const char* prefix) {
   std::string text = prefix;
@@ -177,20 +222,34 @@ void Watcher::measure_card(int number) {
 
 // For `headroom who`, which shows growth.
 void Watcher::begin_minute() {
-  constexpr int64_t kMinute = int64_t{60} * 1000000000;
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  const int64_t now = time.tv_sec * int64_t{1000000000} + time.tv_nsec;
-  if (account_.minute_ns != 0 && now - account_.minute_ns < kMinute) return;
+  const int64_t now = now_ns();
+  if (account_.minute_ns != 0 && now - account_.minute_ns < 60 * kSecond) return;
   account_.minute_ns = now;
   for (Slot& slot : account_.slots) {
     for (Share& share : slot.cards) share.before = share.held + share.extra;
   }
 }
 
+// Processes that loaded the driver without the library: what the driver lists may be ids that a container
+// does not know, or nothing. Looked for twice a second, among ids above the parent's: reading all processes
+// of a large machine would cost as much as the rest of the measurement.
+void Watcher::find_escaped() {
+  const int64_t now = now_ns();
+  if (account_.escaped_process != 0 || now - searched_ns_ < kSecond / 2) return;
+  searched_ns_ = now;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
+  while (const dirent* entry = folder == nullptr ? nullptr : readdir(folder.get())) {
+    const int process = std::atoi(entry->d_name);
+    if (process > account_.parent && is_descendant(process, account_.parent) &&
+        uses_driver_unguarded(process))
+      account_.escaped_process = process;
+  }
+}
+
 void Watcher::measure() {
   reap(account_);
   begin_minute();
+  find_escaped();
   if (!open()) return;
   if (!knows_cards_) {  // also those that no guarded process uses
     for (const Found& card : cards()) {

@@ -34,9 +34,11 @@ class Watcher {
  private:
   void begin_minute();
   void measure_card(int card);
+  void find_escaped();
 
   Account& account_;
   bool is_open_ = false, knows_cards_ = false;
+  int64_t searched_ns_ = 0;
   nvmlDevice_t devices_[kMaxCards] = {};
   // A process that seems to need less beside its blocks: what it held, and how many measurements in a row
   // said so.

@@ -1,56 +1,16 @@
-// Programs in C under `headroom run --limit`, against the stand-in driver, whose own books say what was
-// taken.
+// Programs in C under `headroom run --limit`: each way to the driver, each kind of memory, processes that
+// race, fork and die.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "guard/account.h"
-#include "guard/standin/cards.h"
-#include "tests/run_shell.h"
-#include "tests/scratch_folder.h"
+#include "tests/guard/guard_fixture.h"
 
 namespace headroom {
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-constexpr int64_t kMib = int64_t{1} << 20;
-
-class Guard : public testing::Test {
- protected:
-  // The program's commands under a limit. `settings` are variables of the environment: STANDIN_CONTEXT=200.
-  Outcome run(const std::string& options, const std::string& program,
-              const std::string& settings = {}) const {
-    const std::string all = "HEADROOM_STANDIN=" + folder_ / "cards" +
-                            " GUARD_DEEP_LIBRARY=" GUARD_DEEP " LD_LIBRARY_PATH=" GUARD_STANDIN " " +
-                            settings + " ";
-    return run_shell(folder_, all + HEADROOM_COMMAND " run " + options + " -- " + program);
-  }
-  static std::string program(const std::string& words) { return GUARD_PROGRAM " " + words; }
-  static std::string in_shell(const std::string& script) { return "sh -c '" + script + "'"; }
-
-  // The driver's own books.
-  standin::Cards cards() const {
-    standin::Cards all{};
-    const std::string bytes = read_file(folder_ / "cards", 1 << 20);
-    if (bytes.size() != sizeof all)
-      ADD_FAILURE() << "no cards";
-    else
-      std::memcpy(static_cast<void*>(&all), bytes.data(), sizeof all);
-    return all;
-  }
-  int64_t peak_mib(int card = 0) const { return cards().tree_peak[card] / kMib; }
-
-  ScratchFolder folder_;
-};
 
 // A limit of 1000 MiB less a context of 100 MiB and a reserve of 62 leaves room for 13 blocks of 64 MiB.
 constexpr char kFilled[] = "fill 2\nblocks 13\n";
@@ -233,9 +193,11 @@ TEST_F(Guard, GrowthThatNobodyAskedForCounts) {
 }
 
 TEST_F(Guard, AProgramWithoutTheLibraryIsSeen) {
-  const Outcome outcome =
-      run("--limit 1000MiB", "env -u LD_PRELOAD " + program("direct init retain alloc 2000 sleep 300"));
-  EXPECT_PRED2(has, outcome.errors, "took 2.05 GiB without the limit: it was started without LD_PRELOAD");
+  const std::string clean = "env -u LD_PRELOAD " + program("direct init retain alloc 2000 sleep 1500");
+  const std::string hidden = "HEADROOM_STANDIN_HIDES=1 HEADROOM_STANDIN=" + folder_ / "hidden";
+  EXPECT_PRED2(has, run("", clean).errors, "took 2.05 GiB without the limit: it was started");
+  EXPECT_PRED2(has, run("", clean, hidden).errors, "used the GPU without");
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(has(run("", "sleep 0.01", hidden).errors, "without"));
 }
 
 TEST_F(Guard, ALimitBelowTheContextIsSaidInOneLine) {
@@ -253,247 +215,6 @@ TEST_F(Guard, AboveSoftTheNeighborKeepsRoom) {
   const std::string crowded = "HEADROOM_STANDIN_NEIGHBOR=4000 HEADROOM_STANDIN=" + other / "cards";
   EXPECT_PRED2(has, run(options, program("direct init retain alloc 800 alloc 3000 alloc 1000"), crowded).out,
                "alloc 0\nalloc 2\nalloc 0\n");
-}
-
-TEST_F(Guard, ARecordingHasWhatTheDriverGaveAndWhatItRefused) {
-  const std::string trace = folder_ / "run.trace", options = "--limit 1000MiB --record " + trace;
-  run(options,
-      program("direct init retain alloc 100 async 50 free-async create 64 unmap 64 array 30 fill 200"));
-  const std::string text = read_file(trace, 1 << 20);
-  for (const char* line :
-       {"n,cuMemAlloc\n", ",104857600,0,0,", "n,cuMemCreate\n", "\no,209715200,", "\nd,1048576000,"}) {
-    EXPECT_PRED2(has, text, line);
-  }
-  for (const char* reader : {" report ", " replay "}) {
-    EXPECT_EQ(run_shell(folder_, HEADROOM_COMMAND + std::string(reader) + trace).code, 0) << reader;
-  }
-}
-
-TEST_F(Guard, ARecordingSurvivesItsProcess) {
-  const std::string trace = folder_ / "run.trace", out = folder_ / "out";
-  for (int i = 0; i < 20; ++i) {
-    // Killed while it allocates, after its first block.
-    const std::string killed = program("direct init retain alloc 10 race 10 100000000 >" + out) + " & ";
-    const std::string waits =
-        "until grep -q alloc " + out + "; do sleep 0.01; done; sleep 0.0" + std::to_string(i);
-    run("--record " + trace, in_shell(": >" + out + "; " + killed + waits + "; kill -9 $!; wait"));
-    const Outcome outcome = run_shell(folder_, HEADROOM_COMMAND " replay --strategy direct --json " + trace);
-    EXPECT_EQ(outcome.code, 0) << i << outcome.errors;
-  }
-}
-
-// PyTorch writes it when memory first runs out; the run's verdict is that of the snapshot.
-TEST_F(Guard, TheSnapshotThatPyTorchWroteNamesTheCauseAndTheLine) {
-  const std::string snapshot =
-      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz";
-  const std::string trace = folder_ / "run.trace";
-  folder_.write("run.trace.1.pickle", "of a run of yesterday");
-  std::filesystem::last_write_time(folder_ / "run.trace.1.pickle",
-                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
-  const Outcome outcome =
-      run("--record " + trace, in_shell("cp " + snapshot +
-                                        " $HEADROOM_RUN_SNAPSHOT.77.pickle; "
-                                        "echo torch.OutOfMemoryError: CUDA out of memory >&2; exit 1"));
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_PRED2(has, outcome.errors, "at train.py:220 (train.py:68)");
-  EXPECT_PRED2(has, outcome.errors, "the batch was doubled since step 9");
-  EXPECT_PRED2(has, outcome.errors, "\nnext: keep the batch at its size before");
-  EXPECT_PRED2(has, outcome.errors, "\nnext: headroom report " + trace + ".77.pickle\n");
-}
-
-TEST_F(Guard, WhatAProgramKeepsIsNamedBesideItsSnapshot) {
-  const std::string snapshot =
-      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/accumulated-losses-python.pickle.gz";
-  const std::string facts = folder_.write(
-      "facts",
-      "{\"kept\": [{\"name\": \"batches\", \"file\": \"train.py\", \"line\": 3, \"count\": 9, \"bytes\": 900,"
-      " \"graphs\": false}, {\"name\": \"total\", \"file\": \"train.py\", \"line\": 7, \"count\": 1, "
-      "\"bytes\": 4,"
-      " \"graphs\": true}]}");
-  const Outcome outcome =
-      run("", in_shell("cp " + snapshot + " $HEADROOM_RUN_SNAPSHOT.77.pickle; cp " + facts +
-                       " $HEADROOM_RUN_SNAPSHOT.77.json; echo CUDA out of memory >&2; exit 1"));
-  EXPECT_PRED2(has, outcome.errors, "\ntotal keeps 1 tensor with the graph behind it, at train.py:7\n");
-  EXPECT_FALSE(has(outcome.errors, "batches")) << outcome.errors;
-}
-
-TEST_F(Guard, ALibraryBesidePyTorchThatHoldsTheMemoryIsNamed) {
-  const std::string facts =
-      folder_.write("facts", "{\"libraries\": {\"CuPy\": 943718400, \"JAX\": 1048576}}");
-  const Outcome outcome =
-      run("--limit 1000MiB",
-          in_shell("cp " + facts + " $HEADROOM_RUN_SNAPSHOT.77.json; " +
-                   program("direct init retain alloc 850") + "; echo CUDA out of memory >&2; exit 1"));
-  EXPECT_PRED2(has, outcome.errors, "other-library: CuPy holds 900.00 MiB of this process") << outcome.errors;
-  EXPECT_PRED2(has, outcome.errors, "next: cupy.get_default_memory_pool().free_all_blocks()");
-}
-
-TEST_F(Guard, GrabAllTakesTheLimitBeforeItIsAskedFor) {
-  Outcome outcome = run("--limit 1000MiB --strategy grab-all",
-                        program("direct init retain alloc 10 info alloc 800 free fill 64"));
-  EXPECT_PRED2(has, outcome.out, "free 827\n");
-  EXPECT_PRED2(has, outcome.out, "alloc 0\nfree 0\nfill 2\nblocks 12\n");
-  EXPECT_GE(peak_mib(), 850);
-  EXPECT_LE(peak_mib(), 1000);
-  outcome = run("--limit 1000MiB --strategy grab-all", program("direct context alloc 10 destroy"));
-  EXPECT_EQ(run("--strategy grab-all", program("direct")).code, 2);
-}
-
-TEST_F(Guard, AStrategySetsWhatFrameworksRead) {
-  const std::string print = in_shell("echo $TF_FORCE_GPU_ALLOW_GROWTH $XLA_PYTHON_CLIENT_PREALLOCATE");
-  const Outcome outcome = run("--strategy allow-growth", print);
-  EXPECT_EQ(outcome.out, "true false\n");
-  EXPECT_PRED2(has, outcome.errors,
-               "; TF_FORCE_GPU_ALLOW_GROWTH=true; XLA_PYTHON_CLIENT_PREALLOCATE=false\n");
-  EXPECT_EQ(run("--limit 1GiB --strategy grab-all", print).out, "false true\n");
-  EXPECT_EQ(run("--limit 1GiB --strategy mapped", in_shell("echo $HEADROOM_RUN_STRATEGY")).out, "mapped\n");
-  EXPECT_EQ(run("--strategy no-such", print).code, 2);
-  EXPECT_EQ(run("--strategy hard-limit", print).code, 2);
-}
-
-TEST_F(Guard, AFailureIsExplained) {
-  const std::string message =
-      "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.80 GiB total capacity; "
-      "5.00 GiB already allocated; 1.10 GiB free; 5.20 GiB reserved in total by PyTorch)";
-  const Outcome outcome =
-      run("--limit 1000MiB",
-          in_shell(program("direct init retain alloc 2000; echo \"" + message + "\" >&2; exit 1")));
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_PRED2(has, outcome.errors, "\nexhausted: 7.00 GiB are needed and 6.30 GiB are available");
-  EXPECT_PRED2(has, outcome.errors,
-               "1 request was refused by the limit of 1000.00 MiB, the last of them 1.95 GiB\n");
-  EXPECT_PRED2(has, outcome.errors, "next: ");
-  EXPECT_LE(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 11);
-}
-
-TEST_F(Guard, ARequestThatAFrameworkRefusedItselfIsComparedWithTheLimit) {
-  const Outcome outcome =
-      run("--limit 1000MiB",
-          in_shell(program(
-              "direct init retain alloc 10; echo \"jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of "
-              "memory while trying to allocate 16.02GiB.\" >&2; exit 1")));
-  EXPECT_PRED2(has, outcome.errors,
-               "too-large-for-device: one request of 16.02 GiB cannot fit in the limit of 1000.00 MiB\n");
-}
-
-TEST_F(Guard, AFailureNamesTheProgramsOwnLine) {
-  const std::string script =
-      folder_.write("fail.sh",
-                    "cat >&2 <<END\nTraceback (most recent call last):\n"
-                    "  File \"/home/me/train.py\", line 31, in main\n    loss.backward()\n"
-                    "  File \"/usr/lib/python3/dist-packages/torch/_tensor.py\", line 9, in backward\n"
-                    "END\nexit 1\n");
-  const Outcome outcome = run("--limit 1000MiB", "sh " + script);
-  EXPECT_PRED2(has, outcome.errors, "\nat /home/me/train.py:31 in main\n");
-}
-
-TEST_F(Guard, WhoShowsWhatAGuardedProgramHolds) {
-  const std::string who = HEADROOM_COMMAND " who";
-  const Outcome outcome =
-      run("--limit 1000MiB",
-          in_shell(program("direct init retain alloc 300 async 50 free-async shell \"" + who + "\"")));
-  EXPECT_PRED2(has, outcome.out, "guarded pid");
-  EXPECT_PRED2(has, outcome.out, "1000.0");
-  EXPECT_PRED2(has, outcome.out, "300.0");
-}
-
-TEST_F(Guard, CompareRunsAProgramUnderEachStrategy) {
-  const std::string settings =
-      "HEADROOM_STANDIN=" + folder_ / "cards" + " LD_LIBRARY_PATH=" GUARD_STANDIN " ";
-  const Outcome outcome =
-      run_shell(folder_, settings + HEADROOM_COMMAND
-                             " compare --limit 1000MiB --strategies grab-all,allow-growth -- " GUARD_PROGRAM
-                             " direct init retain alloc 100 free");
-  EXPECT_EQ(outcome.code, 0) << outcome.errors;
-  EXPECT_PRED2(has, outcome.out, "grab-all");
-  EXPECT_PRED2(has, outcome.out, "allow-growth");
-  EXPECT_PRED2(has, outcome.out, "  200.0");
-}
-
-TEST_F(Guard, PythonProgramsStartAsWithoutIt) {
-  if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
-  std::filesystem::create_directories(folder_ / "own/torch");
-  std::filesystem::create_directories(folder_ / "own/headroom");
-  folder_.write("own/sitecustomize.py", "print('own')\n");
-  folder_.write("own/torch/__init__.py",
-                "class memory:\n  def _record_memory_history(**_): print('history')\n"
-                "class cuda:\n  memory = memory\n  def _lazy_call(call): call()\n"
-                "class _C:\n  def _cuda_attach_out_of_memory_observer(_): print('observer')\n");
-  folder_.write("own/headroom/__init__.py", "");
-  folder_.write("own/headroom/torch.py", "def use(strategy): print('uses', strategy)\n");
-  const std::string python = "python3 -c \"import torch, sys; print(len(sys.path) > 0)\"";
-  const std::string path = "PYTHONPATH=" + folder_ / "own";
-  EXPECT_EQ(run("", python, path).out, "own\nhistory\nobserver\nTrue\n");
-  EXPECT_EQ(run("--strategy mapped", python, path).out, "own\nuses mapped\nTrue\n");
-}
-
-// The hook looks through the program's own frames when memory runs out.
-TEST_F(Guard, AVerdictNamesWhatKeepsTheMemoryAndItsLine) {
-  if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
-  std::filesystem::create_directories(folder_ / "own/torch");
-  folder_.write("own/torch/__init__.py", R"(
-class Storage:
-  nbytes, data_ptr = (lambda self: 64 << 20), (lambda self: id(self))
-class Tensor:
-  is_cuda, grad_fn = True, None
-  def __init__(self): self.storage = Storage()
-  def untyped_storage(self): return self.storage
-class nn: Parameter = type("Parameter", (Tensor,), {})
-class cuda:
-  def _lazy_call(call): call()
-  class memory: _record_memory_history = _dump_snapshot = lambda *_, **__: None
-class _C:
-  def _cuda_attach_out_of_memory_observer(call): _C.ran_out = call
-)");
-  const auto verdict = [&](const std::string& body) {
-    const std::string program = folder_.write(
-        "train.py", "import torch\n" + body +
-                        "  torch._C.ran_out()\n"
-                        "  raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')\n"
-                        "main()\n");
-    return run("--limit 1000MiB", "python3 " + program, "PYTHONPATH=" + folder_ / "own").errors;
-  };
-  const std::string text = verdict(
-      "class Hooks:\n"
-      "  def __init__(self): self.maps = {'a': []}\n"
-      "  def see(self, output):\n"
-      "    self.maps['a'].append(output)\n"  // line 5
-      "def main():\n"
-      "  hooks, weights = Hooks(), [torch.nn.Parameter() for _ in range(9)]\n"
-      "  for _ in range(5): hooks.see(torch.Tensor())\n");
-  EXPECT_PRED2(has, text, "leak: maps keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:5") << text;
-  EXPECT_PRED2(has, text, "memory ran out at " + folder_ / "train.py:") << text;
-  EXPECT_FALSE(has(verdict("def main():\n  a, b = torch.Tensor(), [torch.Tensor()]\n"), "keeps"));
-}
-
-TEST_F(Guard, TheProgramKeepsItsExitCodeSignalsAndStdin) {
-  EXPECT_EQ(run("", program("direct exit 7")).code, 7);
-  EXPECT_EQ(run("", in_shell("kill -TERM $$") + "; test $? = 143").code, 0);
-  EXPECT_EQ(run("", in_shell(program("direct kill")) + "; test $? = 137").code, 0);
-  EXPECT_EQ(run("", "cat <<END\nhello\nEND").out, "hello\n");
-  const Outcome outcome = run("", in_shell("echo out; echo err >&2"));
-  EXPECT_EQ(outcome.out, "out\n");
-  EXPECT_EQ(outcome.errors.substr(0, 4), "err\n");
-  EXPECT_EQ(run("", in_shell("for i in 1 2 3; do echo out; echo err >&2; done") + " 2>&1").out.substr(0, 24),
-            "out\nerr\nout\nerr\nout\nerr\n");
-}
-
-TEST_F(Guard, BadInputGetsOneLine) {
-  const auto refused = [&](const std::string& options, const std::string& command, int code,
-                           const char* text) {
-    const Outcome outcome = run(options, command);
-    EXPECT_EQ(outcome.code, code) << command;
-    EXPECT_PRED2(has, outcome.errors, text);
-    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
-  };
-  refused("--limit 1GiB", "", 2, "no command after --");
-  refused("--limit 1GiB", "no-such-command", 2, "cannot run no-such-command: no such command");
-  refused("--limit 1GiB", GUARD_PROGRAM "_static", 2, "it is linked statically");
-  refused("--limit much", program("direct"), 2, "--limit");
-  const Outcome outcome = run_shell(folder_, HEADROOM_COMMAND " run --limit 1GiB -- true");
-  if (outcome.code != 0) {
-    EXPECT_PRED2(has, outcome.errors, "no GPU: NVIDIA's driver (libcuda.so.1) is not installed");
-  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -34,6 +35,7 @@
 #include "guard/account.h"
 #include "guard/watcher.h"
 #include "runtime/app/option_set.h"
+#include "tools/run/device_cgroup.h"
 #include "tools/run/launch.h"
 #include "tools/run/python_hook.h"
 #include "tools/run/recording.h"
@@ -127,6 +129,23 @@ void set_limits(const GuardOptions& options, guard::Account& account, guard::Wat
     throw InvalidArgument(fmt::format("--soft: {} is above the limit of {}", format_bytes(*options.soft),
                                       format_bytes(account.limit_bytes)));
   }
+}
+
+// The limit of the card with a PCI address, by what the driver says of it.
+std::optional<DeviceLimit> limit_at(const guard::Account& account, const std::string& address) {
+  int64_t most = account.limit_bytes;
+  unsigned char uuid[16];
+  std::ifstream facts("/proc/driver/nvidia/gpus/" + address + "/information");
+  for (std::string line; std::getline(facts, line);) {
+    const size_t at = line.find("GPU-");
+    if (at == std::string::npos || !guard::parse_uuid(line.substr(at), uuid)) continue;
+    for (const guard::Card& card : account.cards) {
+      if (card.known == 2 && std::memcmp(card.uuid, uuid, sizeof uuid) == 0) most = card.limit_bytes;
+    }
+  }
+  if (most == guard::kNoLimit) return {};
+  const int64_t soft = account.soft_bytes;
+  return DeviceLimit{most, soft == guard::kNoLimit ? 0 : soft};
 }
 
 // "python train.py" of its words, cut.
@@ -302,6 +321,8 @@ std::optional<int> run_command(int argc, char** argv) {
   title.copy(account.command, sizeof account.command - 1);
   guard::Watcher watcher(account);
   set_limits(options, account, watcher);
+  const std::optional<DeviceCgroup> group =
+      DeviceCgroup::make([&account](const std::string& address) { return limit_at(account, address); });
   const RunFolder folder;
   Environment variables = strategy_variables(options, account);
   std::string shown;  // of the settings that frameworks read
@@ -336,7 +357,7 @@ std::optional<int> run_command(int argc, char** argv) {
     watching.join();
   };
   try {
-    ended = launch(words, variables);
+    ended = launch(words, variables, group ? group->processes_file() : std::string());
   } catch (...) {
     finish();
     throw;
@@ -356,10 +377,13 @@ std::optional<int> run_command(int argc, char** argv) {
                                    .keeps_snapshot = !options.record.empty(),
                                    .command = command_line(words[0], std::span(words).subspan(1))}));
   }
-  fmt::print(stderr, "headroom: {} ({}){}\n", peaks_text(account), title, shown);
-  if (account.escaped_bytes > 0) {
-    fmt::print(stderr, "headroom: process {} took {} without the limit: it was started without LD_PRELOAD\n",
-               account.escaped_process.load(), format_bytes(account.escaped_bytes));
+  fmt::print(stderr, "headroom: {} ({}){}{}\n", peaks_text(account), title, shown,
+             group ? "; the kernel (cgroup dmem) holds the limit as well" : "");
+  if (account.escaped_process != 0) {
+    const int64_t bytes = account.escaped_bytes;  // 0: the driver does not say
+    fmt::print(stderr, "headroom: process {} {} without the limit: it was started without LD_PRELOAD\n",
+               account.escaped_process.load(),
+               bytes > 0 ? "took " + format_bytes(bytes) : std::string("used the GPU"));
   }
   if (!options.result.empty()) write_result(options.result, account, ended, seconds.count());
   return ended.status;

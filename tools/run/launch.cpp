@@ -138,7 +138,8 @@ bool writes_same_file(int a, int b) {
 }  // namespace
 
 Ended launch(const std::vector<std::string>& words,
-             const std::vector<std::pair<std::string, std::string>>& variables) {
+             const std::vector<std::pair<std::string, std::string>>& variables,
+             const std::string& processes_file) {
   std::vector<std::string> texts;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view entry = *at;
@@ -163,6 +164,10 @@ Ended launch(const std::vector<std::string>& words,
   const pid_t process = fork();
   if (process == 0) {
     signals.restore();
+    if (!processes_file.empty()) {
+      const int file = open(processes_file.c_str(), O_WRONLY | O_CLOEXEC);
+      [[maybe_unused]] const ssize_t joined = write(file, "0", 1);
+    }
     dup2(channel.write, STDERR_FILENO);
     if (both) dup2(channel.write, STDOUT_FILENO);
     execvpe(arguments[0], arguments.data(), environment.data());

@@ -13,10 +13,11 @@ struct Ended {
   std::string errors;  // the end of its stderr
 };
 
-// Runs `words` with these variables of the environment besides those of this process. Throws InvalidArgument
-// when it cannot be started.
+// Runs `words` with these variables of the environment besides those of this process, in the cgroup of that
+// `processes_file` if there is one. Throws InvalidArgument when it cannot be started.
 Ended launch(const std::vector<std::string>& words,
-             const std::vector<std::pair<std::string, std::string>>& variables);
+             const std::vector<std::pair<std::string, std::string>>& variables,
+             const std::string& processes_file = {});
 
 // Ends this process as a child with that status ended: with its code, or by its signal.
 [[noreturn]] void end_like(int status);
