@@ -107,7 +107,8 @@ def measure(card, headroom, words, variables, limit_gib):
         except subprocess.TimeoutExpired:
             said = "TIMEOUT"
         most = sampler.stop()
-        outcome = json.load(open(result)) if os.path.exists(result) else {"peak_bytes": 0, "refusals": -1, "exit_code": -1}
+        nothing = {"peak_bytes": 0, "refusals": -1, "exit_code": -1}
+        outcome = json.load(open(result)) if os.path.exists(result) else nothing
     return most, sampler.samples, outcome, said
 
 
@@ -143,9 +144,11 @@ class InTurns:
     def stop(self):
         os.killpg(self.process.pid, signal.SIGSTOP)
 
-    def median_us(self, seconds):
+    def median_us(self, seconds, history=True, watched=True):
         self.go_on()
-        self.process.stdin.write(f"{seconds}\n")
+        if not watched:
+            os.kill(self.process.pid, signal.SIGSTOP)  # the command alone
+        self.process.stdin.write(f"{seconds} {history}\n")
         self.process.stdin.flush()
         median = float(self.process.stdout.readline())
         self.stop()
@@ -166,31 +169,26 @@ def spread(ratios):
     return f"{100 * (middle - 1):+.2f} % ({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f})"
 
 
-def share_of_a_step(headroom, rounds=25, seconds=0.4):
-    """What a limit and a recording cost a training: programs side by side that take turns, each with the one before it
-    that runs without us; two of them show the noise."""
+def share_of_a_step(headroom, rounds=40, seconds=0.3):
+    """What the guard takes of a training's step: PyTorch's history, and the command that watches the process, each
+    turned off in turns of one process. Such a step makes no call of the driver that the guard answers."""
+    print(f"\na step with history and watcher beside one without, {rounds} turns of {seconds} s, quartiles")
     with tempfile.TemporaryDirectory() as folder:
-        record = ["--record", os.path.join(folder, "run.trace")]
-        ways = {
-            "alone": steady_program(),
-            "alone again": steady_program(),
-            "with a limit": [headroom, "run", "--limit", "8GiB", "--", *steady_program()],
-            "recorded": [headroom, "run", *record, "--", *steady_program()],
-        }
-        programs = {name: InTurns(words) for name, words in ways.items()}
-        if not all(program.is_ready() for program in programs.values()):
-            print("a program did not start")
-            return
-        ratios = {name: [] for name in ways}
-        for _ in range(rounds):
-            for name, program in programs.items():
-                alone = programs["alone"].median_us(seconds)
-                ratios[name].append(program.median_us(seconds) / alone)
-        for program in programs.values():
+        for option in (["--limit", "8GiB"], ["--record", os.path.join(folder, "run.trace")]):
+            program = InTurns([headroom, "run", *option, "--", *steady_program()])
+            if not program.is_ready():
+                print("the program did not start")
+                return
+            medians = {ways: [] for ways in ((True, True), (True, False), (False, True), (False, False))}
+            for _ in range(rounds):
+                for ways, values in medians.items():
+                    values.append(program.median_us(seconds, *ways))
             program.end()
-    print(f"\na step of {alone:.0f} us, beside one alone; {rounds} turns of {seconds} s, quartiles")
-    for name, values in ratios.items():
-        print(f"{name:14} {spread(values)}")
+            alone = medians[False, False]
+            print(f"{option[0]}, {statistics.median(alone):.0f} us")
+            for (history, watched), values in medians.items():
+                ratios = [value / other for value, other in zip(values, alone)]
+                print(f"  history {history!s:5} watcher {watched!s:5} {spread(ratios)}")
 
 
 def neighbor(headroom, times=10000, seconds=0.4):
@@ -222,7 +220,8 @@ def main():
     limits = [float(text) for text in sys.argv[4:]] or [2, 4, 8]
     card = Card()
     over = 0
-    print(f"{'program':24} {'GiB':>4} {'driver MiB':>10} {'account':>8} {'samples':>7} {'refused':>7} {'code':>4} ended in")
+    titles = f"{'driver MiB':>10} {'account':>8} {'samples':>7} {'refused':>7} {'code':>4} ended in"
+    print(f"{'program':24} {'GiB':>4} {titles}")
     for name, words, variables in programs(guard_programs, train_mnist):
         for limit in limits:
             most, samples, outcome, said = measure(card, headroom, words, variables, f"{limit:g}")

@@ -82,8 +82,8 @@ def ddp_rank(rank):
 
 
 def run_steady():
-    """Each step allocates and frees as a training does, and ends on the device. Trains for each line of stdin that says
-    for how many seconds, and prints the median of the steps in microseconds."""
+    """Each step allocates and frees as a training does, and ends on the device. Trains for each line of stdin ("0.4 True")
+    for so many seconds, with or without PyTorch's history; prints the median step in microseconds."""
     torch, net, optimizer = torch_net()
     batch = torch.randn(64, 3, 64, 64, device="cuda")
     for _ in range(20):
@@ -91,7 +91,12 @@ def run_steady():
     torch.cuda.synchronize()
     print("ready", flush=True)
     for line in sys.stdin:
-        times, ends = [], time.perf_counter() + float(line)
+        seconds, history = line.split()
+        record = torch.cuda.memory._record_memory_history
+        record(None) if history == "False" else record(max_entries=100_000, stacks="python")
+        for _ in range(10):
+            torch_step(torch, net, optimizer, batch)
+        times, ends = [], time.perf_counter() + float(seconds)
         while time.perf_counter() < ends:
             began = time.perf_counter()
             torch_step(torch, net, optimizer, batch)

@@ -196,6 +196,7 @@ class Tensor:
   is_cuda, grad_fn = True, None
   def __init__(self): self.storage = Storage()
   def untyped_storage(self): return self.storage
+  def numel(self): return 1 << 24
 class nn: Parameter = type("Parameter", (Tensor,), {})
 class cuda:
   def _lazy_call(call): call()
@@ -221,6 +222,22 @@ class _C:
       "  for _ in range(5): hooks.see(torch.Tensor())\n");
   EXPECT_PRED2(has, text, "leak: maps keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:5") << text;
   EXPECT_PRED2(has, text, "memory ran out at " + folder_ / "train.py:") << text;
+  const std::string cached = verdict(
+      "import functools\n"
+      "@functools.lru_cache(None)\n"  // line 3
+      "def prepare(batch): return torch.Tensor()\n"
+      "def main():\n"
+      "  for i in range(4): prepare(i)\n");
+  EXPECT_PRED2(has, cached, "leak: prepare keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:3")
+      << cached;
+  const std::string logged = verdict(
+      "import logging.handlers\n"
+      "log = logging.getLogger('x')\n"
+      "log.addHandler(logging.handlers.MemoryHandler(99))\n"
+      "log.setLevel('DEBUG')\n"
+      "def main():\n"
+      "  for i in range(4): log.debug('%s', torch.Tensor())\n");  // line 7
+  EXPECT_PRED2(has, logged, "leak: log keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:7") << logged;
   EXPECT_FALSE(has(verdict("def main():\n  a, b = torch.Tensor(), [torch.Tensor()]\n"), "keeps"));
 }
 

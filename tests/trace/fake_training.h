@@ -72,6 +72,11 @@ class FakeTraining {
     for (size_t i = 0; i < weights_.size(); ++i) temporary.push_back(allocate(kMiB / 8, stack));
     for (const uint64_t block : temporary) release(block, stack);
   }
+  // The next optimizer makes its own state; that of the last one is not freed.
+  void begin_optimizer() { state_.clear(); }
+  // A weight beside those of the layers, and a backward pass that cannot make its gradient.
+  void add_weight(int64_t bytes) { allocate(bytes, with(kModule + "convert", in_main(10))); }
+  void fail_in_backward(int64_t bytes) { fail(bytes, backward_stack()); }
   // The optimizer's first step, which has no room for the state of its last weight.
   void optimizer_fails() {
     for (size_t i = 0; i + 1 < 2 * weights_.size(); ++i) allocate(kMiB, optimizer_stack());

@@ -302,6 +302,63 @@ std::optional<Finding> find_optimizer_state(const Evidence& evidence) {
                  .advice = "use an optimizer with less state (SGD, Adafactor, 8-bit Adam), or shard it"};
 }
 
+std::optional<Finding> find_optimizers_kept(const Evidence& evidence) {
+  std::map<int, int64_t> by_step;
+  int64_t most = 0, bytes = 0;
+  for (size_t block = 0; block < evidence.history.lifetimes.size(); ++block) {
+    if (evidence.born[block].phase != StepPhase::kOptimizer || !evidence.stays(block)) continue;
+    const int step = evidence.step_of[block];
+    if (step < 0 || step == static_cast<int>(evidence.last))
+      continue;  // whose temporaries may still be there
+    most = std::max(most, by_step[step] += evidence.history.bytes(block));
+  }
+  std::string steps;
+  int sets = 0;
+  for (const auto& [step, made] : by_step) {
+    if (made < most / 2) continue;
+    ++sets;
+    bytes += made;
+    if (sets <= 3)
+      steps += fmt::format("{}{}", sets == 1 ? "" : ", ", evidence.steps[static_cast<size_t>(step)].number);
+  }
+  if (sets < 2 || !evidence.matters(bytes)) return std::nullopt;
+  return Finding{
+      .cause = Cause::kLeak,
+      .bytes = bytes,
+      .title = "Optimizers are kept",
+      .sentence =
+          fmt::format("{} of state that optimizers made anew in {} steps ({}{}) and that is not freed",
+                      short_size(bytes), sets, steps, sets > 3 ? ", ..." : ""),
+      .advice =
+          "drop the old optimizer, and the schedulers and lists that refer to it, before the next is made"};
+}
+
+std::optional<Finding> find_dense_gradient(const Evidence& evidence) {
+  if (evidence.failure == nullptr || evidence.steps.empty()) return std::nullopt;
+  const Failure& failure = *evidence.failure;
+  if (evidence.steps[evidence.last].number == 0 || failure.requested_bytes < failure.live_bytes / 4)
+    return std::nullopt;
+  StepPhase phase = StepPhase::kOther;
+  for (const TraceMark& mark : evidence.trace.marks) {
+    if (mark.position < failure.event) phase = mark.phase;
+  }
+  if (phase != StepPhase::kBackward) return std::nullopt;
+  for (size_t block = 0; block < evidence.history.lifetimes.size(); ++block) {
+    if (!evidence.stays(block) || evidence.history.bytes(block) != failure.requested_bytes) continue;
+    if (evidence.trace.block_facts[block].category != MemoryCategory::kWeights) continue;
+    return Finding{
+        .cause = Cause::kExhausted,
+        .bytes = failure.requested_bytes,
+        .title = "A dense gradient",
+        .sentence = fmt::format("the gradient of a weight of {} is as large as the weight",
+                                short_size(failure.requested_bytes)),
+        .advice =
+            "for a table of rows, nn.Embedding(..., sparse=True) with torch.optim.SparseAdam or SGD; "
+            "otherwise a smaller weight, or requires_grad_(False)"};
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 // Most that the program may have reserved after the request: below its limit, and within the device.

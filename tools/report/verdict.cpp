@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,25 @@ std::string failed_request(const Failure& failure, const Steps& steps) {
   if (!what.empty()) text += fmt::format(" for {}", printable(what));
   if (!failure.module.empty()) text += fmt::format(" in {}", printable(failure.module));
   return text;
+}
+
+// Returns what an operation needs beside its input and its result; empty if that is not known.
+std::string_view temporaries_of(std::string_view op) {
+  struct Known {
+    std::string_view part, needs;
+  };
+  constexpr Known kKnown[] = {
+      {"unique", "it sorts, which needs copies of the input and 8 bytes of index for each element"},
+      {"sort", "a sort needs copies of the input and 8 bytes of index for each element"},
+      {"topk", "it sorts, which needs copies of the input and 8 bytes of index for each element"},
+      {"cdist", "it makes a value for each pair of rows"},
+      {"einsum", "it may copy its inputs and make larger products in between"},
+      {"one_hot", "it makes 8 bytes for each class of each element"},
+  };
+  for (const Known& known : kKnown) {
+    if (op.find(known.part) != std::string_view::npos) return known.needs;
+  }
+  return {};
 }
 
 // Returns the sentence about a trace without a history.
@@ -90,10 +110,14 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
   };
   if (steps.known()) {
     findings = find_leaks(evidence);
+    if (auto kept = find_optimizers_kept(evidence);
+        kept && (findings.empty() || kept->bytes > findings[0].bytes / 2))
+      findings = {std::move(*kept)};
     if (findings.empty()) add(find_unused_graphs(evidence));
     add(find_growing_batch(evidence));
     add(find_optimizer_state(evidence));
     add(find_kept_gradients(evidence));
+    if (findings.empty()) add(find_dense_gradient(evidence));
   }
   // If a program keeps more than is idle, fragmentation is only a symptom.
   if (auto pieces = find_fragmentation(evidence);
@@ -114,6 +138,8 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
       verdict.sentence += "; " + with_title(findings.front());
     } else if (verdict.failure->judgment.cause != Cause::kUnknown) {
       verdict.sentence += "; " + verdict.failure->judgment.reason;
+      if (const std::string_view needs = temporaries_of(verdict.failure->op); !needs.empty())
+        verdict.sentence += fmt::format("; {}", needs);
     }
   } else if (!findings.empty()) {
     verdict.sentence = with_title(findings.front());

@@ -51,9 +51,10 @@ std::string without_processes(const std::string& log) {
 // A cause in lines, and the steps against it.
 struct Explained {
   std::vector<std::string> cause, next;
-  int64_t bytes = 0;      // that the cause explains, where that is known
-  int64_t requested = 0;  // by the request that failed, where a log says it
-  bool is_kept = false;   // the program keeps more and more
+  int64_t bytes = 0;        // that the cause explains, where that is known
+  int64_t requested = 0;    // by the request that failed, where a log says it
+  bool is_kept = false;     // the program keeps more and more
+  std::string moment = {};  // of the request that failed, where no cause was found beside it
   std::string cause_name = {};
   std::string line = {};  // of the program, where it is known better than from the traceback
 };
@@ -101,7 +102,10 @@ Explained explain_snapshot(const std::string& path) {
   const nlohmann::json report = nlohmann::json::parse(child.out, nullptr, false);
   if (!report.is_object() || !report.contains("verdict")) return {};
   const nlohmann::json& verdict = report["verdict"];
-  if (!verdict.is_object() || verdict.value("findings", nlohmann::json()).empty()) return {};
+  if (!verdict.is_object()) return {};
+  if (verdict.value("findings", nlohmann::json()).empty())
+    return {
+        .cause = {}, .next = {}, .moment = verdict.contains("failure") ? verdict.value("sentence", "") : ""};
   const nlohmann::json& first = verdict["findings"][0];
   return {.cause = {verdict.value("sentence", "")},
           .next = {"next: " + first.value("advice", "")},
@@ -308,6 +312,10 @@ Explained find_cause(const Failure& failure) {
       logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
                                   format_bytes(logged.requested), format_bytes(limit))};
     }
+    // The log has figures alone, and the snapshot the operation as well.
+    const bool has_figures_alone =
+        !logged.cause.empty() && logged.cause.front().find(" are needed and ") != std::string::npos;
+    if (has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
     return logged;
   }
   found.next.insert(found.next.end(), logged.next.begin(), logged.next.end());

@@ -334,6 +334,33 @@ TEST(Verdict, TheOptimizersFirstStepMayNotFit) {
       << verdict.sentence;
 }
 
+TEST(Verdict, OptimizersThatAreMadeAnewAndKeptAreFound) {
+  FakeTraining training;
+  for (int i = 0; i < 10; ++i) {
+    if (i % 4 == 0) training.begin_optimizer();
+    training.step(8 * kMiB);
+  }
+  const Verdict verdict = verdict_of(training);
+  ASSERT_EQ(verdict.findings.size(), 1u) << all_of(verdict);
+  EXPECT_EQ(verdict.sentence,
+            "Optimizers are kept: 48 MiB of state that optimizers made anew in 3 steps (1, 5, 9) and that is "
+            "not freed.");
+}
+
+TEST(Verdict, AGradientAsLargeAsTheLargestWeightIsNamed) {
+  for (const int64_t requested : {40 * kMiB, 41 * kMiB}) {
+    FakeTraining training;
+    training.add_weight(40 * kMiB);
+    const FakeTraining::Blocks live = training.forward(kMiB / 8);
+    training.backward({live.begin(), live.begin() + 1});
+    training.fail_in_backward(requested);
+    const Verdict verdict = verdict_of(training);
+    const bool is_named =
+        verdict.sentence.ends_with("the gradient of a weight of 40 MiB is as large as the weight.");
+    EXPECT_EQ(is_named, requested == 40 * kMiB) << all_of(verdict);
+  }
+}
+
 TEST(Verdict, TheOptimizersStateIsNoCauseLater) {
   FakeTraining training;
   for (int i = 0; i < 5; ++i) training.step(8 * kMiB);

@@ -58,6 +58,10 @@ def _is_own(path):
 
 def _children(value):
     """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
+    if type(value).__name__ == "_lru_cache_wrapper":
+        import gc
+
+        return [("", part) for part in gc.get_referents(value)]
     if isinstance(value, dict):
         return [("", part) for part in list(value.values())]
     if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
@@ -72,8 +76,9 @@ def _children(value):
     return list(getattr(value, "__dict__", {}).items())
 
 
-def _line_that_keeps(path, name):
-    """The first line of a file that puts something into what has that name, or adds it up; 0: none."""
+def _line_that_keeps(name, path, is_library, is_sum):
+    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it; of an
+    object of a library, the first call of it that is no setting; 0: none."""
     import ast
 
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -84,18 +89,24 @@ def _line_that_keeps(path, name):
 
     lines = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
             puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
-            if puts and name in names(node.func.value):
+            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
+            if (puts or uses) and name in names(node.func.value):
                 lines.append(node.lineno)
         elif isinstance(node, ast.AugAssign) and name in names(node.target):
             lines.append(node.lineno)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
-                adds = isinstance(target, ast.Name) and isinstance(node.value, ast.BinOp) and name in names(node.value)
+                adds = isinstance(node.value, ast.BinOp) and name in names(node.value)
                 if name in names(target) and (adds or isinstance(target, ast.Subscript)):
                     lines.append(node.lineno)
     return min(lines, default=0)
+
+
+def _is_sum(array):
+    """True for one number with the graph that computed it."""
+    return getattr(array, "grad_fn", None) is not None and array.numel() == 1
 
 
 def _kept(frames, seconds=2.0):
@@ -106,47 +117,54 @@ def _kept(frames, seconds=2.0):
     import types
 
     ends = time.monotonic() + seconds
-    found, seen, queue = {}, set(), collections.deque()
+    found, seen, queue, lines = {}, set(), collections.deque(), {}
 
-    def note(name, path, value):
-        entry = found.setdefault((name, path), [0, 0, False, set()])
+    def note(place, value):
+        entry = found.setdefault(place, [0, 0, False, set()])
         entry[0] += 1
         entry[2] |= getattr(value, "grad_fn", None) is not None
-        place = value.untyped_storage().data_ptr() if hasattr(value, "untyped_storage") else id(value)
-        if place not in entry[3]:
-            entry[3].add(place)
+        storage = value.untyped_storage().data_ptr() if hasattr(value, "untyped_storage") else id(value)
+        if storage not in entry[3]:
+            entry[3].add(storage)
             entry[1] += _array_bytes(value)
 
+    # A place is a name, the file that has it, and whether an object of a library holds the arrays.
     for frame in frames:
         path = frame.f_code.co_filename
         if not _is_own(path):
             continue
         for name, value in list(frame.f_locals.items()):
-            if _array_bytes(value):
-                if getattr(value, "grad_fn", None) is not None and value.numel() == 1:
-                    note(name, path, value)
-            else:
-                queue.append((name, path, value))
+            if not _array_bytes(value):
+                queue.append(((name, path, False), value))
+            elif _is_sum(value):
+                note((name, path, False), value)
     while queue and len(seen) < 200_000 and time.monotonic() < ends:
-        name, path, value = queue.popleft()
+        place, value = queue.popleft()
         if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
             continue
         seen.add(id(value))
+        code = getattr(getattr(value, "__wrapped__", None), "__code__", None)
+        if code is not None and type(value).__name__ == "_lru_cache_wrapper" and _is_own(code.co_filename):
+            place = (code.co_name, code.co_filename, False)
+            lines[place] = code.co_firstlineno
         own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-        inner = own if own and _is_own(own) else path
+        is_own = bool(own and _is_own(own)) or type(value).__module__ in ("builtins", "__main__", "functools")
         for part, child in _children(value):
-            if _array_bytes(child):
-                if not part:  # an attribute that is one array is no collection
-                    note(name, path, child)
-            else:
-                queue.append((part or name, inner if part else path, child))
+            inner = (part, own if own and _is_own(own) else place[1], False) if part and is_own else place
+            if part and not is_own and not hasattr(value, "_modules"):
+                inner = place[:2] + (True,)
+            if not _array_bytes(child):
+                queue.append((inner, child))
+            elif not part or _is_sum(child):  # an attribute that is one array is no collection
+                note(inner, child)
     kept = []
-    for (name, path), (count, size, graphs, _) in found.items():
+    for place, (count, size, graphs, _) in found.items():
         try:
-            line = _line_that_keeps(path, name) if count >= 3 or graphs else 0
+            line = lines.get(place) or (_line_that_keeps(*place, count < 3) if count >= 3 or graphs else 0)
         except (OSError, SyntaxError, ValueError):
             line = 0
         if line:
+            name, path, _ = place
             kept.append({"name": name, "file": path, "line": line, "count": count, "bytes": size, "graphs": graphs})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
 
