@@ -82,8 +82,8 @@ def ddp_rank(rank):
 
 
 def run_steady():
-    """Each step allocates and frees as a training does, and ends on the device. Trains for each line of stdin ("0.4 True")
-    for so many seconds, with or without PyTorch's history; prints the median step in microseconds."""
+    """Each step allocates and frees as a training does, and ends on the device. Trains for each line of stdin
+    ("0.4 True") for so many seconds, with or without PyTorch's history; prints the median step in microseconds."""
     torch, net, optimizer = torch_net()
     batch = torch.randn(64, 3, 64, 64, device="cuda")
     for _ in range(20):
