@@ -405,12 +405,15 @@ TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
 TEST(Explain, EveryCauseHasTwoStepsWhereNothingIsLeftToLower) {
   std::map<Cause, int> always;
   for (const AdviceRow& row : Rules::built_in().advice()) {
-    const bool is_free = row.framework == Framework::kNone && row.without == Framework::kNone && !row.kind &&
-                         row.on.empty() && row.unless.empty() && row.phases.empty() && row.parts.empty() &&
-                         row.when == When::kAlways && row.from == 0 && row.before == 0;
-    const bool has_condition =
-        row.batch || row.no_batch || row.workers || row.python || row.sized || row.scores || row.apple;
+    const bool is_free = row.framework == Framework::kNone && !row.kind && row.on.empty() &&
+                         row.unless.empty() && row.parts.empty() && row.when == When::kAlways &&
+                         row.from == 0 && row.before == 0;
     const auto has = [&](std::string_view hole) { return row.command.find(hole) != row.command.npos; };
+    const auto& conditions = Rules::built_in().step_conditions();
+    const bool has_condition =
+        row.batch || row.no_batch || row.workers || row.python ||
+        std::any_of(conditions.begin(), conditions.end(),
+                    [&](const StepCondition& condition) { return has(condition.words); });
     if (is_free && !has_condition && !has("{half}") && !has("{set ") && !has("{without ") && !has("$"))
       ++always[row.cause];
   }

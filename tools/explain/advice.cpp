@@ -23,6 +23,20 @@ using F = Framework;
 
 constexpr std::string_view kStrategyOption = "--strategy ";
 
+void replace(std::string& text, std::string_view hole, std::string_view value) {
+  for (size_t at = 0; (at = text.find(hole, at)) != std::string::npos; at += value.size())
+    text.replace(at, hole.size(), value);
+}
+
+// A row in the words of the system and the vendor that the log shows.
+std::string with_own_words(const Case& found, std::string_view row) {
+  std::string text(row);
+  for (const VendorWord& word : found.rules().vendor_words()) {
+    if (found.has(word.setting)) replace(text, word.nvidia, word.own);
+  }
+  return text;
+}
+
 // Fills the holes of rows with the user's own program and numbers.
 class Holes {
  public:
@@ -82,9 +96,6 @@ class Holes {
   std::string filled_in(std::string_view row) const {
     std::string text(row);
     if (!fill_values(text) || !fill_sets(text) || !fill_withouts(text) || !fill_halves(text)) return {};
-    for (const VendorWord& word : found_.rules().vendor_words()) {
-      if (found_.has_setting(word.setting)) replace(text, word.nvidia, std::string(word.own));
-    }
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", without_assigned_in(text));
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
@@ -112,11 +123,6 @@ class Holes {
 
   void set(std::string name, std::optional<int64_t> value) {
     values_.emplace_back(std::move(name), value ? fmt::format("{}", *value) : "");
-  }
-
-  static void replace(std::string& text, std::string_view hole, const std::string& value) {
-    for (size_t at = 0; (at = text.find(hole, at)) != std::string::npos; at += value.size())
-      text.replace(at, hole.size(), value);
   }
 
   bool fill_values(std::string& text) const {
@@ -327,16 +333,13 @@ class Holes {
 };
 
 bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& holes) {
-  const auto is_on = [&](std::string_view setting) { return found.has_setting(setting); };
+  const auto is_on = [&](std::string_view fact) { return found.has(fact); };
   const size_t strategy = row.command.find(kStrategyOption);
   if (row.cause != cause) return false;
   if (row.framework != F::kNone && !found.uses(row.framework)) return false;
-  if (row.without != F::kNone && found.uses(row.without)) return false;
   if (std::any_of(row.unless.begin(), row.unless.end(), is_on)) return false;
   if (!std::all_of(row.on.begin(), row.on.end(), is_on)) return false;
   if (row.kind && !found.is(*row.kind)) return false;
-  const auto is_elsewhere = [&](std::string_view phase) { return !found.in(phase); };
-  if (std::any_of(row.phases.begin(), row.phases.end(), is_elsewhere)) return false;
   // While weights load there is no batch yet.
   const bool halves = row.command.find("{half}") != std::string_view::npos;
   if (halves && found.in("loading") && !found.in("step")) return false;
@@ -345,10 +348,6 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   if (row.batch && !holes.has_batch()) return false;
   if (row.workers && !holes.has_workers() && !found.in("workers")) return false;
   if (row.python && !holes.is_python()) return false;
-  if (row.sized && !found.requested) return false;
-  if (row.scores && !found.attention_scores) return false;
-  if (row.apple && !found.is_apple()) return false;
-  if (row.no_inference && found.in(kInference)) return false;
   if (found.failure != nullptr && !has_part(found.failure->text, row.parts)) return false;
   if (strategy != std::string_view::npos &&
       row.command.substr(strategy + kStrategyOption.size()) == found.strategy)
@@ -362,12 +361,25 @@ bool is_in_time(const AdviceRow& row, std::optional<int64_t> oldest, std::option
   return row.before == 0 || (newest && *newest < row.before);
 }
 
+// Tells whether a step is good on this system, for this program and what it was doing.
+bool is_of_use(const Case& found, std::string_view step) {
+  const auto has = [&](std::string_view fact) { return found.has(fact); };
+  const auto forbids = [&](const StepCondition& condition) {
+    return step.find(condition.words) != std::string_view::npos &&
+           std::any_of(condition.facts.begin(), condition.facts.end(), has) != condition.is_needed;
+  };
+  const std::span<const StepCondition> conditions = found.rules().step_conditions();
+  return std::none_of(conditions.begin(), conditions.end(), forbids);
+}
+
 void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes) {
   for (const AdviceRow& row : found.rules().advice()) {
     if (advice.size() >= most) return;
     if (!fits(row, found, cause, holes)) continue;
     if (!is_in_time(row, found.version(), found.named_version())) continue;
-    std::string command = holes.fill(row.command);
+    const std::string here = with_own_words(found, row.command);
+    if (!is_of_use(found, here)) continue;
+    std::string command = holes.fill(here);
     const auto same = [&](const Advice& other) { return other.command == command; };
     if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
     advice.push_back({std::move(command), std::string(row.why)});

@@ -353,6 +353,11 @@ bool Case::uses(Framework any) const {
   return framework == any || std::find(tools.begin(), tools.end(), any) != tools.end();
 }
 
+bool Case::has(std::string_view fact) const {
+  const auto has_id = [&](Framework any) { return any != Framework::kNone && rules()[any].id == fact; };
+  return in(fact) || has_setting(fact) || has_id(framework) || std::any_of(tools.begin(), tools.end(), has_id);
+}
+
 std::optional<int64_t> Case::bytes(Field field) const {
   return bytes_of(figures, field);
 }
@@ -425,12 +430,12 @@ Case make_case(const Log& log) {
   result.request = request_of(result);
   find_limits(result);
   derive(result);
-  find_phases(result);
   const std::string& op = result.failure->op;
   const auto op_has = [&](std::string_view part) { return op.find(part) != std::string::npos; };
   result.attention_scores = op_has("hqk") || (op_has("attention") && op_has("softmax"));
   result.attention_scores |= has_scores_shape(result.failure->shape) || result.in("attention") ||
                              (result.framework != Framework::kTorch && has_scores_shape(source.dims));
+  find_facts(result);
   result.stated = result.request == MemoryNumbers::Request::kNone ? nullptr : choose_stated(result);
   return result;
 }

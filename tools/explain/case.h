@@ -29,7 +29,7 @@ struct Case : MemoryNumbers {
   std::optional<int64_t> best;              // the most that any arrangement could give
   std::vector<Holder> holders;              // processes that are not of this run
   std::vector<Holder> ranks;                // other processes of this run
-  std::set<std::string_view> derived;       // phases that follow from figures
+  std::set<std::string_view> derived;       // facts that follow from figures and from other facts
   bool is_impossible = false;               // the driver's figures contradict each other, and are not used
   std::optional<int64_t> own_pid;           // this process, if the message lists it among the others
 
@@ -47,6 +47,8 @@ struct Case : MemoryNumbers {
     return failure != nullptr && (failure->phases.contains(phase) || derived.contains(phase));
   }
   bool uses(Framework any) const;
+  // A setting, a phase, a fact or the id of a framework.
+  bool has(std::string_view fact) const;
   std::optional<int64_t> bytes(Field field) const;
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool is_apple() const;  // a failure of Apple's GPUs
@@ -71,8 +73,8 @@ struct Case : MemoryNumbers {
 // where there is nothing else. `log` has to outlive the result.
 Case make_case(const Log& log);
 
-// Adds phases that follow from the figures and words of a case, and the pair that it may hold.
-void find_phases(Case& found);
+// Adds the facts that follow from the figures and words of a case, and the pair that it may hold.
+void find_facts(Case& found);
 
 // The first failure of a kind, or null.
 const Failure* first_of(const Log& log, Kind kind);

@@ -116,7 +116,7 @@ Result by_kind(const Case& found) {
                     format_bytes(*found.requested)));
   for (const Verdict& row : found.rules().verdicts()) {
     if (!found.is(row.kind) || !has_part(found.failure->text, row.parts)) continue;
-    if (!row.setting.empty() && !found.has_setting(row.setting)) continue;
+    if (!row.setting.empty() && !found.has(row.setting)) continue;
     if (row.parts.empty()) {  // what the program did tells more than the kind alone
       if (Result result = during_on_host(found)) return result;
     }

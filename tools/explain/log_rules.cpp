@@ -126,7 +126,7 @@ namespace {
 Result first_during(const Case& found, bool is_on_host) {
   for (const During& row : found.rules().during()) {
     if ((row.cause == kHostMemory) != is_on_host) continue;
-    if (!found.in(row.phase) || (!row.setting.empty() && !found.has_setting(row.setting))) continue;
+    if (!found.has(row.phase) || (!row.setting.empty() && !found.has(row.setting))) continue;
     if (std::optional<std::string> reason = filled(found, row.reason))
       return verdict(row.cause, row.confidence, *std::move(reason));
   }

@@ -92,34 +92,43 @@ struct VendorWord {
   std::string_view setting, nvidia, own;
 };
 
+// What the log shows of the system, the program and its activity: one of `any` holds, where each is a list of
+// facts that hold together, and none of `unless`.
+struct Fact {
+  std::string_view name;
+  std::vector<std::vector<std::string_view>> any;
+  std::vector<std::string_view> unless;
+};
+
+// Steps with these words are good only where one of the facts holds, or only where none does.
+struct StepCondition {
+  std::string_view words;
+  bool is_needed;
+  std::vector<std::string_view> facts;
+};
+
 // A step for a cause, and its conditions.
 struct AdviceRow {
   Cause cause = Cause::kUnknown;
   int8_t place = 0;                        // -1 before and 1 after other rows of the cause
   Framework framework = Framework::kNone;  // or tool; kNone: any
-  Framework without = Framework::kNone;    // that the log must not name
-  std::vector<std::string_view> unless;    // settings, each of which makes the step useless
-  std::vector<std::string_view> on;        // settings that the step is for
+  std::vector<std::string_view> unless;    // facts, each of which makes the step useless
+  std::vector<std::string_view> on;        // facts that the step is for
   int64_t from = 0;                        // not for a version that is known to be older, as in Message
   int64_t before = 0;                      // only for a version that is known to be older
   std::optional<Kind> kind;                // kind of failure; nullopt: any
-  std::vector<std::string_view> phases;    // each phase that the program was in
   When when = When::kAlways;
   bool no_batch = false;      // not where the user's own command can be halved
   bool batch = false;         // only where it can
-  bool scores = false;        // only where attention scores are the largest
   bool workers = false;       // only where loader workers are at work, or the command sets their number
   bool python = false;        // only for a program of Python
-  bool sized = false;         // only where the log says how much was requested
-  bool apple = false;         // only on Apple's GPUs
-  bool no_inference = false;  // not where the log shows a model that only runs
   std::string_view parts;     // one of "a|b" is in the failure's own words
   std::string_view command, why;
   // A program's own, of a code row; its command is their heading.
   std::vector<std::string_view> lines = {};
 };
 
-// Phases that follow from figures and not from a line of the log, see case.cpp.
+// Facts that follow from figures and not from a line of the log, see facts.cpp.
 inline constexpr std::string_view kOwnRanks = "own_ranks";  // other processes of the run are on the device
 inline constexpr std::string_view kCarveOut = "carve_out";  // the GPU has a part of the machine's memory
 inline constexpr std::string_view kSmallShare =
@@ -129,8 +138,12 @@ inline constexpr std::string_view kSmallShare =
 inline constexpr std::string_view kPair = "pair", kSizePair = "size_pair";
 // The limit of such a pair is written like a setting of a program.
 inline constexpr std::string_view kOptionPair = "option_pair";
-// The log shows a model that only runs: a server, a pipeline, generate().
-inline constexpr std::string_view kInference = "inference";
+// A model only runs (a server, a pipeline, generate()), or is trained: rows of rules/facts.txt decide.
+inline constexpr std::string_view kInference = "inference", kTraining = "training";
+// A framework or tool that the log names only runs models, or trains them.
+inline constexpr std::string_view kServes = "serves", kTrains = "trains";
+// The log says how much was requested; it was attention scores, or refused by Apple's GPU.
+inline constexpr std::string_view kSized = "sized", kScores = "scores", kMps = "mps";
 // Private pools of recorded graphs hold a large part of what is allocated.
 inline constexpr std::string_view kGraphPools = "graph_pools";
 // A second request failed while the exception of the first one was handled, which keeps its tensors.
@@ -180,6 +193,9 @@ class Rules {
   const Fault* fault(int64_t xid) const;  // null where none is known
 
   std::span<const VendorWord> vendor_words() const { return vendor_words_; }
+  // In order: a fact may build on those before it.
+  std::span<const Fact> facts() const { return facts_; }
+  std::span<const StepCondition> step_conditions() const { return step_conditions_; }
   // By cause, in order of preference.
   std::span<const AdviceRow> advice() const { return advice_; }
   // Lines to paste into a program. The first row that fits counts.
@@ -214,6 +230,8 @@ class Rules {
   std::vector<Status> statuses_;
   std::vector<Fault> faults_;
   std::vector<VendorWord> vendor_words_;
+  std::vector<Fact> facts_;
+  std::vector<StepCondition> step_conditions_;
   std::vector<AdviceRow> advice_, code_;
   std::vector<TemplatePart> parts_;
   std::vector<std::string_view> words_;

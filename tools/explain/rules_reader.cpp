@@ -57,16 +57,18 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> settings,
-        phases = {kOwnRanks,  kCarveOut,   kSmallShare,    kPair,         kSizePair,  kOptionPair,
-                  kInference, kGraphPools, kHeldByHandler, kLongSequence, kLargePiece};
-    for (const Setting& setting : rules_.settings_) settings.insert(setting.name);
-    for (const Setting& phase : rules_.phases_) phases.insert(phase.name);
+    std::set<std::string_view> names = {kOwnRanks,   kCarveOut,      kSmallShare,   kPair,      kSizePair, kOptionPair,
+                                        kGraphPools, kHeldByHandler, kLongSequence, kLargePiece, kServes,   kTrains,
+                                        kSized,      kScores,        kMps};
+    for (const Setting& setting : rules_.settings_) names.insert(setting.name);
+    for (const Setting& phase : rules_.phases_) names.insert(phase.name);
+    for (const Fact& fact : rules_.facts_) names.insert(fact.name);
+    for (const FrameworkInfo& info : rules_.infos_) names.insert(info.id);
     for (const Reference& reference : references_) {
-      if ((reference.is_phase ? phases : settings).contains(reference.name)) continue;
+      if (names.contains(reference.name)) continue;
       file_ = reference.file;
       line_ = reference.line;
-      fail("no {} is named '{}'", reference.is_phase ? "phase" : "setting", reference.name);
+      fail("no setting, phase, fact or framework is named '{}'", reference.name);
     }
     std::stable_sort(rules_.advice_.begin(), rules_.advice_.end(),
                      [](const AdviceRow& a, const AdviceRow& b) {
@@ -77,7 +79,6 @@ class RulesReader {
  private:
   struct Reference {
     std::string_view name, file;
-    bool is_phase;
     int64_t line;
   };
   // Targets of the indented lines after a row; null for those that the row does not take.
@@ -159,15 +160,19 @@ class RulesReader {
       rules_.settings_.push_back({name(), pattern(text)});
     } else if (key == "phase") {
       rules_.phases_.push_back({name(), pattern(text)});
+    } else if (key == "fact") {
+      read_fact(text);
+    } else if (key == "needs" || key == "never") {
+      rules_.step_conditions_.push_back({text, key == "needs", references(name())});
     } else if (key == "verdict") {
       const Kind kind = named<Kind>();
-      const std::string_view setting = take_flag("on") ? reference(false) : std::string_view();
+      const std::string_view setting = take_flag("on") ? reference() : std::string_view();
       const Cause cause = named_cause();
       rules_.verdicts_.push_back({kind, cause, named<Confidence>(), reason(text), {}, setting});
       detail_.parts = &rules_.verdicts_.back().parts;
     } else if (key == "during") {
-      const std::string_view phase = reference(true);
-      const std::string_view setting = take_flag("on") ? reference(false) : std::string_view();
+      const std::string_view phase = reference();
+      const std::string_view setting = take_flag("on") ? reference() : std::string_view();
       const Cause cause = named_cause();
       rules_.during_.push_back({phase, setting, cause, named<Confidence>(), reason(text)});
     } else if (key == "possible") {
@@ -264,7 +269,7 @@ class RulesReader {
     const size_t arrow = text.find(kArrow);
     if (arrow == std::string_view::npos || arrow == 0)
       fail("expected 'words{}words', found '{}'", kArrow, text);
-    const std::string_view setting = reference(false);
+    const std::string_view setting = reference();
     rules_.vendor_words_.push_back({setting, text.substr(0, arrow), text.substr(arrow + kArrow.size())});
   }
 
@@ -277,9 +282,7 @@ class RulesReader {
     }
     const std::pair<std::string_view, bool*> flags[] = {
         {"no-batch", &row.no_batch}, {"batch", &row.batch},
-        {"scores", &row.scores},     {"workers", &row.workers},
-        {"python", &row.python},     {"sized", &row.sized},
-        {"apple", &row.apple},       {"no-inference", &row.no_inference}};
+        {"workers", &row.workers},   {"python", &row.python}};
     while (!head_.empty()) {
       const auto flag = std::find_if(std::begin(flags), std::end(flags),
                                      [&](const auto& each) { return take_flag(each.first); });
@@ -290,15 +293,11 @@ class RulesReader {
       } else if (take_flag("late")) {
         row.place = 1;
       } else if (take_flag("unless")) {
-        row.unless.push_back(reference(false));
-      } else if (take_flag("on")) {
-        row.on.push_back(reference(false));
-      } else if (take_flag("phase")) {
-        row.phases.push_back(reference(true));
+        for (const std::string_view fact : references(name())) row.unless.push_back(fact);
+      } else if (take_flag("on") || take_flag("phase")) {
+        row.on.push_back(reference());
       } else if (take_flag("kind")) {
         row.kind = named<Kind>();
-      } else if (take_flag("without")) {
-        row.without = named_framework(name());
       } else if (take_flag("from")) {
         row.from = version();
       } else if (take_flag("before")) {
@@ -328,10 +327,40 @@ class RulesReader {
     return true;
   }
 
-  // A setting or phase of this row or another one.
-  std::string_view reference(bool is_phase) {
-    references_.push_back({name(), file_, is_phase, line_});
-    return references_.back().name;
+  // The name of a setting, phase, fact or framework, of this row or another one.
+  std::string_view reference() { return references(name()).front(); }
+
+  // Names with '|' between them.
+  std::vector<std::string_view> references(std::string_view text) {
+    std::vector<std::string_view> names;
+    for (size_t end = 0; end != text.npos; text.remove_prefix(std::min(end, text.size() - 1) + 1)) {
+      end = text.find('|');
+      names.push_back(text.substr(0, end));
+      references_.push_back({names.back(), file_, line_});
+    }
+    return names;
+  }
+
+  // "fact NAME [unless A|B]: C|D and E"
+  void read_fact(std::string_view text) {
+    constexpr std::string_view kAnd = " and ";
+    Fact fact;
+    fact.name = name();
+    if (take_flag("unless")) fact.unless = references(name());
+    while (true) {
+      const size_t end = std::min(text.find('|'), text.size());
+      std::vector<std::string_view> all;
+      for (std::string_view rest = text.substr(0, end); !rest.empty();) {
+        const size_t next = std::min(rest.find(kAnd), rest.size());
+        all.push_back(rest.substr(0, next));
+        references_.push_back({all.back(), file_, line_});
+        rest.remove_prefix(std::min(next + kAnd.size(), rest.size()));
+      }
+      fact.any.push_back(std::move(all));
+      if (end == text.size()) break;
+      text.remove_prefix(end + 1);
+    }
+    rules_.facts_.push_back(std::move(fact));
   }
 
   template <NamedEnum E>

@@ -1,4 +1,5 @@
-// Finds what follows from a case's figures and words: activities that no single line of the log names.
+// Finds what follows from a case's figures and words: facts of the system, the program and its activity that no
+// single line of the log names.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -63,18 +64,33 @@ bool names_training(std::string_view command) {
   return false;
 }
 
-// A model that only runs has no batch of a training, no optimizer and no activations to compute again.
-void find_inference(Case& result) {
-  const auto trains = [&](Framework tool) { return result.rules()[tool].trains; };
-  const auto serves = [&](Framework tool) { return result.rules()[tool].serves; };
-  if (trains(result.framework) || std::any_of(result.tools.begin(), result.tools.end(), trains)) return;
-  if (result.in("training") || result.in("optimizer") || result.has_setting("trained") ||
-      result.has_setting("gradient_checkpointing") || names_training(result.log->command) ||
-      names_training(result.log->script))
-    return;
-  if (serves(result.framework) || std::any_of(result.tools.begin(), result.tools.end(), serves) ||
-      result.has_setting("inference") || result.in("generation"))
-    result.derived.insert(kInference);
+// What frameworks and the command say of the activity; the rest is rows of rules/facts.txt.
+void find_kind_of_program(Case& result) {
+  const auto any_tool = [&](bool FrameworkInfo::* is) {
+    return result.rules()[result.framework].*is ||
+           std::any_of(result.tools.begin(), result.tools.end(),
+                       [&](Framework tool) { return result.rules()[tool].*is; });
+  };
+  if (any_tool(&FrameworkInfo::serves)) result.derived.insert(kServes);
+  if (any_tool(&FrameworkInfo::trains) || names_training(result.log->command) || names_training(result.log->script))
+    result.derived.insert(kTrains);
+}
+
+void find_words_of_request(Case& result) {
+  if (result.requested) result.derived.insert(kSized);
+  if (result.attention_scores) result.derived.insert(kScores);
+  if (result.is_apple()) result.derived.insert(kMps);
+}
+
+void find_stated_facts(Case& result) {
+  const auto has = [&](std::string_view fact) { return result.has(fact); };
+  for (const Fact& fact : result.rules().facts()) {
+    if (std::any_of(fact.unless.begin(), fact.unless.end(), has)) continue;
+    const auto holds = [&](const std::vector<std::string_view>& all) {
+      return std::all_of(all.begin(), all.end(), has);
+    };
+    if (std::any_of(fact.any.begin(), fact.any.end(), holds)) result.derived.insert(fact.name);
+  }
 }
 
 // A quarter of what is allocated; on Apple's GPUs the figure means other allocations.
@@ -104,15 +120,17 @@ void find_long_sequence(Case& result) {
 
 }  // namespace
 
-void find_phases(Case& found) {
+void find_facts(Case& found) {
   if (found.in(kFailedLoading)) found.derived.insert(kLoading);
   find_small_share(found);
   find_large_piece(found);
   find_pair(found);
-  find_inference(found);
   find_graph_pools(found);
   find_held_by_handler(found);
   find_long_sequence(found);
+  find_kind_of_program(found);
+  find_words_of_request(found);
+  find_stated_facts(found);
 }
 
 }  // namespace headroom::explain
