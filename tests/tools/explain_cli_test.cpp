@@ -87,6 +87,7 @@ TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
   EXPECT_TRUE(json["possible"].empty());
   EXPECT_EQ(json["figures"]["requested"], 20 << 20);
   EXPECT_TRUE(json["phase"].empty());
+  EXPECT_EQ(json["facts"], nlohmann::json::array({"sized", "undecided"}));
   EXPECT_TRUE(json["already_on"].empty());
   bool has_request = false;
   for (const nlohmann::json& row : json["evidence"])

@@ -241,5 +241,49 @@ TEST(ExplainKinds, TheMachinesMemoryHasAReason) {
   }
 }
 
+// What the log shows of the system, the program and its activity decides which steps are of use.
+TEST(ExplainKinds, NoStepIsOfAnotherSystemProgramOrActivity) {
+  const std::string full =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 350.00 MiB. GPU 0 has a total capacity "
+      "of 23.68 "
+      "GiB of which 212.81 MiB is free. Of the allocated memory 23.07 GiB is allocated by PyTorch, and 12.09 "
+      "MiB is "
+      "reserved by PyTorch but unallocated.\n";
+  struct {
+    std::string log;
+    std::vector<std::string_view> never;
+  } const cases[] = {
+      {"/opt/homebrew/bin/python run.py\nTraining failed with exit code -9\n",
+       {"dmesg", "nvidia-smi", "CUDA_"}},
+      {"  File \"C:\\Users\\u\\run.py\", line 1\n" + full, {"expandable_segments", "dmesg", "ldconfig"}},
+      {"  File \"/app/vllm/v1/worker/gpu_model_runner.py\", line 1, in execute_model\n" + full,
+       {"checkpoint(", "gradient", "optimizer", "a batch half"}},
+      {"pipe = MyOwnPipeline.from_pretrained(name)\n" + full, {"checkpoint(", "device_map", "optimizer"}},
+      {"  File \"train.py\", line 9, in validate\n" + full, {"checkpoint("}},
+      {"<ipython-input-3-abc> in <cell line: 1>()\n" + full, {"CUDA_VISIBLE_DEVICES=1"}},
+      {"(raylet) 1 Workers (tasks / actors) killed due to memory pressure (OOM)\n", {"num_workers", "dmesg"}},
+  };
+  for (const auto& [log, never] : cases) {
+    const std::string steps = steps_of(explain_text(log));
+    for (const std::string_view words : never)
+      EXPECT_EQ(steps.find(words), std::string::npos) << log << steps;
+  }
+}
+
+// Numbers of one line are compared: what was free, and how large the request was.
+TEST(ExplainKinds, ARefusalWithRoomIsNoLackOfMemory) {
+  const Explanation refused =
+      explain_text("error 39 UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, Error OP MUL_MAT with 27GB free\n");
+  EXPECT_EQ(refused.judgment.cause, Cause::kLimit) << refused.judgment.reason;
+  const Explanation full = explain_text("error 39 UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY with 0.2GB free\n");
+  EXPECT_EQ(full.judgment.cause, Cause::kExhausted) << full.judgment.reason;
+  const std::string pages =
+      "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate ";
+  const Explanation fits = explain_text(pages + "1444 tokens.\nAvailable tokens: 5120\n");
+  EXPECT_NE(fits.judgment.reason.find("page"), std::string::npos) << fits.judgment.reason;
+  const Explanation lacks = explain_text(pages + "5121 tokens.\nAvailable tokens: 5120\n");
+  EXPECT_EQ(lacks.judgment.reason.find("page"), std::string::npos) << lacks.judgment.reason;
+}
+
 }  // namespace
 }  // namespace headroom::explain

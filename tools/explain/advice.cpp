@@ -380,7 +380,11 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
     const std::string here = with_own_words(found, row.command);
     if (!is_of_use(found, here)) continue;
     std::string command = holes.fill(here);
-    const auto same = [&](const Advice& other) { return other.command == command; };
+    // A tool's own words for the batch come first, and are not said again.
+    const bool halves = row.command.find("{half}") != std::string_view::npos;
+    const auto same = [&](const Advice& other) {
+      return other.command == command || (halves && other.command.find("batch") != std::string::npos);
+    };
     if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
     advice.push_back({std::move(command), std::string(row.why)});
   }

@@ -355,7 +355,8 @@ bool Case::uses(Framework any) const {
 
 bool Case::has(std::string_view fact) const {
   const auto has_id = [&](Framework any) { return any != Framework::kNone && rules()[any].id == fact; };
-  return in(fact) || has_setting(fact) || has_id(framework) || std::any_of(tools.begin(), tools.end(), has_id);
+  return in(fact) || has_setting(fact) || has_id(framework) ||
+         std::any_of(tools.begin(), tools.end(), has_id);
 }
 
 std::optional<int64_t> Case::bytes(Field field) const {

@@ -155,7 +155,7 @@ Explanation explain(const Log& log) {
   if (found.failure != nullptr) {
     result.rank = found.failure->rank;
     result.phases.assign(found.failure->phases.begin(), found.failure->phases.end());
-    result.phases.insert(result.phases.end(), found.derived.begin(), found.derived.end());
+    result.facts.assign(found.derived.begin(), found.derived.end());
   }
   for (const Field field : enum_values<Field>()) {
     if (const auto& figure = found.figures[field])

@@ -29,6 +29,7 @@ struct Explanation {
   std::vector<Advice> next;              // two or more
   Code code;                             // may be empty
   std::vector<std::string_view> phases;  // the program's work when it failed
+  std::vector<std::string_view> facts;   // what follows from figures and from the whole log
   std::vector<std::pair<std::string_view, int64_t>> figures;  // of the failure, by name: bytes or counts
   std::vector<std::string> already_on;                        // settings that the log shows in use
   std::vector<MisspelledVariable> misspelled;                 // environment variables that the log sets

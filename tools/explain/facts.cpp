@@ -1,5 +1,5 @@
-// Finds what follows from a case's figures and words: facts of the system, the program and its activity that no
-// single line of the log names.
+// Finds what follows from a case's figures and words: facts of the system, the program and its activity that
+// no single line of the log names.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -66,14 +66,32 @@ bool names_training(std::string_view command) {
 
 // What frameworks and the command say of the activity; the rest is rows of rules/facts.txt.
 void find_kind_of_program(Case& result) {
-  const auto any_tool = [&](bool FrameworkInfo::* is) {
+  const auto any_tool = [&](bool FrameworkInfo::*is) {
     return result.rules()[result.framework].*is ||
            std::any_of(result.tools.begin(), result.tools.end(),
                        [&](Framework tool) { return result.rules()[tool].*is; });
   };
   if (any_tool(&FrameworkInfo::serves)) result.derived.insert(kServes);
-  if (any_tool(&FrameworkInfo::trains) || names_training(result.log->command) || names_training(result.log->script))
+  if (any_tool(&FrameworkInfo::trains) || names_training(result.log->command) ||
+      names_training(result.log->script))
     result.derived.insert(kTrains);
+}
+
+void find_sizes(Case& result) {
+  constexpr int64_t kSmallCardBytes = 8 * kGiB + kGiB / 2, kTinyBytes = 64 * kMiB;
+  if (result.total && *result.total <= kSmallCardBytes) result.derived.insert(kSmallCard);
+  if (result.requested && *result.requested <= kTinyBytes && !result.total && !result.allocated)
+    result.derived.insert(kTinyRequest);
+  if (result.requested && result.total && *result.requested >= *result.total / 4)
+    result.derived.insert(kLargeRequest);
+  const bool is_refusal =
+      result.is(Kind::kAllocation) || result.is(Kind::kBareRefusal) || result.is(Kind::kSomeMemory);
+  const bool has_room =
+      result.free && *result.free >= 2 * kGiB && (!result.total || *result.free >= *result.total / 4);
+  if (is_refusal && has_room && !result.requested) result.derived.insert(kRefusedWithRoom);
+  const auto asked = result.bytes(Field::kAsked), most = result.bytes(Field::kMost);
+  if (result.is(Kind::kExceeds) && asked && most && *asked <= *most) result.derived.insert(kFitsByCount);
+  if (std::strtod(result.log->fraction.c_str(), nullptr) >= 0.98) result.derived.insert(kWholeFraction);
 }
 
 void find_words_of_request(Case& result) {
@@ -129,6 +147,7 @@ void find_facts(Case& found) {
   find_held_by_handler(found);
   find_long_sequence(found);
   find_kind_of_program(found);
+  find_sizes(found);
   find_words_of_request(found);
   find_stated_facts(found);
 }

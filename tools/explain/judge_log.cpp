@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -128,8 +129,9 @@ Result by_kind(const Case& found) {
     if ((row.cause == kLimit || row.cause == kTooLargeForDevice) && found.requested)
       reason += fmt::format("; {} were requested", format_bytes(*found.requested));
     if (row.kind == Kind::kHost && found.requested) {
-      reason += fmt::format("; {} were requested", format_bytes(*found.requested));
-      if (found.free) reason += fmt::format(" and {} were free", format_bytes(*found.free));
+      const std::string free = found.free ? fmt::format(" and {} were free", format_bytes(*found.free)) : "";
+      reason.insert(std::min(reason.find("; the GPU"), reason.size()),
+                    fmt::format(": {} were requested{}", format_bytes(*found.requested), free));
     }
     return verdict(row.cause, row.confidence, std::move(reason));
   }
@@ -157,6 +159,54 @@ Result stated(const Case& found) {
   return verdict(found.stated->cause, kHigh, found.stated->reason);
 }
 
+// Adds what else would make the request fit, of two causes that the numbers allow.
+void add_other_ways(const Case& found, LogJudgment& judgment) {
+  if (found.is_exact || !found.requested || !found.free) return;
+  // Estimates are good to 1 GiB.
+  const int64_t others = found.others.value_or(0);
+  const bool others_are_known = others > (found.others_are_estimated ? kGiB : 0);
+  const int64_t idle = found.idle.value_or(0);
+  const bool idle_is_enough = idle >= *found.requested;
+  const bool others_are_enough = others_are_known && sum_of_bytes(others, *found.free) >= *found.requested;
+  if (others_are_enough && (judgment.cause == kFragmentation || judgment.cause == kExhausted)) {
+    judgment.other_ways.push_back(
+        {kOtherProcess,
+         fmt::format("other processes{} hold {}{}: ending them frees that, and {} are needed",
+                     found.named_others, found.others_are_estimated ? "about " : "", format_bytes(others),
+                     format_bytes(*found.requested)),
+         "headroom who names them"});
+  }
+  if (idle_is_enough && judgment.cause == kOtherProcess) {
+    judgment.other_ways.push_back(
+        {kFragmentation,
+         fmt::format(
+             "the pool holds {} that it does not use: giving it back, or using it in one piece, frees that, "
+             "and {} are needed",
+             format_bytes(idle), format_bytes(*found.requested)),
+         "it works with expandable segments"});
+  }
+}
+
+// "tensors of this process hold 23.07 GiB of the device's 23.68 GiB, and 350.00 MiB more were requested with
+// ..."
+std::string who_holds(const Case& found) {
+  const std::optional<int64_t> held = found.allocated ? found.allocated : found.process;
+  if (!held || !found.total || !found.requested || *held > *found.total) return {};
+  const std::string holder = found.allocated ? "tensors of this process hold" : "this process holds";
+  const std::string free = found.free ? fmt::format(" with {} free", format_bytes(*found.free)) : "";
+  const int64_t others = found.others.value_or(0);
+  const std::string beside =
+      others >= kGiB ? fmt::format("; other processes{} hold {}{}", found.named_others,
+                                   found.others_are_estimated ? "about " : "", format_bytes(others))
+                     : "";
+  if (found.in(kLargeRequest))
+    return fmt::format("{} were requested at once, in one piece, beside {} of the device's {} in use{}{}",
+                       format_bytes(*found.requested), format_bytes(*held), format_bytes(*found.total), free,
+                       beside);
+  return fmt::format("{} {} of the device's {}, and {} more were requested{}{}", holder, format_bytes(*held),
+                     format_bytes(*found.total), format_bytes(*found.requested), free, beside);
+}
+
 Result numbers(const Case& found) {
   const std::optional<Judgment> judgment = judge(found);
   if (!judgment) return std::nullopt;
@@ -164,6 +214,15 @@ Result numbers(const Case& found) {
   static_cast<Judgment&>(result) = *judgment;
   const bool says_nothing = result.cause == kExhausted && !found.requested && !found.free && !found.allocated;
   if (says_nothing && found.figures.any()) result.reason = "the device had no room";
+  if (const std::string who = result.cause == kExhausted && !found.is_exact ? who_holds(found) : "";
+      !who.empty())
+    result.reason = who + "; " + result.reason;
+  if (result.cause == kExhausted && found.in(kTinyRequest) && !found.free && !found.total)
+    result.reason = fmt::format(
+        "the device was full before this request of {}, which is too small to be the cause: what holds the "
+        "memory, here "
+        "or in another process, decides",
+        format_bytes(*found.requested));
   const bool is_usual_cause = result.cause == kPreallocation && !found.free && !found.pool_at_start;
   if (is_usual_cause && first_of(*found.log, Kind::kBrokenVersion) != nullptr) {
     result.confidence = kLow;
@@ -213,6 +272,8 @@ Result ambiguous(const Case& found) {
                                   : "this status alone does not say why, and the log has no numbers");
   const std::string& status = found.failure->status;
   add_possible(found, found.rules().list_of(status.empty() ? found.failure->text : status), result);
+  if (!result.possible.empty())
+    result.reason = fmt::format("most likely {}; {}", result.possible.front().reason, result.reason);
   return result;
 }
 

@@ -126,7 +126,9 @@ void LogReader::read_at(size_t word, size_t begin) {
   const Rules::Readings& readings = log_.rules->readings(word);
   if (readings.is_hint && is_decided_) return;
   const std::string_view head = log_.rules->words()[word];
-  if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) &&
+  const bool is_part_of_name = readings.is_fact && begin > 0 && head[0] >= 'A' && head[0] <= 'Z' &&
+                               text_[begin - 1] >= 'a' && text_[begin - 1] <= 'z';
+  if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) && !is_part_of_name &&
       !ends_name_of_line(head, begin) && !(head == "OUT_OF_MEMORY" && text_[begin - 1] == '_'))
     return;
   const std::string_view rest = std::string_view(text_).substr(begin, kLongestMessage);

@@ -339,8 +339,9 @@ std::optional<LogJudgment> apple_memory(const Case& found) {
     return verdict(kExhausted, kMedium, "the memory that macOS lets the GPU use is full");
   const int64_t used = sum_of_bytes(*found.allocated, *other);
   std::string reason = fmt::format(
-      "this process's tensors hold {} and its other allocations {}, together {} of the {} allowed; {} were "
-      "requested",
+      "this process's tensors hold {} and its other allocations {}, together {} of the {} allowed, and {} "
+      "more "
+      "were requested",
       format_bytes(*found.allocated), format_bytes(*other), format_bytes(used), format_bytes(*found.capacity),
       format_bytes(*found.requested));
   if (sum_of_bytes(used, *found.requested) < *found.capacity)
@@ -357,12 +358,23 @@ std::optional<LogJudgment> compiled_buffer(const Case& found) {
     return verdict(kExhausted, kHigh,
                    fmt::format("the compiled program needs {}, the device has {}",
                                format_bytes(*found.requested), format_bytes(*found.total)));
-  if (!found.is(Kind::kAllocation) || (found.failure->shape.empty() && found.failure->op.empty()))
-    return std::nullopt;
+  const auto whole = found.framework == Framework::kJax ? found.bytes(Field::kProcess) : std::nullopt;
+  if (!found.is(Kind::kAllocation) || (names_none && !(whole && found.requested))) return std::nullopt;
+  if (names_none)
+    return verdict(
+        kExhausted, kHigh,
+        fmt::format("the compiled program needs {} in all, with arguments and results, and {} of it in "
+                    "one piece were refused",
+                    format_bytes(*whole), format_bytes(*found.requested)));
   const auto largest = found.bytes(Field::kBuffer);
   if (!largest) return std::nullopt;
-  std::string reason =
-      fmt::format("the largest buffer of the compiled program is {}", format_bytes(*largest));
+  std::string reason;
+  if (whole && found.in(kTinyRequest))
+    reason = fmt::format(
+        "the device was full before: this compiled program needs {} in all, and what another process, "
+        "or this one, keeps there decides; ",
+        format_bytes(*whole));
+  reason += fmt::format("the largest buffer of the compiled program is {}", format_bytes(*largest));
   if (!found.failure->shape.empty()) reason += fmt::format(" ({}])", found.failure->shape);
   if (found.attention_scores) reason += ", attention scores";
   if (!found.failure->source.empty()) {
@@ -459,33 +471,6 @@ std::optional<LogJudgment> bare_refusal(const Case& found) {
                                "the machine's memory was too short to lock a part of it for copies",
                                "free -h shows little, and it works with pin_memory=False"});
   return result;
-}
-
-void add_other_ways(const Case& found, LogJudgment& judgment) {
-  if (found.is_exact || !found.requested || !found.free) return;
-  // Estimates are good to 1 GiB.
-  const int64_t others = found.others.value_or(0);
-  const bool others_are_known = others > (found.others_are_estimated ? kGiB : 0);
-  const int64_t idle = found.idle.value_or(0);
-  const bool idle_is_enough = idle >= *found.requested;
-  const bool others_are_enough = others_are_known && sum_of_bytes(others, *found.free) >= *found.requested;
-  if (others_are_enough && (judgment.cause == kFragmentation || judgment.cause == kExhausted)) {
-    judgment.other_ways.push_back(
-        {kOtherProcess,
-         fmt::format("other processes{} hold {}{}: ending them frees that, and {} are needed",
-                     found.named_others, found.others_are_estimated ? "about " : "", format_bytes(others),
-                     format_bytes(*found.requested)),
-         "headroom who names them"});
-  }
-  if (idle_is_enough && judgment.cause == kOtherProcess) {
-    judgment.other_ways.push_back(
-        {kFragmentation,
-         fmt::format(
-             "the pool holds {} that it does not use: giving it back, or using it in one piece, frees that, "
-             "and {} are needed",
-             format_bytes(idle), format_bytes(*found.requested)),
-         "it works with expandable segments"});
-  }
 }
 
 }  // namespace headroom::explain

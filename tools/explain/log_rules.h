@@ -36,9 +36,6 @@ LogRule bare_refusal;     // Did the driver refuse without a figure?
 // The text with the failure's figures in its holes; nothing where one is missing.
 std::optional<std::string> filled(const Case& found, std::string_view text);
 
-// Adds what else would make the request fit, of two causes that the numbers allow.
-void add_other_ways(const Case& found, LogJudgment& judgment);
-
 // The length that fits a server's cache, in tokens.
 std::optional<int64_t> tokens_that_fit(const Case& found);
 // The share of the device that a server would need, or may have: "0.74".

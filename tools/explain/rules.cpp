@@ -65,6 +65,8 @@ void Rules::make_index() {
     readings.is_hint = readings.settings.empty() && readings.phases.empty() &&
                        std::all_of(readings.messages.begin(), readings.messages.end(),
                                    [](const Message* message) { return message->kind == Kind::kHint; });
+    readings.is_fact = std::all_of(readings.messages.begin(), readings.messages.end(),
+                                   [](const Message* message) { return message->kind == Kind::kMention; });
   }
 }
 

@@ -118,11 +118,11 @@ struct AdviceRow {
   int64_t before = 0;                      // only for a version that is known to be older
   std::optional<Kind> kind;                // kind of failure; nullopt: any
   When when = When::kAlways;
-  bool no_batch = false;      // not where the user's own command can be halved
-  bool batch = false;         // only where it can
-  bool workers = false;       // only where loader workers are at work, or the command sets their number
-  bool python = false;        // only for a program of Python
-  std::string_view parts;     // one of "a|b" is in the failure's own words
+  bool no_batch = false;   // not where the user's own command can be halved
+  bool batch = false;      // only where it can
+  bool workers = false;    // only where loader workers are at work, or the command sets their number
+  bool python = false;     // only for a program of Python
+  std::string_view parts;  // one of "a|b" is in the failure's own words
   std::string_view command, why;
   // A program's own, of a code row; its command is their heading.
   std::vector<std::string_view> lines = {};
@@ -144,6 +144,15 @@ inline constexpr std::string_view kInference = "inference", kTraining = "trainin
 inline constexpr std::string_view kServes = "serves", kTrains = "trains";
 // The log says how much was requested; it was attention scores, or refused by Apple's GPU.
 inline constexpr std::string_view kSized = "sized", kScores = "scores", kMps = "mps";
+// A card of 8 GiB or less; a request of 64 MiB or less where the log does not say how large the device is, or
+// of a quarter of the device or more.
+inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tiny_request",
+                                  kLargeRequest = "large_request";
+// The driver refused a request of unknown size while gigabytes were free; a count was refused that is not
+// above the most that there may be.
+inline constexpr std::string_view kRefusedWithRoom = "refused_with_room", kFitsByCount = "fits_by_count";
+// All but a fiftieth of the device, or more, is given to one pool.
+inline constexpr std::string_view kWholeFraction = "whole_fraction";
 // Private pools of recorded graphs hold a large part of what is allocated.
 inline constexpr std::string_view kGraphPools = "graph_pools";
 // A second request failed while the exception of the first one was handled, which keeps its tensors.
@@ -207,6 +216,7 @@ class Rules {
     std::vector<const Message*> messages;
     std::vector<const Setting*> settings, phases;
     bool is_hint = false;  // and nothing else
+    bool is_fact = false;  // no message of a failure: it may also be a part of a name in camel case
   };
   std::span<const std::string_view> words() const { return words_; }
   const WordScanner& scanner() const { return *scanner_; }

@@ -57,9 +57,11 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> names = {kOwnRanks,   kCarveOut,      kSmallShare,   kPair,      kSizePair, kOptionPair,
-                                        kGraphPools, kHeldByHandler, kLongSequence, kLargePiece, kServes,   kTrains,
-                                        kSized,      kScores,        kMps};
+    std::set<std::string_view> names = {
+        kOwnRanks,        kCarveOut,      kSmallShare,   kPair,       kSizePair,    kOptionPair,
+        kGraphPools,      kHeldByHandler, kLongSequence, kLargePiece, kServes,      kTrains,
+        kSized,           kScores,        kMps,          kSmallCard,  kTinyRequest, kLargeRequest,
+        kRefusedWithRoom, kFitsByCount,   kWholeFraction};
     for (const Setting& setting : rules_.settings_) names.insert(setting.name);
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
@@ -280,9 +282,10 @@ class RulesReader {
     for (size_t open = 0; (open = text.find("{set ", open)) != std::string_view::npos; ++open) {
       if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
     }
-    const std::pair<std::string_view, bool*> flags[] = {
-        {"no-batch", &row.no_batch}, {"batch", &row.batch},
-        {"workers", &row.workers},   {"python", &row.python}};
+    const std::pair<std::string_view, bool*> flags[] = {{"no-batch", &row.no_batch},
+                                                        {"batch", &row.batch},
+                                                        {"workers", &row.workers},
+                                                        {"python", &row.python}};
     while (!head_.empty()) {
       const auto flag = std::find_if(std::begin(flags), std::end(flags),
                                      [&](const auto& each) { return take_flag(each.first); });
