@@ -93,7 +93,7 @@ def run_steady():
     for line in sys.stdin:
         seconds, history = line.split()
         record = torch.cuda.memory._record_memory_history
-        record(None) if history == "False" else record(max_entries=100_000, stacks="python")
+        record(None) if history == "False" else record(max_entries=100_000, context="alloc", stacks="python")
         for _ in range(10):
             torch_step(torch, net, optimizer, batch)
         times, ends = [], time.perf_counter() + float(seconds)

@@ -218,7 +218,7 @@ def _record_torch(torch):
         _write_facts(path + ".json", _frames_of_threads())
 
     try:
-        torch.cuda.memory._record_memory_history(max_entries=100_000, stacks="python")
+        torch.cuda.memory._record_memory_history(max_entries=100_000, context="alloc", stacks="python")
         torch._C._cuda_attach_out_of_memory_observer(ran_out)
     except Exception as error:
         _say("PyTorch records no history: %s" % error)
