@@ -117,6 +117,8 @@ TEST_F(Guard, EachGpuHasItsOwnLimit) {
   EXPECT_PRED2(has, outcome.out, "blocks 5\nretain 0\nfill 2\nblocks 13\n");
   EXPECT_LE(peak_mib(0), 500);
   EXPECT_LE(peak_mib(1), 1000);
+  EXPECT_PRED2(has, outcome.errors, " of 500.00 MiB on GPU 0, ");
+  EXPECT_PRED2(has, outcome.errors, " of 1000.00 MiB on GPU 1 ");
   outcome = run(limits, GUARD_PROGRAM "_unlinked proc init device 0 retain fill 64",
                 two + "CUDA_VISIBLE_DEVICES=1,0");
   EXPECT_PRED2(has, outcome.out, "blocks 13\n");

@@ -117,7 +117,7 @@ TEST_F(Guard, AFailureIsExplained) {
       run("--limit 1000MiB",
           in_shell(program("direct init retain alloc 2000; echo \"" + message + "\" >&2; exit 1")));
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_PRED2(has, outcome.errors, "\nexhausted: 7.00 GiB are needed and 6.30 GiB are available");
+  EXPECT_PRED2(has, outcome.errors, "\nexhausted: 2.00 GiB were requested at once");
   EXPECT_PRED2(has, outcome.errors,
                "1 request was refused by the limit of 1000.00 MiB, the last of them 1.95 GiB\n");
   EXPECT_PRED2(has, outcome.errors, "next: ");

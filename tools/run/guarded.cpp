@@ -118,6 +118,11 @@ void set_limits(const GuardOptions& options, guard::Account& account, guard::Wat
   for (const std::string& part : parts) {
     if (part.find('=') == std::string::npos) account.limit_bytes = parse_bytes(part, "--limit");
   }
+  // In the order of nvidia-smi, whose numbers are shown.
+  for (const guard::Watcher::Found& card : watcher.cards()) {
+    unsigned char uuid[16];
+    if (guard::parse_uuid(card.uuid, uuid)) guard::card_of(account, uuid);
+  }
   for (const std::string& part : parts) {
     const size_t equals = part.find('=');
     if (equals == std::string::npos) continue;

@@ -51,10 +51,11 @@ std::string without_processes(const std::string& log) {
 // A cause in lines, and the steps against it.
 struct Explained {
   std::vector<std::string> cause, next;
-  int64_t bytes = 0;        // that the cause explains, where that is known
-  int64_t requested = 0;    // by the request that failed, where a log says it
-  bool is_kept = false;     // the program keeps more and more
-  std::string moment = {};  // of the request that failed, where no cause was found beside it
+  int64_t bytes = 0;               // that the cause explains, where that is known
+  int64_t requested = 0;           // by the request that failed, where a log says it
+  bool is_kept = false;            // the program keeps more and more
+  bool has_figures_alone = false;  // a log that does not say what the program did
+  std::string moment = {};         // of the request that failed, where no cause was found beside it
   std::string cause_name = {};
   std::string line = {};  // of the program, where it is known better than from the traceback
 };
@@ -82,6 +83,8 @@ Explained explain_log(const std::string& log) {
   if (facts.is_object() && facts.contains("figures")) {
     explained.cause_name = facts.value("cause", "");
     explained.requested = facts["figures"].value("requested", int64_t{0});
+    explained.has_figures_alone = explained.cause_name == name_of(Cause::kExhausted) &&
+                                  facts.value("phase", nlohmann::json::array()).empty();
   }
   std::istringstream lines(child.out);
   bool in_cause = true;
@@ -313,9 +316,7 @@ Explained find_cause(const Failure& failure) {
                                   format_bytes(logged.requested), format_bytes(limit))};
     }
     // The log has figures alone, and the snapshot the operation as well.
-    const bool has_figures_alone =
-        !logged.cause.empty() && logged.cause.front().find(" are needed and ") != std::string::npos;
-    if (has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
+    if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
     return logged;
   }
   found.next.insert(found.next.end(), logged.next.begin(), logged.next.end());
