@@ -372,13 +372,15 @@ bool is_of_use(const Case& found, std::string_view step) {
   return std::none_of(conditions.begin(), conditions.end(), forbids);
 }
 
-void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes) {
+// A step of little use here counts only where there would be fewer than two.
+void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes,
+             bool any_use = false) {
   for (const AdviceRow& row : found.rules().advice()) {
     if (advice.size() >= most) return;
     if (!fits(row, found, cause, holes)) continue;
     if (!is_in_time(row, found.version(), found.named_version())) continue;
     const std::string here = with_own_words(found, row.command);
-    if (!is_of_use(found, here)) continue;
+    if (!any_use && !is_of_use(found, here)) continue;
     std::string command = holes.fill(here);
     // A tool's own words for the batch come first, and are not said again.
     const bool halves = row.command.find("{half}") != std::string_view::npos;
@@ -471,6 +473,7 @@ std::vector<Advice> advise(const Case& found, const LogJudgment& judgment) {
     collect(advice, advice.size() + 1, found, judgment.cause, holes);
   }
   if (std::optional<Advice> solve = solve_it(found, judgment.cause)) advice.push_back(std::move(*solve));
+  collect(advice, kSteps, found, judgment.cause, holes, true);
   if (advice.size() < kSteps) std::abort();  // each cause has two rows without conditions; a test counts them
   return advice;
 }
