@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kMessage =
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.20 GiB. GPU 0 has a total capacity of "
     "79.10 GiB of which 1.02 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in "
-    "use. Of the allocated memory 70.40 GiB is allocated by PyTorch, and 6.27 GiB is reserved by PyTorch but "
+    "use. Of the allocated memory 64.40 GiB is allocated by PyTorch, and 12.27 GiB is reserved by PyTorch but "
     "unallocated.\n";
 
 TEST(Activities, DecideBeforeThePoolsArithmetic) {

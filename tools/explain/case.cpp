@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "tools/explain/line_parts.h"
+#include "tools/explain/log_rules.h"
 
 namespace headroom::explain {
 namespace {
@@ -434,8 +435,10 @@ Case make_case(const Log& log) {
   const std::string& op = result.failure->op;
   const auto op_has = [&](std::string_view part) { return op.find(part) != std::string::npos; };
   result.attention_scores = op_has("hqk") || (op_has("attention") && op_has("softmax"));
-  result.attention_scores |= has_scores_shape(result.failure->shape) || result.in("attention") ||
-                             (result.framework != Framework::kTorch && has_scores_shape(source.dims));
+  result.attention_scores |=
+      has_scores_shape(result.failure->shape) || result.in("attention") ||
+      (result.framework != Framework::kTorch && has_scores_shape(source.dims) &&
+       has_part(source.text + source.op, "ttention|ttn|oftmax|einsum|Einsum|MatMul|hqk"));
   find_facts(result);
   result.stated = result.request == MemoryNumbers::Request::kNone ? nullptr : choose_stated(result);
   return result;

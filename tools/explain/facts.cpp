@@ -89,6 +89,10 @@ void find_sizes(Case& result) {
   const bool has_room =
       result.free && *result.free >= 2 * kGiB && (!result.total || *result.free >= *result.total / 4);
   if (is_refusal && has_room && !result.requested) result.derived.insert(kRefusedWithRoom);
+  const bool is_empty = result.total && result.allocated && !result.free && result.holders.empty() &&
+                        *result.allocated <= *result.total / 20 && result.requested &&
+                        *result.requested <= *result.total / 10;
+  if (is_refusal && is_empty) result.derived.insert(kRefusedWhenEmpty);
   const auto asked = result.bytes(Field::kAsked), most = result.bytes(Field::kMost);
   if (result.is(Kind::kExceeds) && asked && most && *asked <= *most) result.derived.insert(kFitsByCount);
   if (std::strtod(result.log->fraction.c_str(), nullptr) >= 0.98) result.derived.insert(kWholeFraction);

@@ -207,13 +207,36 @@ std::string who_holds(const Case& found) {
                      format_bytes(*found.total), format_bytes(*found.requested), free, beside);
 }
 
+// Where the log has no more than a request, or not even that.
+std::string what_does_not_fit(const Case& found) {
+  const std::string& dims = found.failure->dims;
+  const std::string more =
+      found.requested ? fmt::format("no room for {} more{}: ", format_bytes(*found.requested),
+                                    dims.empty() ? "" : fmt::format(" (a tensor of shape [{}])", dims))
+                      : "the device's memory is full: ";
+  if (found.in(kTraining))
+    return more + "weights, gradients, the optimizer's state and activations of a step do not fit together";
+  if (found.in(kInference)) return more + "weights and what a step of the model takes do not fit together";
+  return more + "what is on the device already and what a step takes do not fit together";
+}
+
 Result numbers(const Case& found) {
   const std::optional<Judgment> judgment = judge(found);
   if (!judgment) return std::nullopt;
   LogJudgment result;
   static_cast<Judgment&>(result) = *judgment;
+  // PyTorch's pool has idle pieces whenever it is full; a few of them are not the cause.
+  const bool few_idle = found.framework == Framework::kTorch && !found.largest && found.idle &&
+                        found.allocated && *found.idle < (*found.allocated + *found.idle) / 8;
+  if (result.cause == kFragmentation && few_idle) {
+    result.cause = kExhausted;
+    result.reason = fmt::format("the {} that are idle in the pool are in pieces", format_bytes(*found.idle));
+  }
   const bool says_nothing = result.cause == kExhausted && !found.requested && !found.free && !found.allocated;
-  if (says_nothing && found.figures.any()) result.reason = "the device had no room";
+  if (result.cause == kExhausted && !found.is_exact && !found.free && !found.allocated && !found.process)
+    result.reason = what_does_not_fit(found) + "; " + result.reason;
+  else if (says_nothing && found.figures.any())
+    result.reason = "the device had no room";
   if (const std::string who = result.cause == kExhausted && !found.is_exact ? who_holds(found) : "";
       !who.empty())
     result.reason = who + "; " + result.reason;

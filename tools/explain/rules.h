@@ -148,9 +148,11 @@ inline constexpr std::string_view kSized = "sized", kScores = "scores", kMps = "
 // of a quarter of the device or more.
 inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tiny_request",
                                   kLargeRequest = "large_request";
-// The driver refused a request of unknown size while gigabytes were free; a count was refused that is not
-// above the most that there may be.
-inline constexpr std::string_view kRefusedWithRoom = "refused_with_room", kFitsByCount = "fits_by_count";
+// The driver refused a request of unknown size while gigabytes were free, or a small one of a process that
+// holds next to nothing where it does not say what is free; a count was refused that is not above the most
+// that there may be.
+inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
+                                  kRefusedWhenEmpty = "refused_when_empty", kFitsByCount = "fits_by_count";
 // All but a fiftieth of the device, or more, is given to one pool.
 inline constexpr std::string_view kWholeFraction = "whole_fraction";
 // Private pools of recorded graphs hold a large part of what is allocated.
