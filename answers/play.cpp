@@ -1,12 +1,16 @@
 #include "answers/play.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <deque>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "answers/player.h"
@@ -37,15 +41,25 @@ bool needs_limit(const StrategySettings& settings) {
   });
 }
 
+// A count of a trace's settings, which may be anything: at most 2^40.
+std::optional<int64_t> parsed_count(std::string_view text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 0) return std::nullopt;
+  return std::min(count, int64_t{1} << 40);
+}
+
 DeviceProfile bare_profile(DeviceProfile profile, int64_t capacity_bytes) {
   // Whole pages: the driver cannot give a part of one.
   profile.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
   profile.others_bytes = profile.context_bytes = profile.stack_bytes = profile.own_module_bytes = 0;
+  profile.traced_bytes = 0;
   profile.blas = profile.dnn = {};
   return profile;
 }
 
-Played play_beside_process(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
+Played play_beside_process(const Traced& program, const RunSetup& asked, const PlayOptions& options) {
+  const RunSetup setup = with_libraries(program, asked);
   const int64_t capacity = capacity_bytes(setup), overhead = setup.device.overhead_bytes();
   if (capacity <= 0) {
     return {.error = "context, libraries and other processes leave no memory",
@@ -381,6 +395,23 @@ bool would_play_alike(const Traced& program, const Played& fitted, const RunSetu
   Machine machine(smaller);
   return std::all_of(fitted.devices.begin(), fitted.devices.end(),
                      [&](const PlayedDevice& device) { return is_below_limit(device, machine); });
+}
+
+RunSetup with_libraries(const Traced& program, RunSetup setup) {
+  DeviceProfile& device = setup.device;
+  const auto setting = [&](std::string_view name) {
+    for (const auto& [known, value] : program.front().settings) {
+      if (known == name) return parsed_count(value);
+    }
+    return std::optional<int64_t>();
+  };
+  const std::optional<int64_t> handles = setting("blas_handles");
+  if (program.starts_libraries || device.context_bytes == 0 || !handles) return setup;
+  device.traced_bytes = setting("nccl_bytes").value_or(0);
+  // The profile has one handle; a thread that multiplies matrices has its own.
+  if (device.torch_kernel_bytes > 0)
+    device.traced_bytes += device.torch_kernel_bytes + (*handles - 1) * device.blas.handle_bytes;
+  return setup;
 }
 
 StrategySettings strategy_beside_process(const RunSetup& setup) {

@@ -74,6 +74,9 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
 // depends on the total. Returns false if that is unknown.
 bool would_play_alike(const Traced& program, const Played& fitted, const RunSetup& smaller);
 
+// The setup with what the libraries of a traced program take beside PyTorch's memory: PyTorch's kernels, a
+// handle of cuBLAS for each thread that multiplies matrices, NCCL. As it is where the trace does not say.
+RunSetup with_libraries(const Traced& program, RunSetup setup);
 // The strategy of a setup as it acts where context and libraries have their memory already: with a limit on
 // its pool alone, and without a reserve.
 StrategySettings strategy_beside_process(const RunSetup& setup);

@@ -224,6 +224,7 @@ RunSetup setup_to_fit(const RuntimeOptions& options) {
 
 RunSetup prepared(const Traced& program, RunSetup setup) {
   if (program.starts_libraries) return setup;
+  setup = with_libraries(program, std::move(setup));
   StrategySettings strategy = strategy_beside_process(setup);
   // An option of more than there is does not bind, and a strategy that needs a limit gets all there is.
   const bool is_option = !setup.strategy, has_limit = has_limit_of_its_own(strategy_of(setup));

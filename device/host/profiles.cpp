@@ -130,6 +130,8 @@ const DeviceProfile kFour2080Ti = [] {
 // Measured with driver 580, CUDA 13.0, cuBLAS 13.1 and cuDNN 9.14. Lazily loaded kernels were below the
 // resolution of cudaMemGetInfo. cublasCreate failed with 64 MiB left and succeeded with 100; cudnnCreate with
 // 9 and 17. Stacks of 1 KiB for 132 x 2048 threads, as measured on an H100, which has the same chip.
+// PyTorch's kernels: of ten programs on an H200, what the driver gave beside context, libraries and PyTorch's
+// segments.
 const DeviceProfile kH200 = {
     .name = "h200",
     .description = "NVIDIA H200",
@@ -142,6 +144,7 @@ const DeviceProfile kH200 = {
     .context_origin = FigureOrigin::kMeasured,
     .stack_bytes = 264 * kMiB,
     .own_module_bytes = 0,
+    .torch_kernel_bytes = 104 * kMiB,
     .blas = {.handle_bytes = 64 * kMiB,
              .needed_bytes = 100 * kMiB,
              .module_bytes = 0,
@@ -217,7 +220,7 @@ DeviceProfile profile_of(const Card& card) {
   profile.total_origin = kPublished;
   profile.context_bytes = card.context_mib * kMiB;
   profile.context_origin = card.context_origin;
-  if (!is_hopper(card)) profile.stack_bytes = 0;  // not measured
+  if (!is_hopper(card)) profile.stack_bytes = profile.torch_kernel_bytes = 0;  // not measured
   profile.tflops = card.tflops;
   profile.memory_gb_per_s = card.memory_gb_per_s;
   return profile;
@@ -251,7 +254,7 @@ int64_t DeviceProfile::bytes_of(std::span<const Library> libraries) const {
 }
 
 int64_t DeviceProfile::overhead_bytes() const {
-  return context_bytes + bytes_of(std::array{Library::kNone, Library::kBlas, Library::kDnn});
+  return context_bytes + traced_bytes + bytes_of(std::array{Library::kNone, Library::kBlas, Library::kDnn});
 }
 
 double link_gb_per_s(const DeviceProfile& profile) {

@@ -46,6 +46,8 @@ struct DeviceProfile {
   FigureOrigin context_origin = FigureOrigin::kEstimated;
   int64_t stack_bytes = 0;       // part of the context for thread stacks, which this runtime releases at once
   int64_t own_module_bytes = 0;  // kernels that belong to no library, loaded at the first use of any
+  int64_t torch_kernel_bytes = 0;  // PyTorch's own, which it loads as it uses them; 0: part of context_bytes
+  int64_t traced_bytes = 0;        // what libraries of a traced program take beside those of the profile
   LibraryProfile blas;
   LibraryProfile dnn;
   int64_t granularity_bytes = 0;

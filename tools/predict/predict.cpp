@@ -370,7 +370,8 @@ std::string solve_command(const Question& question) {
   WorkloadOptions options = question.options;
   // Solve's budget is for the whole process.
   if (RuntimeOptions& runtime = options.runtime; runtime.limit_bytes) {
-    runtime.memory_bytes = *runtime.limit_bytes + question.setup.device.overhead_bytes();
+    const RunSetup setup = with_libraries(question.program, question.setup);
+    runtime.memory_bytes = *runtime.limit_bytes + setup.device.overhead_bytes();
     runtime.limit_bytes.reset();
   }
   return command_on_input("headroom solve", question.input, options, question.batch);

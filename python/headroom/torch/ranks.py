@@ -11,12 +11,13 @@ def of_largest_rank(ranks, trace):
     first = trace(0)
     if first["requests"] == last["requests"]:
         return {**first, "ranks": f"rank 0 of {ranks}, whose requests are those of rank {ranks - 1}"}
-    peaks = {0: first["requests"][1], ranks - 1: last["requests"][1]}
+    taken = {0: first["requests"][1:], ranks - 1: last["requests"][1:]}
     step = -(-ranks // _MOST_RANKS)
     for rank in range(step, ranks - 1, step):
-        peaks[rank] = trace(rank)["requests"][1]
-    largest = max(sorted(peaks), key=peaks.get)
+        taken[rank] = trace(rank)["requests"][1:]
+    largest = max(sorted(taken), key=lambda rank: sum(taken[rank]))
     facts = trace(largest)
+    peaks = {rank: peak for rank, (peak, _) in taken.items()}
     return {**facts, "ranks": f"rank {largest} of {ranks}, which takes the most; {_listed(peaks)}"}
 
 

@@ -45,9 +45,9 @@ class Trace:
 
     @property
     def requests(self):
-        """Returns what tells traces of other requests apart, and the peak of their bytes."""
+        """Returns what tells traces of other requests apart, the peak of their bytes, and what NCCL takes beside them."""
         sizes = [event[1].size * (1 if event[0] == "a" else -1) for event in self.recorder.events if event[0] in "af"]
-        return hash(tuple(sizes)), self.peak_bytes
+        return hash(tuple(sizes)), self.peak_bytes, int(self.settings["nccl_bytes"])
 
     @property
     def blocks(self):
@@ -240,4 +240,7 @@ def settings_of(program, batch, steps, tracer):
     if batch is not None:
         settings["batch"] = str(batch)
     settings["steps"] = str(steps)
+    handles = sum(library == "cuBLAS" for library, _ in tracer.library)
+    settings["blas_handles"] = str(handles)
+    settings["nccl_bytes"] = str(tracer.communicators.bytes())
     return settings

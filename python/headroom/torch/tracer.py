@@ -29,7 +29,7 @@ from .recorder import (
 )
 from .recorder import Recorder
 from .results import Results, tensors_in
-from .standin.distributed import collective
+from .standin.distributed import Communicators, collective
 from .values import KnownValues
 
 _CPU = torch.device("cpu")
@@ -62,6 +62,7 @@ class Tracer(TorchDispatchMode):
         self.results = Results(self.fake_mode)
         self.depth = 0
         self.workspaces = Workspaces(gpu)  # of convolutions
+        self.communicators = Communicators()
         self.library = {}  # (thread, handle) -> block of a library's workspace
         self.target = None  # the device of a copy that the program makes
         self.node = None  # the autograd node that runs
@@ -105,6 +106,8 @@ class Tracer(TorchDispatchMode):
             self.depth -= 1
 
     def _run(self, func, args, kwargs):
+        if func.namespace in ("c10d", "_c10d_functional"):
+            self.communicators.add(func, args)
         if func.namespace == "c10d":
             return collective(self, func, args)
         inputs = tensors_in(args)

@@ -222,6 +222,29 @@ class Sharded(unittest.TestCase):
         self.assertEqual(sizes.count(334 * 1000 * 4), 1)  # the weight, as it was sent
         self.assertEqual(sizes.count(332 * 1000 * 4), 1)  # its gradient
 
+    def nccl_bytes(self, rank, *collectives):
+        def wrap(net):
+            for collective in collectives:
+                collective(torch.zeros(4, device="cuda"))
+            return net
+
+        return int(traced(of_rank(rank, 2, wrap)).settings["nccl_bytes"]) >> 20
+
+    def test_what_nccl_takes_is_counted_for_each_group_and_kind_of_exchange(self):
+        def scatter(x):
+            dist.scatter(x, [x, x] if dist.get_rank() == 0 else None)
+
+        def in_new_group(x):
+            dist.all_reduce(x, group=dist.new_group([0, 1]))
+
+        self.assertEqual(self.nccl_bytes(0), 840)
+        self.assertEqual(self.nccl_bytes(0, lambda x: dist.broadcast(x, 0)), 840)
+        self.assertEqual(self.nccl_bytes(0, in_new_group), 840 + 484)
+        self.assertEqual(self.nccl_bytes(0, lambda x: dist.all_to_all_single(x, x.clone())), 840 + 442)
+        self.assertEqual(self.nccl_bytes(0, scatter), 840 + 104)
+        self.assertEqual(self.nccl_bytes(1, scatter), 840 + 360)
+        self.assertEqual(int(traced(lambda: as_it_is).settings["nccl_bytes"]), 0)
+
 
 if __name__ == "__main__":
     unittest.main()

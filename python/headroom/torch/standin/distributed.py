@@ -174,6 +174,46 @@ _FROM_OTHERS = ("alltoall", "recv", "reduce_scatter", "scatter")
 _BARRIER_BYTES = 4  # a number that ProcessGroupNCCL::barrier sums up
 
 
+# Memory of NCCL outside PyTorch's allocator: its code, once, and what each communicator takes for its channels. Measured
+# with NCCL 2.28.9 on two H200 without NVLink multicast (docs/notes/pytorch-memory.md). A scatter sends from one rank.
+_NCCL_CODE_BYTES = 356 << 20
+_NCCL_BYTES = {
+    "ring": 484 << 20,
+    "alltoall": 442 << 20,
+    "scatter": 104 << 20,
+    "scattered": 360 << 20,
+    "send": 262 << 20,
+    "recv": 262 << 20,
+}
+
+
+class Communicators:
+    """The groups of processes that exchanged something, and what NCCL takes for them."""
+
+    def __init__(self):
+        self._kinds = set()
+
+    def add(self, func, args):
+        name = func._schema.name.partition("::")[2].strip("_")
+        kind = next((kind for kind in _NCCL_BYTES if name.replace("_", "").startswith(kind)), "ring")
+        for arg in args:
+            if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
+                group = torch._C._distributed_c10d.ProcessGroup.unbox(arg)
+                if group.size() > 1:
+                    receives = kind == "scatter" and not tensors_in(args[1])
+                    self._add(group.group_name, "scattered" if receives else kind)
+        names = [arg for arg in args if isinstance(arg, str)]  # of functional collectives, the group's is the last
+        if names:
+            self._add(names[-1], kind)
+
+    def _add(self, group, kind):
+        self._kinds.update({(group, "ring"), (group, kind)})
+
+    def bytes(self):
+        taken = sum(_NCCL_BYTES[kind] for _, kind in self._kinds)
+        return taken + _NCCL_CODE_BYTES if taken else 0
+
+
 def collective(tracer, func, args):
     """Runs an op of c10d: it gives its first tensors as they are, and a work that is done. The other ranks are taken to
     have the values that this one has.
