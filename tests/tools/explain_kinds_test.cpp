@@ -285,5 +285,34 @@ TEST(ExplainKinds, ARefusalWithRoomIsNoLackOfMemory) {
   EXPECT_EQ(lacks.judgment.reason.find("page"), std::string::npos) << lacks.judgment.reason;
 }
 
+// What a program says itself to change is the step where no rule knows more.
+TEST(ExplainKinds, TheProgramsOwnHintIsTheStepOfAnUnknownError) {
+  const Explanation own = explain_text(
+      "ValueError: the slot table of this engine has no room\nConsider raising --slots to 48. Exiting\n");
+  EXPECT_NE(own.next[0].command.find("Consider raising --slots to 48"), std::string::npos)
+      << own.next[0].command;
+  EXPECT_EQ(own.next[0].command.find("Exiting"), std::string::npos) << own.next[0].command;
+  const Explanation far = explain_text("Consider raising --slots to 48.\nValueError: no room\n");
+  EXPECT_EQ(far.next[0].command.find("--slots"), std::string::npos) << far.next[0].command;
+}
+
+// Less at once is said in the words of the program, whatever the cause.
+TEST(ExplainKinds, LessIsSaidInTheProgramsOwnWords) {
+  const std::string large =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 99.00 GiB. GPU 0 has a total capacity "
+      "of 23.68 GiB "
+      "of which 20.00 GiB is free.\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {"  File \"/x/isaaclab/envs/env.py\", line 1\n", "num_envs"},
+      {"got prompt\n!!! Exception during processing !!!\n", "a smaller image"},
+      {"$ boltz predict a.yaml\n  File \"/x/boltz/main.py\", line 1\n", "a shorter sequence"},
+  };
+  for (const auto& [lines, words] : cases) {
+    const Explanation explanation = explain_text(lines + large);
+    EXPECT_EQ(explanation.judgment.cause, Cause::kTooLargeForDevice) << lines;
+    EXPECT_NE(explanation.next[0].command.find(words), std::string::npos) << explanation.next[0].command;
+  }
+}
+
 }  // namespace
 }  // namespace headroom::explain

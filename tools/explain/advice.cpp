@@ -42,6 +42,7 @@ class Holes {
  public:
   explicit Holes(const Case& found) : found_(found), run_(start()) {
     set("len", tokens_that_fit(found));
+    values_.emplace_back("tip", found.log->tip);
     values_.emplace_back("share", share_that_fits(found));
     values_.emplace_back("less_share", less_share());
     values_.emplace_back("lower_share", lower_share());
@@ -96,6 +97,7 @@ class Holes {
   std::string filled_in(std::string_view row) const {
     std::string text(row);
     if (!fill_values(text) || !fill_sets(text) || !fill_withouts(text) || !fill_halves(text)) return {};
+    replace(text, "{lighter}", lighter());
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", without_assigned_in(text));
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
@@ -213,10 +215,13 @@ class Holes {
     if (text.find("{half}") == std::string::npos) return true;
     const std::optional<int64_t> batch = run_.batch();
     const auto& printed = found_.log->background[Field::kBatch];
-    if (batch ? *batch < 2 : printed && printed->bytes == 1) return false;
+    std::string_view own = own_words(found_, &OwnWords::less);
+    const bool is_one = batch ? *batch < 2 : printed && printed->bytes == 1;
+    if (is_one && own.empty()) own = "shorter sequences, or smaller images or chunks: the batch is 1 already";
     replace(text, "{half}",
-            batch           ? run_.with_half_batch()
-            : runs_server() ? "fewer and shorter requests at once"
+            batch && !is_one ? run_.with_half_batch()
+            : !own.empty()   ? std::string(own)
+            : runs_server()  ? "fewer and shorter requests at once"
             : found_.in(kInference)
                 ? "less at once: fewer sequences, a shorter prompt or context, a smaller image or chunk"
             : !is_python() ? "half as much data at once"
@@ -224,6 +229,17 @@ class Holes {
                 ? "a batch half as large"
                 : "less at once: a batch half as large, a smaller image or chunk, or a shorter sequence");
     return true;
+  }
+
+  std::string lighter() const {
+    if (const std::string_view own = own_words(found_, &OwnWords::lighter); !own.empty())
+      return std::string(own);
+    if (found_.in(kInference))
+      return "a smaller or quantized model (8 or 4 bits), or a part of it on the CPU or another GPU";
+    return found_.in(kTraining)
+               ? "bfloat16 (mixed precision), LoRA or an 8-bit optimizer"
+               : "weights in 16 or 4 bits, or a smaller model; when it trains, also activation "
+                 "checkpointing, LoRA or an 8-bit optimizer";
   }
 
   // A server whose command the log shows takes what its requests bring.

@@ -100,6 +100,7 @@ void find_sizes(Case& result) {
 
 void find_words_of_request(Case& result) {
   if (result.requested) result.derived.insert(kSized);
+  if (!result.log->tip.empty()) result.derived.insert(kOwnTip);
   if (result.attention_scores) result.derived.insert(kScores);
   if (result.is_apple()) result.derived.insert(kMps);
 }
@@ -141,6 +142,17 @@ void find_long_sequence(Case& result) {
 }
 
 }  // namespace
+
+std::string_view own_words(const Case& found, std::string_view OwnWords::*which) {
+  for (const Fact& fact : found.rules().facts()) {
+    if (!(fact.words.*which).empty() && found.in(fact.name)) return fact.words.*which;
+  }
+  for (const Framework tool : found.tools) {
+    const FrameworkInfo& info = found.rules()[tool];
+    if (!(info.words.*which).empty() && !(info.serves && found.in(kTraining))) return info.words.*which;
+  }
+  return found.rules()[found.framework].words.*which;
+}
 
 void find_facts(Case& found) {
   if (found.in(kFailedLoading)) found.derived.insert(kLoading);

@@ -225,6 +225,15 @@ Result numbers(const Case& found) {
   if (!judgment) return std::nullopt;
   LogJudgment result;
   static_cast<Judgment&>(result) = *judgment;
+  // What is outside the pool may be this program's own: its simulator or renderer, or a second framework.
+  if (result.cause == kOtherProcess && found.others_are_estimated && !found.process &&
+      found.has("own_parts")) {
+    result.cause = kExhausted;
+    result.reason = fmt::format(
+        "about {} of the device's {} are held outside the pool, by this program's own simulator, "
+        "renderer or other framework, or by other processes",
+        format_bytes(*found.others), format_bytes(*found.total));
+  }
   // PyTorch's pool has idle pieces whenever it is full; a few of them are not the cause.
   const bool few_idle = found.framework == Framework::kTorch && !found.largest && found.idle &&
                         found.allocated && *found.idle < (*found.allocated + *found.idle) / 8;
@@ -237,7 +246,10 @@ Result numbers(const Case& found) {
     result.reason = what_does_not_fit(found) + "; " + result.reason;
   else if (says_nothing && found.figures.any())
     result.reason = "the device had no room";
-  if (const std::string who = result.cause == kExhausted && !found.is_exact ? who_holds(found) : "";
+  if (const std::string who = result.cause == kExhausted && !found.is_exact &&
+                                      result.reason.find("outside the pool") == std::string::npos
+                                  ? who_holds(found)
+                                  : "";
       !who.empty())
     result.reason = who + "; " + result.reason;
   if (result.cause == kExhausted && found.in(kTinyRequest) && !found.free && !found.total)

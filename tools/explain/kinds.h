@@ -84,6 +84,7 @@ enum class Kind : uint8_t {
   kMention,      // the framework is in use
   kModelName,    // a model's name follows on the line
   kSample,       // memory in use at some step
+  kTip,          // the program says itself what to change
   kHint,         // words of memory or limits: their line is shown where no cause is known
   kPython,       // the log is of a program of Python
   kVariable,     // the name of an environment variable may begin here
@@ -169,21 +170,61 @@ namespace headroom {
 
 template <>
 struct EnumNames<explain::Kind> {
-  static constexpr std::array<std::string_view, 54> kNames = {
-      "index",           "hardware",      "xid",           "version",
-      "permission",      "not-a-failure", "busy",          "shared-memory",
-      "misuse",          "open-files",    "locked-memory", "disk",
-      "stopped",         "host",          "dispatched",    "too-large-model",
-      "cache-too-small", "no-cache",      "disturbed",     "share-not-free",
-      "limit",           "exceeds",       "context",       "collective",
-      "handle",          "workspace",     "allocation",    "bare-refusal",
-      "ambiguous",       "launch",        "assert",        "crash",
-      "device-missing",  "late-setting",  "host-likely",   "pool-shrunk",
-      "broken-version",  "some-memory",   "aftermath",     "other-error",
-      "detail",          "piece",         "recovered",     "fallback",
-      "progress",        "background",    "command",       "root-cause",
-      "mention",         "model-name",    "sample",        "hint",
-      "python",          "variable"};
+  static constexpr std::array<std::string_view, 55> kNames = {"index",
+                                                              "hardware",
+                                                              "xid",
+                                                              "version",
+                                                              "permission",
+                                                              "not-a-failure",
+                                                              "busy",
+                                                              "shared-memory",
+                                                              "misuse",
+                                                              "open-files",
+                                                              "locked-memory",
+                                                              "disk",
+                                                              "stopped",
+                                                              "host",
+                                                              "dispatched",
+                                                              "too-large-model",
+                                                              "cache-too-small",
+                                                              "no-cache",
+                                                              "disturbed",
+                                                              "share-not-free",
+                                                              "limit",
+                                                              "exceeds",
+                                                              "context",
+                                                              "collective",
+                                                              "handle",
+                                                              "workspace",
+                                                              "allocation",
+                                                              "bare-refusal",
+                                                              "ambiguous",
+                                                              "launch",
+                                                              "assert",
+                                                              "crash",
+                                                              "device-missing",
+                                                              "late-setting",
+                                                              "host-likely",
+                                                              "pool-shrunk",
+                                                              "broken-version",
+                                                              "some-memory",
+                                                              "aftermath",
+                                                              "other-error",
+                                                              "detail",
+                                                              "piece",
+                                                              "recovered",
+                                                              "fallback",
+                                                              "progress",
+                                                              "background",
+                                                              "command",
+                                                              "root-cause",
+                                                              "mention",
+                                                              "model-name",
+                                                              "sample",
+                                                              "tip",
+                                                              "hint",
+                                                              "python",
+                                                              "variable"};
 };
 
 template <>

@@ -102,6 +102,7 @@ struct Log {
   std::string share, fraction, parameters, dtype;  // the first of each
   std::optional<int64_t> root_rank;                // that failed first, as a launcher says
   std::set<int64_t> pids;              // pids of the run's processes, as launchers and loggers name them
+  std::string tip;                     // what the program says itself to change, right after a failure
   std::vector<CloseLine> close_lines;  // the best few, best first
   Samples samples;                     // samples of the process that printed most of them
   bool is_python = false;

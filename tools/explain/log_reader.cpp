@@ -223,15 +223,19 @@ void LogReader::read_setting(const Setting& setting, size_t begin) {
 void LogReader::read_hints(size_t end) {
   constexpr int64_t kWorth = 2;
   auto hint = hints_.begin();
-  for (; hint != hints_.end() && *hint < end; ++hint) {
-    count_lines_to(*hint);
-    add_close_line(kWorth, *hint);
+  for (; hint != hints_.end() && hint->begin < end; ++hint) {
+    count_lines_to(hint->begin);
+    if (hint->is_tip)
+      keep_tip(hint->begin);
+    else
+      add_close_line(kWorth, hint->begin);
   }
   hints_.erase(hints_.begin(), hint);
 }
 
 void LogReader::add(const Message& message, size_t begin, const Match& match) {
-  if (message.kind == Kind::kHint) return hints_.push_back(begin);
+  const bool is_tip = message.kind == Kind::kTip;
+  if (message.kind == Kind::kHint || is_tip) return hints_.push_back({begin, is_tip});
   read_hints(begin);
   switch (message.kind) {
     case Kind::kMention:

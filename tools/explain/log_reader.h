@@ -52,6 +52,7 @@ class LogReader {
   void add_progress(bool is_of_server);
   void read_hints(size_t end);
   void add_close_line(int64_t worth, size_t begin);
+  void keep_tip(size_t begin);
   void add_sample(const Message& message, const Match& match);
   void keep_fact(const Message& message, size_t begin, const Capture& capture);
   void keep_command(size_t begin);
@@ -84,7 +85,11 @@ class LogReader {
   enum class Escape { kNone, kBegun, kSequence, kString };
   Escape escape_ = Escape::kNone;
   bool lead_byte_ = false;  // lead byte of a no-break space
-  std::vector<size_t>
+  struct Hint {
+    size_t begin;
+    bool is_tip;
+  };
+  std::vector<Hint>
       hints_;  // where hints begin that are not read yet: a message may begin before one and end after it
   int64_t last_detail_line_ = 0;
   int64_t last_traceback_line_ = INT64_MIN / 2;

@@ -112,6 +112,22 @@ void LogReader::keep_model(std::string_view line) {
   if (log_.parameters.empty()) log_.parameters = parameters_in(line);
 }
 
+// "Try increasing `gpu_memory_utilization` ...": up to the end of its sentence.
+void LogReader::keep_tip(size_t begin) {
+  constexpr int64_t kNear = 3;  // lines after the failure
+  constexpr size_t kLongest = 160;
+  if (!log_.tip.empty() || log_.failures.empty() || line_ - log_.failures.back().line > kNear) return;
+  const std::string_view rest = behind(begin, kLongest);
+  // The advice of PyTorch's pool and of CUDA stands in every such message.
+  for (const std::string_view usual :
+       {"ALLOC_CONF", "max_split_size", "empty_cache", "CUDA_LAUNCH", "WATERMARK"}) {
+    if (rest.find(usual) != std::string_view::npos) return;
+  }
+  const size_t end = std::min(rest.find(". "), rest.size());
+  if (end == kLongest) return;  // cut off
+  log_.tip = printable(trimmed(rest.substr(0, end)));
+}
+
 // Keeps the lines with most words of memory and limits. The first of equal lines counts.
 void LogReader::add_close_line(int64_t worth, size_t begin) {
   std::vector<CloseLine>& kept = log_.close_lines;

@@ -21,12 +21,18 @@ namespace headroom::explain {
 
 // All texts are views of the files' text.
 
+// What a program's users make smaller, and how its model or state takes fewer bytes, in its own words.
+struct OwnWords {
+  std::string_view less, lighter;
+};
+
 struct FrameworkInfo {
   std::string_view id, name;  // "webui", "Stable Diffusion web UI"
   std::string_view start;     // usual command of a program if the log does not show it
-  bool is_tool = false;       // stands on a framework, whose failure it is; advice comes in the tool's words
-  bool serves = false;        // runs models and has no training step
-  bool trains = false;        // a program of its own, which may run a server's engine inside
+  OwnWords words;
+  bool is_tool = false;  // stands on a framework, whose failure it is; advice comes in the tool's words
+  bool serves = false;   // runs models and has no training step
+  bool trains = false;   // a program of its own, which may run a server's engine inside
   bool is_python = false;
 };
 
@@ -98,6 +104,7 @@ struct Fact {
   std::string_view name;
   std::vector<std::vector<std::string_view>> any;
   std::vector<std::string_view> unless;
+  OwnWords words = {};
 };
 
 // Steps with these words are good only where one of the facts holds, or only where none does.
@@ -155,6 +162,8 @@ inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
                                   kRefusedWhenEmpty = "refused_when_empty", kFitsByCount = "fits_by_count";
 // All but a fiftieth of the device, or more, is given to one pool.
 inline constexpr std::string_view kWholeFraction = "whole_fraction";
+// The program says itself what to change.
+inline constexpr std::string_view kOwnTip = "own_tip";
 // Private pools of recorded graphs hold a large part of what is allocated.
 inline constexpr std::string_view kGraphPools = "graph_pools";
 // A second request failed while the exception of the first one was handled, which keeps its tensors.

@@ -50,7 +50,9 @@ class RulesReader {
       if (!line.starts_with("framework ")) return read_row(line);
       head_ = line.substr(0, line.find(':'));
       take_word(head_);
-      detail_.start = &rules_.infos_[static_cast<size_t>(named_framework(take_word(head_)))].start;
+      FrameworkInfo& info = rules_.infos_[static_cast<size_t>(named_framework(take_word(head_)))];
+      detail_.start = &info.start;
+      detail_.words = &info.words;
     });
     end_row();
   }
@@ -58,10 +60,10 @@ class RulesReader {
   // Looks for the names that a later row may have defined.
   void check_names() {
     std::set<std::string_view> names = {
-        kOwnRanks,        kCarveOut,         kSmallShare,   kPair,         kSizePair,    kOptionPair,
-        kGraphPools,      kHeldByHandler,    kLongSequence, kLargePiece,   kServes,      kTrains,
-        kSized,           kScores,           kMps,          kSmallCard,    kTinyRequest, kLargeRequest,
-        kRefusedWithRoom, kRefusedWhenEmpty, kFitsByCount,  kWholeFraction};
+        kOwnRanks,        kCarveOut,         kSmallShare,   kPair,          kSizePair,    kOptionPair,
+        kGraphPools,      kHeldByHandler,    kLongSequence, kLargePiece,    kServes,      kTrains,
+        kSized,           kScores,           kMps,          kSmallCard,     kTinyRequest, kLargeRequest,
+        kRefusedWithRoom, kRefusedWhenEmpty, kFitsByCount,  kWholeFraction, kOwnTip};
     for (const Setting& setting : rules_.settings_) names.insert(setting.name);
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
@@ -87,6 +89,7 @@ class RulesReader {
   struct Detail {
     std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr, *why = nullptr;
     std::vector<std::string_view>* lines = nullptr;
+    OwnWords* words = nullptr;
     int64_t line = 0;  // line of the row
   };
 
@@ -214,11 +217,14 @@ class RulesReader {
   void read_detail(std::string_view line) {
     const std::string_view text = split(line);
     if (head_ == "line" && detail_.lines != nullptr) return detail_.lines->push_back(text);
-    std::string_view* const target = head_ == "start"     ? detail_.start
-                                     : head_ == "if"      ? detail_.parts
-                                     : head_ == "confirm" ? detail_.confirm
-                                     : head_ == "why"     ? detail_.why
-                                                          : nullptr;
+    const bool has_words = detail_.words != nullptr;
+    std::string_view* const target = head_ == "start"                  ? detail_.start
+                                     : head_ == "less" && has_words    ? &detail_.words->less
+                                     : head_ == "lighter" && has_words ? &detail_.words->lighter
+                                     : head_ == "if"                   ? detail_.parts
+                                     : head_ == "confirm"              ? detail_.confirm
+                                     : head_ == "why"                  ? detail_.why
+                                                                       : nullptr;
     if (target == nullptr) fail("'{}' means nothing here", head_);
     *target = text;
   }
@@ -364,6 +370,7 @@ class RulesReader {
       text.remove_prefix(end + 1);
     }
     rules_.facts_.push_back(std::move(fact));
+    detail_.words = &rules_.facts_.back().words;
   }
 
   template <NamedEnum E>
