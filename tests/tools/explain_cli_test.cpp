@@ -230,8 +230,8 @@ TEST(HeadroomExplain, AMessageWithoutItsProgramNamesTheCommandThatSolvesOne) {
       << explained(message);
   const std::string in_pieces =
       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
-      "23.69 GiB of which 1.06 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and "
-      "1.20 GiB is reserved by PyTorch but unallocated.\n";
+      "23.69 GiB of which 1.06 GiB is free. Of the allocated memory 19.00 GiB is allocated by PyTorch, and "
+      "3.20 GiB is reserved by PyTorch but unallocated.\n";
   EXPECT_NE(explained(in_pieces).find("\nnext: headroom solve --memory SIZE -- python train.py\n"),
             std::string::npos)
       << explained(in_pieces);

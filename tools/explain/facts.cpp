@@ -166,6 +166,7 @@ void find_facts(Case& found) {
   find_sizes(found);
   find_words_of_request(found);
   find_stated_facts(found);
+  if (!own_words(found, &OwnWords::less).empty()) found.derived.insert(kOwnWords);
 }
 
 }  // namespace headroom::explain

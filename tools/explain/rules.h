@@ -164,6 +164,8 @@ inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
 inline constexpr std::string_view kWholeFraction = "whole_fraction";
 // The program says itself what to change.
 inline constexpr std::string_view kOwnTip = "own_tip";
+// The program has words of its own for what to make smaller.
+inline constexpr std::string_view kOwnWords = "own_words";
 // Private pools of recorded graphs hold a large part of what is allocated.
 inline constexpr std::string_view kGraphPools = "graph_pools";
 // A second request failed while the exception of the first one was handled, which keeps its tensors.

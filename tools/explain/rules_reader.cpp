@@ -63,7 +63,7 @@ class RulesReader {
         kOwnRanks,        kCarveOut,         kSmallShare,   kPair,          kSizePair,    kOptionPair,
         kGraphPools,      kHeldByHandler,    kLongSequence, kLargePiece,    kServes,      kTrains,
         kSized,           kScores,           kMps,          kSmallCard,     kTinyRequest, kLargeRequest,
-        kRefusedWithRoom, kRefusedWhenEmpty, kFitsByCount,  kWholeFraction, kOwnTip};
+        kRefusedWithRoom, kRefusedWhenEmpty, kFitsByCount,  kWholeFraction, kOwnTip,      kOwnWords};
     for (const Setting& setting : rules_.settings_) names.insert(setting.name);
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
