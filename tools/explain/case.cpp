@@ -156,6 +156,12 @@ void find_own_among_holders(Case& result) {
     if (beside < -kPrintedBytes || (beside > 2 * kOwnOverheadBytes && !list_is_whole)) continue;
     if (own == result.holders.end() || holder->bytes < own->bytes) own = holder;
   }
+  // A server's engine holds its memory outside the pool; the only process that uses the device is this one.
+  const auto serves = [&](Framework tool) { return result.rules()[tool].serves; };
+  const bool is_engine = std::any_of(result.tools.begin(), result.tools.end(), serves);
+  if (own == result.holders.end() && result.holders.size() == 1 && is_engine && result.total && result.free &&
+      *result.total - *result.free - listed < kOwnOverheadBytes && *result.reserved < listed / 20)
+    own = result.holders.begin();
   if (own == result.holders.end()) return;
   result.process = own->bytes;
   result.own_pid = own->pid;

@@ -79,8 +79,10 @@ void find_kind_of_program(Case& result) {
 
 void find_sizes(Case& result) {
   constexpr int64_t kSmallCardBytes = 8 * kGiB + kGiB / 2, kTinyBytes = 64 * kMiB;
+  // A channel of NCCL takes megabytes.
+  const int64_t tiny = result.is(Kind::kCollective) ? kMiB : kTinyBytes;
   if (result.total && *result.total <= kSmallCardBytes) result.derived.insert(kSmallCard);
-  if (result.requested && *result.requested <= kTinyBytes && !result.total && !result.allocated)
+  if (result.requested && *result.requested <= tiny && !result.total && !result.allocated)
     result.derived.insert(kTinyRequest);
   if (result.requested && result.total && *result.requested >= *result.total / 4)
     result.derived.insert(kLargeRequest);

@@ -225,6 +225,13 @@ Result numbers(const Case& found) {
   if (!judgment) return std::nullopt;
   LogJudgment result;
   static_cast<Judgment&>(result) = *judgment;
+  if (result.cause == kHandleLeak && found.has("own_parts")) {
+    result.cause = kExhausted;
+    result.reason = fmt::format(
+        "this process holds {}, of which the pool has {}: the rest is its engine's, simulator's or "
+        "renderer's own (outside the pool)",
+        format_bytes(*found.process), format_bytes(*found.reserved));
+  }
   // What is outside the pool may be this program's own: its simulator or renderer, or a second framework.
   if (result.cause == kOtherProcess && found.others_are_estimated && !found.process &&
       found.has("own_parts")) {
@@ -317,7 +324,8 @@ Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
   constexpr std::string_view kDeviceWords =
       "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|HIP|SYCL|accelerator|wgpu|WebGPU|DEVICE_MEMORY|DEVICE_OUT|vk|"
-      "TPU|DRAM|HBM|Level Zero|level_zero|Vulkan|vulkan|OpenCL|opencl|ROCm|rocm|XPU|xpu|NPU|MUSA|CANN|"
+      "thrust|parallel_for|TPU|DRAM|HBM|Level "
+      "Zero|level_zero|Vulkan|vulkan|OpenCL|opencl|ROCm|rocm|XPU|xpu|NPU|MUSA|CANN|"
       "hbm|on device|evice "
       "memory|IOAF|Metal|MTL";
   constexpr std::string_view kHostWords =

@@ -400,6 +400,12 @@ std::optional<LogJudgment> collective(const Case& found) {
   // One channel and peer take 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
   constexpr int64_t kChannelBytes = 12 * kMiB;
   constexpr int64_t kMostChannels = 1024;  // NCCL has 64; a log may say anything
+  if (found.in(kTinyRequest))
+    return verdict(
+        kCollectiveBuffers, kHigh,
+        fmt::format("the device was full before NCCL asked for {}: weights, the optimizer's state and "
+                    "activations leave its buffers, which are outside the framework's pool, no room",
+                    format_bytes(*found.requested)));
   std::string reason = "NCCL's buffers did not fit on the device; they are outside the framework's pool";
   const auto& channels = found.log->background[Field::kChannels];
   if (channels && channels->bytes <= kMostChannels)
