@@ -62,6 +62,7 @@ class Computing:
         self._factor = 1.0  # of the last real time to its estimate
         self.seconds = 0.0  # that computations take by estimates, which are the same in each run
         self.has_decided = False  # a computed value of the model, on a size or a branch
+        self.has_drawn = False  # such a value follows from random numbers
         self._said = 0.0  # the seconds of the last announcement
 
     def cheap(self, values):
@@ -98,21 +99,24 @@ class Computing:
                 )
             if self.seconds + seconds > (most_seconds or _MOST_SECONDS):
                 return f"computing it on the CPU takes about {_time(seconds)}; --compute all does so"
-        self._announce(size, self.seconds + seconds, is_of_model and most_seconds is None)
+        decides = is_of_model and most_seconds is None
+        is_drawn = decides and any(value.is_drawn for value in values)
+        self._announce(size, self.seconds + seconds, is_drawn)
         try:
             self._run(evaluation)
         except NotComputable as error:
             return f"the CPU cannot compute it: {error}"
-        self.has_decided = self.has_decided or (is_of_model and most_seconds is None)
+        self.has_decided = self.has_decided or decides
+        self.has_drawn = self.has_drawn or is_drawn
         return ""
 
-    def _announce(self, size, seconds, decides):
+    def _announce(self, size, seconds, is_drawn):
         """Says what all computations so far and the next one take, where that is long, and twice what was said."""
         seconds *= self._factor
         if self.is_quiet or seconds < _SAID_SECONDS or seconds < 2 * self._said:
             return
         self._said = seconds
-        times = f", for each of {self.seeds} seeds" if decides and self.seeds > 1 else ""
+        times = f", for each of {self.seeds} seeds" if is_drawn and self.seeds > 1 else ""
         self.say(f"computes {_size(size)} on the CPU, about {_time(seconds)}{times}")
 
     def run_step(self, step):

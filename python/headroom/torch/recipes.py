@@ -22,7 +22,7 @@ class NotComputable(Exception):
 class Value:
     """The bytes of a storage at one moment: `buffer`, or what `step` gives; of neither nothing is known any more."""
 
-    __slots__ = ("buffer", "step", "size", "owner", "uses", "__weakref__")
+    __slots__ = ("buffer", "step", "size", "owner", "uses", "is_drawn", "__weakref__")
 
     def __init__(self, size, buffer=None, step=None):
         self.uses = 0  # by the parts of steps that exist
@@ -30,6 +30,7 @@ class Value:
         self.buffer = buffer
         self.step = step
         self.owner = None  # a weak reference to the storage
+        self.is_drawn = step is not None and step.is_drawn
 
     def is_lost(self):
         return self.buffer is None and self.step is None
@@ -125,16 +126,18 @@ class Step:
     the Value) and `writes` has (index among the parts of its arguments, weak reference to the new Value).
     """
 
-    __slots__ = ("func", "args", "kwargs", "results", "writes", "draw")
+    __slots__ = ("func", "args", "kwargs", "results", "writes", "draw", "is_drawn")
     count = 0  # of those that exist
 
     def __init__(self, func, args, kwargs, draw=None):
         self.func, self.args, self.kwargs = func, args, kwargs
         self.draw = draw  # for random numbers: sets the state of the generator while a function runs
         self.results, self.writes = [], []
+        self.is_drawn = draw is not None  # it or one before it draws random numbers
         Step.count += 1
         for value in self.values():
             value.uses += 1
+            self.is_drawn = self.is_drawn or value.is_drawn
 
     def __del__(self):
         Step.count -= 1

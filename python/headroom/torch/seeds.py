@@ -13,7 +13,7 @@ SEEDS = 3
 
 def facts_of(trace):
     """The facts about a Trace that Seeds needs."""
-    return {"peak_bytes": trace.peak_bytes, "decided": trace.decided}
+    return {"peak_bytes": trace.peak_bytes, "drawn": trace.drawn}
 
 
 class Seeds:
@@ -27,8 +27,8 @@ class Seeds:
 
     def trace(self, output, trace):
         """Writes a trace to `output` and returns the facts about it. `trace(output, seed)` makes one and returns its facts,
-        of which "decided" says if computed values decided sizes and "peak_bytes" is the most that was requested; or
-        None. After the first time the seed that gave the most then is the only one.
+        of which "drawn" says if computed values that follow from random numbers decided sizes, and "peak_bytes" is the
+        most that was requested; or None. After the first time the seed that gave the most then is the only one.
         """
         if self._largest is not None:
             facts = trace(output, self._largest)
@@ -36,7 +36,7 @@ class Seeds:
             return facts
         folder, name = os.path.split(output)
         facts = trace(output, 0)
-        if not facts or not facts.get("decided"):
+        if not facts or not facts.get("drawn"):
             return facts
         found = {0: (facts, output)}
         for seed in range(1, SEEDS):

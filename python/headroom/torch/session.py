@@ -27,7 +27,7 @@ class Trace:
         self.costs = program.tracer.costs
         self.changed = program.changed
         self.step = program.step
-        self.decided = program.tracer.values.computing.has_decided  # computed values of the model, on sizes
+        self.drawn = program.tracer.values.computing.has_drawn  # computed values decided sizes, by random numbers
         self.settings = settings
         self.seconds = seconds
 

@@ -53,7 +53,7 @@ def text_of(path):
 class Ranges(unittest.TestCase):
     """A program of random sizes is traced with several seeds, of which the largest is kept."""
 
-    def trace(self, peaks, decided=True):
+    def trace(self, peaks, drawn=True):
         made, folder = [], tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         output = os.path.join(folder.name, "run.trace.gz")
@@ -65,7 +65,7 @@ class Ranges(unittest.TestCase):
             recorder = Recorder()
             recorder.allocate(peaks[seed], "aten::empty")
             write_trace(path, recorder, {"program": "train.py"})
-            return {"peak_bytes": peaks[seed], "decided": decided}
+            return {"peak_bytes": peaks[seed], "drawn": drawn}
 
         seeds = Seeds()
         facts = seeds.trace(output, trace)
@@ -82,7 +82,7 @@ class Ranges(unittest.TestCase):
         self.assertIn(",2048,0,0,", text)
 
     def test_cost_one_trace_where_nothing_depends_on_them(self):
-        made, peak, text = self.trace([512, 2048, 1024], decided=False)
+        made, peak, text = self.trace([512, 2048, 1024], drawn=False)
         self.assertEqual((made, peak), ([0, 0], 512))
         self.assertNotIn("seed_peaks", text)
 

@@ -2,10 +2,14 @@
 (headroom/torch/values.py, recipes.py, branches.py). See python_test.sh
 """
 
+import copy
 import math
+import os
+import tempfile
 import unittest
 from unittest import mock
 
+import numpy
 import torch
 from torch import nn
 
@@ -42,6 +46,16 @@ class Data(unittest.TestCase):
             self.assertEqual(x.new_zeros(moved.max()).numel(), 5)
             self.assertEqual(torch.arange(5, device="cuda").repeat_interleave(moved).numel(), 14)
             self.assertTrue(moved.max().item() == 5 and 4 in moved and not 2 in moved)
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
+    def test_may_be_copied_with_all_that_has_it(self):
+        def body(net, x):
+            data = {"lengths": torch.tensor([3, 1])}
+            copied = copy.deepcopy(data)
+            data["lengths"][0] = 5
+            self.assertEqual(copied["lengths"].tolist(), [3, 1])
             return net(x).mean()
 
         trace(training(body), batch=8, steps=1)
@@ -139,10 +153,25 @@ class AModel(unittest.TestCase):
             traced = trace_loaded(
                 lambda: training(self.routed), 8, 1, "h200", "train.py", seed=seed, seeds=3
             )
-            self.assertTrue(traced.decided)
+            self.assertTrue(traced.drawn)
             sizes.add(max(b.size for b in traced.blocks if b.op == "aten::index.Tensor"))
         self.assertEqual(len(sizes), 3)
-        self.assertFalse(trace(training(lambda net, x: net(x).mean()), batch=8, steps=1).decided)
+        self.assertFalse(trace(training(lambda net, x: net(x).mean()), batch=8, steps=1).drawn)
+
+    def test_of_weights_that_were_saved_is_the_same_with_every_seed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "weights.pt")
+            torch.save(nn.Linear(256, 64).state_dict(), path)
+
+            def make_step():
+                net = nn.Linear(256, 64).cuda()
+                net.load_state_dict(torch.load(path))
+                x = torch.ones(64, 256, device="cuda") * torch.arange(256, device="cuda")
+                return lambda: net(x)[net(x) > 0].exp()
+
+            traced = trace(make_step, steps=1)
+        self.assertIn("what the model computes", traced.settings["assumed"])
+        self.assertFalse(traced.drawn)
 
     def test_is_announced_before_it_takes_long(self):
         said = []
@@ -277,6 +306,7 @@ class Logging(unittest.TestCase):
             self.assertEqual(str(y.mean().tolist()), "nan")
             self.assertEqual(y.cpu().numpy().shape, (8, 256))
             self.assertTrue(math.isnan(y.cpu().numpy().sum()))
+            self.assertEqual(numpy.histogram(y.cpu().numpy(), bins=4)[0].sum(), y.numel())
             return net(x).mean()
 
         self.assertEqual(refusal(body), "")

@@ -53,9 +53,20 @@ def install(stack):
 
         patch(stack, module, "is_env_variable_true", is_true)
 
+    def numpy(module):
+        # Unknown numbers are NaN, of which there is no histogram to log.
+        original = module.histogram
+
+        def histogram(a, *args, **kwargs):
+            a = module.asarray(a)
+            return original(module.where(a == a, a, 0), *args, **kwargs)
+
+        patch(stack, module, "histogram", histogram)
+
     after_import(
         stack,
         {
+            "numpy": numpy,
             "accelerate.utils.random": accelerate_random,
             "transformers.core_model_loading": transformers_loading,
         },

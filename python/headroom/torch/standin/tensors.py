@@ -121,6 +121,15 @@ def _install_moves(tracer, stack):
 
     patch_all(stack, torch.Tensor, {"to": data_to, "cuda": data_cuda})
 
+    # The bytes of real data are copied, by deepcopy too, into a tensor that PyTorch makes for it.
+    copy_bytes = torch.UntypedStorage.copy_
+
+    def copy_storage(storage, *args, **kwargs):
+        with torch.utils._python_dispatch._disable_current_modes():
+            return copy_bytes(storage, *args, **kwargs)
+
+    patch(stack, torch.UntypedStorage, "copy_", copy_storage)
+
     # Data goes to the GPU by a copy, as in PyTorch, which would look for a real one.
     def make(name):
         original = getattr(torch, name)
