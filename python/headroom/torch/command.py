@@ -54,6 +54,8 @@ class Command:
     def run(self, batch=None):
         """Runs it as Python's main program, with its arguments and its environment; a function is given its batch."""
         os.environ.update(self.environment)
+        folders = self.environment.get("PYTHONPATH", "").split(os.pathsep)  # which Python reads when it starts
+        sys.path[1:1] = [os.path.abspath(folder) for folder in folders if folder]
         sys.argv = [self.target, *self.arguments]
         if self.kind == "function":
             from .program import call_function

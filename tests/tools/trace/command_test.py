@@ -415,6 +415,35 @@ optimizer.load_state_dict(saved["optimizer"])
         self.write("train.ipynb", json.dumps({"cells": cells}))
         self.assertEqual(self.trace("train.ipynb"), first)
 
+    def test_folders_of_modules_and_processes_with_a_model_are_as_python_has_them(self):
+        self.write("lib/made_for_it.py", "size = 512")
+        self.write(
+            "train.py",
+            """import torch
+import torch.multiprocessing as mp
+from made_for_it import size
+
+def train(rank, net):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(8):
+        net(torch.randn(4, size, device="cuda")).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    net = torch.nn.Linear(size, size).cuda()
+    net.share_memory()
+    mp.set_start_method("spawn", force=True)
+    processes = [mp.Process(target=train, args=(rank, net)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+""",
+        )
+        marks = self.trace("env", "PYTHONPATH=lib", "python", "train.py")
+        self.assertEqual(max(step for step, _ in marks), 3)
+        self.assertEqual(self.largest(), 32 << 20)
+
     def test_of_several_ranks_the_one_that_takes_most_is_traced(self):
         ranks = 'torch.distributed.init_process_group("nccl"); rank = torch.distributed.get_rank()'
         self.program(before=ranks + '; kept = torch.empty(1 + min(rank, 2), 100000, device="cuda")')

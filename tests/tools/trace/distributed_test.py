@@ -182,6 +182,20 @@ class Sharded(unittest.TestCase):
             self.assertTrue(gathered)
 
     @unittest.skipUnless(hasattr(torch.distributed.fsdp, "fully_shard"), "from PyTorch 2.6 on")
+    def test_weights_that_are_made_as_shards_are_filled_there(self):
+        from torch.distributed.fsdp import fully_shard
+
+        def wrap(_):
+            with torch.device("meta"):
+                net = nn.Linear(1000, 1000)
+            fully_shard(net).to_empty(device="cuda")
+            net.reset_parameters()
+            return net
+
+        names, _ = self.held_after(wrap)
+        self.assertEqual(names["weight"], 2 * WEIGHT // 4 + BIAS // 4)  # and all gradients
+
+    @unittest.skipUnless(hasattr(torch.distributed.fsdp, "fully_shard"), "from PyTorch 2.6 on")
     def test_weights_that_stay_after_the_forward_pass_are_gathered_once(self):
         from torch.distributed.fsdp import fully_shard
 

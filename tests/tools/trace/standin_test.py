@@ -177,6 +177,16 @@ class Standin(unittest.TestCase):
 
         self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
 
+    def test_the_accelerator_has_no_number_and_random_states_may_be_kept(self):
+        def body(net, x):
+            if hasattr(torch, "accelerator"):
+                self.assertEqual(str(torch.accelerator.current_accelerator()), "cuda")
+            torch.cuda.set_rng_state(torch.cuda.get_rng_state())
+            self.assertEqual([len(state) for state in torch.cuda.get_rng_state_all()], [16])
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
     def test_tensors_of_the_host_may_meet_the_gpu_where_pytorch_lets_them(self):
         def loss(net, x):
             rows = x[torch.tensor([0, 1])] * torch.tensor(2.0)

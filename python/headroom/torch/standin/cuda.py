@@ -9,6 +9,7 @@ import types
 
 import torch
 
+from ..cpu_ops import plain_torch
 from ..errors import refusal
 from .patch import patch_all
 
@@ -99,6 +100,11 @@ def install(tracer, stack):
     def device_count():
         return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
+    def rng_state(*_):
+        """A seed and an offset of eight bytes each."""
+        with plain_torch():
+            return torch.zeros(16, dtype=torch.uint8, device="cpu")
+
     values = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -133,9 +139,9 @@ def install(tracer, stack):
         "seed": lambda: None,
         "seed_all": lambda: None,
         "initial_seed": lambda: 0,
-        "get_rng_state": lambda *_: None,
+        "get_rng_state": rng_state,
         "set_rng_state": lambda *_, **__: None,
-        "get_rng_state_all": lambda: [],
+        "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
         "set_rng_state_all": lambda *_: None,
         "CUDAGraph": _Graph,
         "graph": _Graph,
@@ -161,7 +167,8 @@ def install(tracer, stack):
             torch.accelerator,
             {
                 **{name: values[name] for name in _OF_ACCELERATORS},
-                "current_accelerator": lambda *_, **__: tracer.gpu.device,
+                "current_accelerator": lambda *_, **__: torch.device(tracer.gpu.device.type),
+                "device_index": _Device,
                 "current_device_index": lambda: tracer.gpu.index,
                 "set_device_index": set_device,
                 "get_memory_info": values["mem_get_info"],

@@ -55,6 +55,7 @@ def _install_devices(tracer, stack):
             "is_pinned": lambda tensor, *_: False,
             "pin_memory": lambda tensor, *_: tensor,
             "record_stream": lambda tensor, *_: None,
+            "share_memory_": lambda tensor: tensor,  # with processes of the program, of which one is traced
         },
     )
     patch(stack, torch.Tensor, "pin_memory", lambda tensor, *_: tensor)  # of data

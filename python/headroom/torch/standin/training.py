@@ -56,7 +56,7 @@ def _make_fake(tracer, module):
     made = {}
     for part in module.modules():
         for name, parameter in part._parameters.items():
-            if parameter is None or isinstance(parameter, FakeTensor):
+            if parameter is None or isinstance(parameter, FakeTensor) or hasattr(parameter, "__tensor_flatten__"):
                 continue
             if parameter not in made:
                 fake = tracer.values.as_fake(parameter)
