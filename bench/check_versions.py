@@ -19,7 +19,7 @@ import tempfile
 
 BENCH = pathlib.Path(__file__).resolve().parent
 PURE = ["typing-extensions", "filelock", "sympy", "networkx", "jinja2", "fsspec", "numpy", "setuptools<82"]
-CALLED = re.compile("cuda-(runtime|cupti|nvrtc)|cudnn|nvtx|cufile")  # packages of libraries that run without a GPU
+CALLED = re.compile("cuda-(runtime|cupti|nvrtc)|cudnn|cublas|nvtx|cufile")  # packages of libraries that run without a GPU
 TOOLKIT = re.compile(r"cuda-toolkit\[.*\](==\S+)")  # names them from PyTorch 2.11 on
 CALLED_OF_TOOLKIT = "cuda-toolkit[cudart,cupti,nvrtc,nvtx,cufile]"
 DRIVER = "libcuda.so.1"  # without one, PyTorch knows that there is no GPU
@@ -67,7 +67,8 @@ def write_empty_libraries(packages):
     names = [name for name in sorted(undefined) if name.startswith(("cu", "nccl", "nvshmem", "nvJit", "__nvJit"))]
     code = "".join(f"void {name}(void) {{}}\n" for name in names)
     for name in missing:
-        command = ["gcc", "-shared", "-w", "-fno-builtin", "-x", "c", "-", f"-Wl,-soname,{name}"]
+        linker = f"-Wl,-soname,{name},--default-symver"  # PyTorch before 2.6 asks for versions of symbols
+        command = ["gcc", "-shared", "-w", "-fno-builtin", "-x", "c", "-", linker]
         output([*command, "-o", packages / "torch" / "lib" / name], input=code)
 
 

@@ -75,7 +75,8 @@ class Tracer(TorchDispatchMode):
         self.copied = []  # (block, the block that it was copied from) of deep copies
         self.conversions = set()  # blocks made of others on the GPU, which are no inputs
         self.assumed = {}  # sentences about what a run on a GPU may do otherwise
-        self.composites = {}  # op -> the function that composes it as on a GPU
+        self.composites = {}  # op -> the function that composes it as on a GPU, in inference mode
+        self.composed = {}  # the same for ops of libraries, in every mode
         self.costs = None  # the times of ops (costs.py), where somebody wants them
 
     # Devices.
@@ -95,6 +96,9 @@ class Tracer(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a tensor of others takes its own ops apart
+        if func in self.composed:
+            with self:
+                return self.composed[func](*args, **(kwargs or {}))
         if torch.is_inference_mode_enabled() and (func in self.composites or _is_composite(func)):
             with self:
                 return self.composites.get(func, func.decompose)(*args, **(kwargs or {}))
@@ -181,7 +185,7 @@ class Tracer(TorchDispatchMode):
         if device is not None and device.type == "cuda":
             return True
         if not inputs:
-            return self.recorder.phase == "backward"
+            return self.recorder.phase == "backward" and self.recorder.count > 0
         blocks = self.recorder.blocks
         if func is _aten.copy_.default:  # from the GPU, too
             return inputs[0].untyped_storage()._cdata in blocks

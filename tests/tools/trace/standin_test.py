@@ -2,6 +2,7 @@
 (headroom/torch/standin).
 """
 
+import importlib.util
 import math
 import os
 import re
@@ -27,6 +28,55 @@ class Standin(unittest.TestCase):
             trace(training(loss, "cuda"), batch=8).peak_bytes,
             trace(training(loss, "cpu"), batch=8).peak_bytes,
         )
+
+    def test_gradients_of_a_program_without_a_device_are_where_its_tensors_are(self):
+        def make_step():
+            net = nn.Linear(8, 4)
+
+            def step():
+                chosen = net(torch.ones(2, 8)).gather(1, torch.tensor([[1], [2]]))
+                (chosen - torch.tensor([[1.0], [2.0]])).square().sum().backward()
+
+            return step
+
+        self.assertGreater(trace(make_step, steps=1).peak_bytes, 0)
+
+    def test_weights_of_a_library_keep_their_class_and_what_they_know(self):
+        class Packed(nn.Parameter):
+            def __new__(cls, data, bits=4):
+                self = torch.Tensor._make_subclass(cls, data, False)
+                self.bits = bits
+                return self
+
+            def cuda(self, device=None):
+                self.data = torch.empty(self.numel() * self.bits // 8, dtype=torch.uint8, device="cuda")
+                return self
+
+        def make_step():
+            net = nn.Linear(512, 512)
+            net.weight = Packed(net.weight.data)
+            net.cuda()
+            self.assertIsInstance(net.weight, Packed)
+            self.assertEqual((net.weight.bits, net.weight.dtype), (4, torch.uint8))
+            return lambda: net.bias + 1
+
+        sizes = [block.size for block in trace(make_step, steps=1).blocks if block.is_live]
+        self.assertEqual(sorted(sizes), [512 * 4, 512 * 512 // 2])
+
+    @unittest.skipIf(importlib.util.find_spec("bitsandbytes") is None, "no bitsandbytes")
+    def test_long_products_with_4_bit_weights_make_the_weight_first(self):
+        def made(rows):
+            def make_step():
+                import bitsandbytes
+
+                net = bitsandbytes.nn.Linear4bit(4096, 4096, False, torch.bfloat16, quant_type="nf4").cuda()
+                x = torch.randn(rows, 4096, device="cuda", dtype=torch.bfloat16)
+                return lambda: net(x)
+
+            return [block.size for block in trace(make_step, steps=1).blocks if block.step == 1]
+
+        self.assertIn(2 * 4096 * 4096, made(2048))
+        self.assertNotIn(2 * 4096 * 4096, made(1))
 
     def test_values_of_gradients_cannot_steer_a_step(self):
         for what, body in (
@@ -183,6 +233,7 @@ class Standin(unittest.TestCase):
                 self.assertEqual(str(torch.accelerator.current_accelerator()), "cuda")
             torch.cuda.set_rng_state(torch.cuda.get_rng_state())
             self.assertEqual([len(state) for state in torch.cuda.get_rng_state_all()], [16])
+            self.assertIs(x.pin_memory(device=x.device), x)
             return net(x).mean()
 
         trace(training(body), batch=8, steps=1)

@@ -10,7 +10,7 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import checkpoints, cuda, distributed, lazy, libraries, maths, streams, tensors, training
+from . import checkpoints, cuda, distributed, lazy, libraries, maths, quantized, streams, tensors, training
 from .patch import patch, patch_all
 
 
@@ -23,8 +23,8 @@ def install(tracer, stack):
     distributed.install(tracer, stack)
     maths.install(stack)
     lazy.install(stack)
-    libraries.install(stack)
-    checkpoints.install(tracer, stack)
+    quantized.install(stack)
+    libraries.install(tracer, stack)
     _run_compiled_as_eager(tracer, stack)
     _refuse_nested_tensors(stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.

@@ -3,6 +3,7 @@
 import importlib.machinery
 import sys
 
+from . import quantized
 from .patch import patch
 
 
@@ -37,7 +38,7 @@ def after_import(stack, hooks):
     stack.callback(sys.meta_path.remove, finder)
 
 
-def install(stack):
+def install(tracer, stack):
     """For all traced programs."""
 
     def accelerate_random(module):
@@ -67,6 +68,7 @@ def install(stack):
         stack,
         {
             "numpy": numpy,
+            **quantized.bitsandbytes(tracer, stack),
             "accelerate.utils.random": accelerate_random,
             "transformers.core_model_loading": transformers_loading,
         },

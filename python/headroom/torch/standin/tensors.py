@@ -52,13 +52,13 @@ def _install_devices(tracer, stack):
             "is_cuda": property(lambda tensor: device(tensor).type == "cuda"),
             "is_cpu": property(lambda tensor: device(tensor).type == "cpu"),
             "get_device": lambda tensor: tracer.gpu.index if device(tensor).type == "cuda" else -1,
-            "is_pinned": lambda tensor, *_: False,
-            "pin_memory": lambda tensor, *_: tensor,
+            "is_pinned": lambda tensor, *_, **__: False,
+            "pin_memory": lambda tensor, *_, **__: tensor,
             "record_stream": lambda tensor, *_: None,
             "share_memory_": lambda tensor: tensor,  # with processes of the program, of which one is traced
         },
     )
-    patch(stack, torch.Tensor, "pin_memory", lambda tensor, *_: tensor)  # of data
+    patch(stack, torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor)  # of data
 
 
 def _install_moves(tracer, stack):
