@@ -19,7 +19,8 @@ import tempfile
 
 BENCH = pathlib.Path(__file__).resolve().parent
 PURE = ["typing-extensions", "filelock", "sympy", "networkx", "jinja2", "fsspec", "numpy", "setuptools<82"]
-CALLED = re.compile("cuda-(runtime|cupti|nvrtc)|cudnn|cublas|nvtx|cufile")  # packages of libraries that run without a GPU
+# Packages of libraries that run without a GPU.
+CALLED = re.compile("cuda-(runtime|cupti|nvrtc)|cudnn|cublas|nvtx|cufile")
 TOOLKIT = re.compile(r"cuda-toolkit\[.*\](==\S+)")  # names them from PyTorch 2.11 on
 CALLED_OF_TOOLKIT = "cuda-toolkit[cudart,cupti,nvrtc,nvtx,cufile]"
 DRIVER = "libcuda.so.1"  # without one, PyTorch knows that there is no GPU

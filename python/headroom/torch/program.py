@@ -1,5 +1,6 @@
 """Programs given as "train.py:make_step"."""
 
+import argparse
 import contextlib
 import importlib.util
 import inspect
@@ -74,10 +75,12 @@ def place_of(error):
 
 
 def complaint_of(error):
-    """Returns argparse's complaint that ended Python, at the user's line; None for an exit of other code."""
+    """Returns the complaint of a parser of arguments that ended Python, at the user's line; None for an exit of other
+    code.
+    """
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        is_argparse = frame.f_globals.get("__name__") == "argparse"
-        if is_argparse and frame.f_code.co_name == "error" and "message" in frame.f_locals:
+        is_parser = isinstance(frame.f_locals.get("self"), argparse.ArgumentParser)
+        if is_parser and frame.f_code.co_name == "error" and "message" in frame.f_locals:
             return f"{place_of(error)}{frame.f_locals['message']}"
     return None
 

@@ -6,11 +6,13 @@ The folder has the changed files at the paths of the originals. Knows Python's f
 
 import builtins
 import errno
+import importlib.machinery
 import io
 import os
 import pathlib
 import shutil
 import socket
+import sys
 import tempfile
 
 from .standin.patch import patch
@@ -40,8 +42,19 @@ ENVIRONMENT = {
 
 # Functions of os for files: changed ones, and those that only need another path to read or to write.
 _CHANGED = "open mkdir rename replace remove unlink rmdir symlink link listdir scandir getcwd chdir".split()
-_READ = "stat lstat access readlink".split()
+_READ = "stat lstat access readlink statvfs".split()
 _WRITTEN = "chmod chown lchown utime truncate setxattr mkfifo".split()
+
+
+class _Modules:
+    """Finds modules that the program wrote itself, as libraries do with code that comes beside a model."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def find_spec(self, name, path=None, target=None):
+        places = [self.files + os.path.abspath(folder) for folder in (sys.path if path is None else path)]
+        return importlib.machinery.PathFinder.find_spec(name, places)
 
 
 class Sandbox:
@@ -88,6 +101,9 @@ class Sandbox:
         patch(stack, builtins, "open", self._open)
         patch(stack, io, "open", self._open)
         patch(stack, shutil, "rmtree", self._rmtree)
+        modules = _Modules(self._files)
+        sys.meta_path.append(modules)
+        stack.callback(sys.meta_path.remove, modules)
         _refuse_network(stack)
 
     # Paths.

@@ -169,7 +169,9 @@ class WholeProgram:
         processes.install(stack)
         saves.install(self.loaded.tracer, stack)
         libraries.shorten_trainings(stack, steps)
-        Sandbox(folder).install(stack)
+        sandbox = Sandbox(folder)
+        sandbox.install(stack)
+        libraries.read_copies(stack, sandbox)
         error = None
         try:
             with refused_values():

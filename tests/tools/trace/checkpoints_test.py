@@ -170,6 +170,18 @@ class Checkpoints(unittest.TestCase):
         blocks = trace(make_step, batch=1, steps=1).blocks
         self.assertIn(5 * 8 << 20, [block.size for block in blocks])
 
+    def test_weights_of_a_file_may_be_given_other_data(self):
+        def make_step():
+            net = nn.Linear(COLUMNS, ROWS, bias=False)
+            net.load_state_dict(torch.load(self.path, mmap=True), assign=True)
+            net.weight.data = nn.Linear(COLUMNS, ROWS // 2, bias=False).weight.data
+            net.cuda()
+            self.assertIsInstance(net.weight, nn.Parameter)
+            return lambda: net(torch.ones(1, COLUMNS, device="cuda")).sum().backward()
+
+        blocks = trace(make_step, steps=1).blocks
+        self.assertEqual(sum(block.size == BYTES // 2 for block in blocks), 2)  # and the gradient
+
     @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "no safetensors")
     def test_weights_of_safetensors_are_not_read(self):
         path = os.path.join(self.folder.name, "weights.safetensors")

@@ -1,6 +1,7 @@
 """Tests commands: which program they run, where its steps end, and that it changes no file. See python_test.sh"""
 
 import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -149,6 +150,14 @@ class Files(InFolder):
         with self.sandbox():
             os.makedirs("out/best")
             self.assertTrue(os.path.isdir("out/best"))
+            self.assertGreater(shutil.disk_usage("out/best").total, 0)
+            os.makedirs("out/made")
+            pathlib.Path("out/made/written_here.py").write_text("number = 7")
+            sys.path.append(os.path.abspath("out"))
+            importlib.invalidate_caches()
+            self.assertEqual(importlib.import_module("made.written_here").number, 7)
+            sys.path.pop()
+            shutil.rmtree("out/made")
             pathlib.Path("out/best/a.json").write_text("{}")
             self.assertEqual(json.loads(pathlib.Path("out/best/a.json").read_text()), {})
             with open("data/a.txt", "a") as file:

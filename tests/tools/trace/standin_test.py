@@ -63,6 +63,29 @@ class Standin(unittest.TestCase):
         sizes = [block.size for block in trace(make_step, steps=1).blocks if block.is_live]
         self.assertEqual(sorted(sizes), [512 * 4, 512 * 512 // 2])
 
+    def test_a_library_may_make_a_parameter_of_the_class_that_it_finds(self):
+        def body(net, x):
+            found = net[0].weight
+            made = type(found)(found.detach().clone(), **{**vars(found), "requires_grad": False})
+            self.assertIsInstance(made, nn.Parameter)
+            self.assertFalse(made.requires_grad)
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
+    def test_types_of_tensors_say_that_they_are_on_the_gpu(self):
+        def body(net, x):
+            for moved in (torch.ones(3).type_as(x), torch.ones(3).type(torch.cuda.FloatTensor)):
+                self.assertTrue(moved.is_cuda)
+            self.assertEqual(torch.cuda.LongTensor([1, 2]).sum().item(), 3)
+            self.assertEqual(torch.cuda.FloatTensor(2, 3).fill_(1.0).sum().item(), 6)
+            self.assertIsInstance(x, torch.cuda.FloatTensor)
+            self.assertNotIsInstance(torch.ones(3), torch.cuda.FloatTensor)
+            self.assertEqual(x.type(), "torch.cuda.FloatTensor")
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
     @unittest.skipIf(importlib.util.find_spec("bitsandbytes") is None, "no bitsandbytes")
     def test_long_products_with_4_bit_weights_make_the_weight_first(self):
         def made(rows):

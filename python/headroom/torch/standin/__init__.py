@@ -10,7 +10,7 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import checkpoints, cuda, distributed, lazy, libraries, maths, quantized, streams, tensors, training
+from . import checkpoints, cuda, distributed, lazy, libraries, maths, parameters, streams, tensors, training, types
 from .patch import patch, patch_all
 
 
@@ -23,7 +23,8 @@ def install(tracer, stack):
     distributed.install(tracer, stack)
     maths.install(stack)
     lazy.install(stack)
-    quantized.install(stack)
+    parameters.install(stack)
+    types.install(tracer, stack)
     libraries.install(tracer, stack)
     _run_compiled_as_eager(tracer, stack)
     _refuse_nested_tensors(stack)

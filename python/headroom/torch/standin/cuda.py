@@ -81,7 +81,7 @@ def install(tracer, stack):
         shared_memory_per_block=49152,
     )
 
-    def statistics(*_):
+    def statistics(*_, **__):
         stats = {}
         for kind in ("allocated_bytes", "requested_bytes", "active_bytes", "reserved_bytes"):
             stats[f"{kind}.all.current"] = recorder.live_bytes
@@ -89,7 +89,7 @@ def install(tracer, stack):
         stats["num_alloc_retries"] = stats["num_ooms"] = 0
         return stats
 
-    def reset_peak(*_):
+    def reset_peak(*_, **__):
         recorder.peak_bytes = recorder.live_bytes
 
     def set_device(device):
@@ -100,7 +100,7 @@ def install(tracer, stack):
     def device_count():
         return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
-    def rng_state(*_):
+    def rng_state(*_, **__):
         """A seed and an offset of eight bytes each."""
         with plain_torch():
             return torch.zeros(16, dtype=torch.uint8, device="cpu")
@@ -112,42 +112,42 @@ def install(tracer, stack):
         "current_device": lambda: tracer.gpu.index,
         "_lazy_init": lambda: None,
         "init": lambda: None,
-        "get_device_name": lambda *_: gpu.title,
-        "get_device_capability": lambda *_: gpu.capability,
-        "get_device_properties": lambda *_: properties,
+        "get_device_name": lambda *_, **__: gpu.title,
+        "get_device_capability": lambda *_, **__: gpu.capability,
+        "get_device_properties": lambda *_, **__: properties,
         "set_device": set_device,
         "is_bf16_supported": lambda *_, **__: gpu.capability >= (8, 0),
         "is_current_stream_capturing": _is_capturing,
-        "synchronize": lambda *_: None,
+        "synchronize": lambda *_, **__: None,
         "empty_cache": recorder.empty_cache,
         "ipc_collect": lambda: None,
-        "memory_allocated": lambda *_: recorder.live_bytes,
-        "memory_reserved": lambda *_: recorder.live_bytes,
-        "max_memory_allocated": lambda *_: recorder.peak_bytes,
-        "max_memory_reserved": lambda *_: recorder.peak_bytes,
+        "memory_allocated": lambda *_, **__: recorder.live_bytes,
+        "memory_reserved": lambda *_, **__: recorder.live_bytes,
+        "max_memory_allocated": lambda *_, **__: recorder.peak_bytes,
+        "max_memory_reserved": lambda *_, **__: recorder.peak_bytes,
         "reset_peak_memory_stats": reset_peak,
         "reset_max_memory_allocated": reset_peak,
-        "reset_accumulated_memory_stats": lambda *_: None,
+        "reset_accumulated_memory_stats": lambda *_, **__: None,
         "memory_stats": statistics,
         "memory_summary": lambda *_, **__: "",
         "set_per_process_memory_fraction": lambda *_, **__: None,
-        "mem_get_info": lambda *_: (gpu.total_bytes - recorder.live_bytes, gpu.total_bytes),
+        "mem_get_info": lambda *_, **__: (gpu.total_bytes - recorder.live_bytes, gpu.total_bytes),
         "device": _Device,
         "device_of": _Device,
-        "manual_seed": lambda *_: None,
-        "manual_seed_all": lambda *_: None,
+        "manual_seed": lambda *_, **__: None,
+        "manual_seed_all": lambda *_, **__: None,
         "seed": lambda: None,
         "seed_all": lambda: None,
         "initial_seed": lambda: 0,
         "get_rng_state": rng_state,
         "set_rng_state": lambda *_, **__: None,
         "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
-        "set_rng_state_all": lambda *_: None,
+        "set_rng_state_all": lambda *_, **__: None,
         "CUDAGraph": _Graph,
         "graph": _Graph,
         "make_graphed_callables": _refuse_graphs,
         "get_arch_list": lambda: [f"sm_{gpu.capability[0]}{gpu.capability[1]}"],
-        "utilization": lambda *_: 0,
+        "utilization": lambda *_, **__: 0,
     }
     patch_all(stack, torch.cuda, values)
     # Programs call some of them by the module that torch.cuda has them from.
@@ -160,7 +160,7 @@ def install(tracer, stack):
             "_dump_snapshot": lambda *_, **__: None,
         },
     )
-    patch_all(stack, torch._C, {"_get_accelerator": lambda *_: tracer.gpu.device})
+    patch_all(stack, torch._C, {"_get_accelerator": lambda *_, **__: tracer.gpu.device})
     if hasattr(torch, "accelerator"):
         patch_all(
             stack,

@@ -3,7 +3,7 @@
 import importlib.machinery
 import sys
 
-from . import quantized
+from . import parameters
 from .patch import patch
 
 
@@ -68,11 +68,31 @@ def install(tracer, stack):
         stack,
         {
             "numpy": numpy,
-            **quantized.bitsandbytes(tracer, stack),
+            **parameters.bitsandbytes(tracer, stack),
             "accelerate.utils.random": accelerate_random,
             "transformers.core_model_loading": transformers_loading,
         },
     )
+
+
+def read_copies(stack, sandbox):
+    """Lets libraries that open files by C++ find those that the program wrote."""
+
+    def pyarrow(module):
+        def follow(name):
+            original = getattr(module, name)
+
+            def opened(path, mode="r", *args, **kwargs):
+                reads = "r" in mode and "+" not in mode
+                place = sandbox.to_read(path) if reads else sandbox.to_write(path)
+                return original(place, mode, *args, **kwargs)
+
+            patch(stack, module, name, opened)
+
+        for name in ("memory_map", "OSFile"):
+            follow(name)
+
+    after_import(stack, {"pyarrow": pyarrow})
 
 
 def shorten_trainings(stack, steps):

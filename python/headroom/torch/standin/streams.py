@@ -102,8 +102,8 @@ def install(tracer, stack):
         "Event": Event,
         "stream": StreamContext,
         "StreamContext": StreamContext,
-        "current_stream": lambda *_: Stream(number=recorder.stream),
-        "default_stream": lambda *_: Stream(number=0),
+        "current_stream": lambda *_, **__: Stream(number=recorder.stream),
+        "default_stream": lambda *_, **__: Stream(number=0),
         "set_stream": set_stream,
     }
     patch_all(stack, torch.cuda, values)

@@ -1,14 +1,17 @@
-"""Weights of other classes than PyTorch's, such as bitsandbytes' quantized ones, and the ops that use them."""
+"""Parameters that programs and libraries make in ways of their own: of other classes than PyTorch's, such as
+bitsandbytes' quantized ones, of the class that they find, and by their data.
+"""
 
 import functools
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
+from torch.utils import swap_tensors
 
 from .patch import patch
 
-_PAGED = "states of a paged optimizer lie in managed memory, which is on the GPU as far as there is room, and are not counted"
+_PAGED = "states of a paged optimizer lie in managed memory, on the GPU as far as there is room, and are not counted"
 
 
 @functools.lru_cache(maxsize=None)
@@ -36,6 +39,27 @@ def install(stack):
         return made.requires_grad_(requires_grad)
 
     patch(stack, torch.Tensor, "_make_subclass", staticmethod(make_subclass))
+    new_fake = FakeTensor.__new__
+
+    def new(kind, first=None, *args, **options):
+        # As accelerate makes a parameter on another device: of its class, with what it knows.
+        if isinstance(first, torch.Tensor):
+            return torch.nn.Parameter(first, options.get("requires_grad", True))
+        return new_fake(kind, first, *args, **options)
+
+    patch(stack, FakeTensor, "__new__", staticmethod(new))
+    data = torch.Tensor.data
+
+    def set_data(tensor, value):
+        # A parameter of a checkpoint that is given a fake tensor becomes one itself.
+        if isinstance(value, FakeTensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
+            value = value.detach()
+            made = torch.nn.Parameter(value, tensor.requires_grad) if type(tensor) is torch.nn.Parameter else value
+            swap_tensors(tensor, made)
+        else:
+            data.__set__(tensor, value)
+
+    patch(stack, torch.Tensor, "data", property(data.__get__, set_data))
 
 
 def bitsandbytes(tracer, stack):
