@@ -88,7 +88,23 @@ def _batch_norm_backward_reduce(tracer, func, args, kwargs):
     return tuple(sums)
 
 
+def _product_of_type(tracer, func, args, kwargs):
+    """A product of halves whose result is of another type, which a CPU does not have."""
+    if "out" in kwargs:
+        return kwargs["out"]
+    place = [argument.name for argument in func._schema.arguments].index("out_dtype")
+    left, right, dtype = args[place - 2 : place + 1]
+    return left.new_empty((*left.shape[:-1], right.shape[-1]), dtype=dtype)
+
+
+PRODUCTS_OF_TYPE = [  # from PyTorch 2.8 on
+    getattr(op, overload)
+    for op in (_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm)
+    for overload in ("dtype", "dtype_out")
+    if overload in op.overloads()
+]
 REPLACED = {
+    **dict.fromkeys(PRODUCTS_OF_TYPE, _product_of_type),
     _aten.binary_cross_entropy.default: losses.binary_cross_entropy,
     _aten.batch_norm_stats.default: _batch_norm_stats,
     _aten.batch_norm_gather_stats.default: _batch_norm_stats,

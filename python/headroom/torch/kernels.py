@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from . import convolution, fourier, losses, reduction
+from . import convolution, fourier, gpu_ops, losses, reduction
 from .recorder import WORKSPACE
 
 _aten = torch.ops.aten
@@ -258,6 +258,7 @@ def _sort(tracer, func, args, kwargs, result):
 _RULES = {
     **fourier.RULES,
     **losses.AFTER,
+    **dict.fromkeys(gpu_ops.PRODUCTS_OF_TYPE, _blas),
     _aten.mm.default: _blas,
     _aten.bmm.default: _blas,
     _aten.baddbmm.default: _blas,

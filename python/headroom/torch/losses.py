@@ -88,7 +88,7 @@ def _logsumexp(tracer, func, args, kwargs):
             tracer.temporaries(name, reduction.of_sum(tracer.gpu, tensor, dims))
 
 
-# What is held while the results get their memory, and what is taken after that.
+# Functions of an op that gives blocks to hold while its results get their memory, and to take after that.
 BEFORE = {
     _aten.binary_cross_entropy_with_logits.default: _with_logits,
     _aten.huber_loss.default: _huber,

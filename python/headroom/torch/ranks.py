@@ -1,4 +1,4 @@
-"""Which of the processes that train together takes the most memory. Knows what a trace of one gives, and no tracer."""
+"""Finds which of the processes that train together takes the most memory. Knows what a trace of one gives, and no tracer."""
 
 _MOST_RANKS = 16  # that are traced where they differ
 

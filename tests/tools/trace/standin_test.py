@@ -73,6 +73,34 @@ class Standin(unittest.TestCase):
 
         trace(training(body), batch=8, steps=1)
 
+    @unittest.skipIf(importlib.util.find_spec("triton") is None, "no Triton")
+    def test_kernels_of_triton_take_nothing_and_write_what_is_unknown(self):
+        import triton
+
+        @triton.jit
+        def double(x):
+            pass
+
+        def body(net, x):
+            ones = torch.ones(4, device="cuda")
+            before = torch.cuda.memory_allocated()
+            double[(4,)](ones)
+            self.assertEqual(torch.cuda.memory_allocated(), before)
+            return net(x).mean() + ones.new_zeros(int(ones.sum()))
+
+        self.assertRegex(refusal(body), r"int\(\) needs the value of a tensor")
+
+    @unittest.skipIf("dtype" not in torch.ops.aten.mm.overloads(), "from PyTorch 2.8 on")
+    def test_products_of_halves_may_have_results_of_another_type(self):
+        def body(net, x):
+            half = x.half()
+            made = torch.mm(half, half.T, out_dtype=torch.float32)
+            out = torch.addmm(made, half, half.T, out_dtype=torch.float32)
+            self.assertEqual((made.dtype, out.dtype, out.shape), (torch.float32, torch.float32, (8, 8)))
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
     def test_types_of_tensors_say_that_they_are_on_the_gpu(self):
         def body(net, x):
             for moved in (torch.ones(3).type_as(x), torch.ones(3).type(torch.cuda.FloatTensor)):

@@ -42,7 +42,7 @@ def install(stack):
     new_fake = FakeTensor.__new__
 
     def new(kind, first=None, *args, **options):
-        # As accelerate makes a parameter on another device: of its class, with what it knows.
+        # accelerate makes a parameter on another device of its class, with what it knows.
         if isinstance(first, torch.Tensor):
             return torch.nn.Parameter(first, options.get("requires_grad", True))
         return new_fake(kind, first, *args, **options)

@@ -19,7 +19,7 @@ class _Ended:
 
 
 def _run_first_with_model(stack):
-    """Of the processes that are given a model the first runs here when it starts, and the others do not."""
+    """The first of the processes that are given a model runs here when it starts, and the others do not."""
     kind = multiprocessing.process.BaseProcess
     original = {name: getattr(kind, name) for name in ("start", "join", "is_alive")}
     started = []
