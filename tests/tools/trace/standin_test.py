@@ -101,6 +101,21 @@ class Standin(unittest.TestCase):
 
         trace(training(body), batch=8, steps=1)
 
+    def test_profilers_record_nothing(self):
+        made = []
+
+        def body(net, x):
+            schedule = torch.profiler.schedule(wait=0, warmup=0, active=1)
+            with torch.profiler.profile(schedule=schedule, on_trace_ready=made.append, with_stack=True) as profiler:
+                y = net(x).mean()
+                profiler.step()
+            self.assertEqual(profiler.key_averages().table(sort_by="self_cpu_time_total"), "")
+            with torch.autograd.profiler.profile() as old:
+                return y + net(x).mean() * len(old.key_averages())
+
+        trace(training(body), batch=8, steps=1)
+        self.assertTrue(made)
+
     def test_types_of_tensors_say_that_they_are_on_the_gpu(self):
         def body(net, x):
             for moved in (torch.ones(3).type_as(x), torch.ones(3).type(torch.cuda.FloatTensor)):

@@ -10,7 +10,8 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import checkpoints, cuda, distributed, lazy, libraries, maths, parameters, streams, tensors, training, types
+from . import checkpoints, cuda, distributed, lazy, libraries, maths, parameters, profiling, streams, tensors, training
+from . import types
 from .patch import patch, patch_all
 
 
@@ -25,6 +26,7 @@ def install(tracer, stack):
     lazy.install(stack)
     parameters.install(stack)
     types.install(tracer, stack)
+    profiling.install(stack)
     libraries.install(tracer, stack)
     _run_compiled_as_eager(tracer, stack)
     _refuse_nested_tensors(stack)
