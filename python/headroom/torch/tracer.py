@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import gpu_ops, in_place, kernels
+from . import gpu_ops, in_place, kernels, sparse
 from .conv_workspace import Workspaces
 from .errors import data_dependent, refusal
 from .recorder import (
@@ -128,12 +128,18 @@ class Tracer(TorchDispatchMode):
                 raise refusal(
                     f"the program uses a device of type '{device.type}': only 'cuda' is simulated"
                 )
-        if any(tensor.layout is not torch.strided for tensor in inputs):
-            raise _sparse()
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = None
         recorder = self.recorder
-        on_gpu = self._runs_on_gpu(func, device, inputs)
+        is_sparse = sparse.is_sparse_op(func, args, inputs)
+        on_gpu = self._runs_on_gpu(func, device, sparse.parts_of(inputs) if is_sparse else inputs)
+        if is_sparse:
+            depth, self.depth = self.depth, 0
+            try:
+                with self:
+                    return sparse.run(self, func, args, kwargs, on_gpu)
+            finally:
+                self.depth = depth
         if not on_gpu and self.values.are_data(inputs):
             return func(*args, **kwargs)
         if on_gpu and not self.host_is_gpu and self.target is None:
@@ -231,8 +237,6 @@ class Tracer(TorchDispatchMode):
         """Follows the storage of a result on the GPU."""
         if not isinstance(tensor, FakeTensor):
             return
-        if tensor.layout is not torch.strided:
-            raise _sparse()
         storage = tensor.untyped_storage()
         block = self.recorder.blocks.get(storage._cdata)
         if block is None:
@@ -365,12 +369,6 @@ class Tracer(TorchDispatchMode):
                 block.category = GRADIENTS if block.module is not None else WORKSPACE
             else:
                 block.category = WORKSPACE
-
-
-def _sparse():
-    return refusal(
-        "sparse tensors cannot be traced: their sizes depend on data; use dense ones (sparse=False)"
-    )
 
 
 # Ops that make data: outside of modules their results are inputs.

@@ -209,5 +209,51 @@ class ConditionsOnFiniteness(unittest.TestCase):
         self.assert_traced(body)
 
 
+class Sparse(unittest.TestCase):
+    """Sparse tensors in coordinates."""
+
+    def test_gradients_of_embeddings_have_the_rows_that_were_used(self):
+        for layer in (nn.Embedding, nn.EmbeddingBag):
+            for kind in (torch.optim.SGD, torch.optim.SparseAdam):
+
+                def make_step():
+                    table = layer(10_000, 64, sparse=True).cuda()
+                    optimizer = kind(table.parameters(), lr=0.1)
+                    rows = torch.arange(200, device="cuda").view(2, 100) % 150
+
+                    def step():
+                        optimizer.zero_grad()
+                        table(rows).sum().backward()
+                        self.assertTrue(table.weight.grad.is_sparse)
+                        self.assertEqual(table.weight.grad._nnz(), 200)
+                        self.assertEqual(table.weight.grad.coalesce()._nnz(), 150)
+                        optimizer.step()
+
+                    return step
+
+                blocks = trace(make_step, steps=2).blocks
+                dense = sum(block.size == 10_000 * 64 * 4 for block in blocks)
+                self.assertEqual(dense, 1 if kind is torch.optim.SGD else 3)
+
+    def test_graphs_are_multiplied_without_a_dense_matrix(self):
+        def make_step():
+            edges = torch.arange(600).view(2, 300) % 100
+            graph = torch.sparse_coo_tensor(edges, torch.ones(300), (100, 100)).coalesce()
+            degrees = torch.sparse.sum(graph, 1).to_dense()
+            graph = (torch.diag(1 / degrees.clamp(min=1)).to_sparse() @ graph).cuda()
+            net = nn.Linear(8, 100_000).cuda()
+            x = torch.randn(100, 8, device="cuda")
+
+            def step():
+                for product in (torch.sparse.mm, torch.mm, torch.spmm):
+                    product(graph, net(x)).sum().backward()
+
+            return step
+
+        sizes = [block.size for block in trace(make_step, steps=1).blocks]
+        self.assertIn(100 * 100_000 * 4, sizes)
+        self.assertNotIn(100 * 100 * 4, sizes)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,251 @@
+"""Sparse tensors in coordinates (COO). On a GPU their indices and values are tensors of the trace, and each op takes what
+its kernel in SparseCUDATensorMath.cu or SparseCUDATensor.cu takes, without the workspace of cuSPARSE; other ops are
+refused. On the CPU those of data are real.
+"""
+
+import torch
+from torch.utils._pytree import tree_map
+
+from .cpu_ops import plain_torch
+from .errors import refusal
+
+_aten = torch.ops.aten
+
+
+def is_sparse_op(func, args, inputs):
+    """Returns true for an op that takes or makes a sparse tensor."""
+    if "sparse" in func._schema.name or any(tensor.layout is not torch.strided for tensor in inputs):
+        return True
+    return func is _aten._embedding_bag_backward.default and args[9]
+
+
+def parts_of(tensors):
+    """The tensors whose storages say where sparse ones are: those of data are on the CPU."""
+    return [tensor for tensor in tensors if tensor.layout is torch.strided]
+
+
+def run(tracer, func, args, kwargs, on_gpu):
+    """Runs an op of no SparseTensor that takes or makes a sparse tensor."""
+    if func is _aten._sparse_coo_tensor_with_dims_and_tensors.default and on_gpu:
+        return SparseTensor(tracer, args[3], args[4], args[2], kwargs.get("is_coalesced") or False)
+    if func is _aten._to_copy.default and on_gpu and args[0].layout is torch.sparse_coo:
+        parts = (tracer.copy_to(part, tracer.gpu.device) for part in (args[0]._indices(), args[0]._values()))
+        return SparseTensor(tracer, *parts, args[0].shape, args[0].is_coalesced())
+    if func in (_aten._to_sparse.default, _aten._to_sparse.sparse_dim) and on_gpu:
+        places = args[0].nonzero().t()
+        return SparseTensor(tracer, places.contiguous(), args[0][tuple(places)], args[0].shape, True)
+    if func is _aten._embedding_bag_backward.default and on_gpu:
+        gradient, indices, _, bags = args[:4]
+        values, weights = gradient.index_select(0, bags), args[10]
+        if weights is not None:
+            values.mul_(weights.unsqueeze(1))
+        return SparseTensor(tracer, indices.reshape(1, -1), values, (args[6], gradient.shape[-1]), False)
+    if on_gpu:
+        raise _refused(func)
+
+    def real(value):
+        return tracer.values.ask(value, func.name()) if isinstance(value, torch.Tensor) else value
+
+    args, kwargs = tree_map(real, args), tree_map(real, kwargs)
+    with plain_torch():
+        return func(*args, **kwargs)
+
+
+def _refused(func):
+    name = func._schema.name.partition("::")[2].strip("_")
+    return refusal(
+        f"{name}() of a sparse tensor cannot be traced: what its kernel takes is not known; use a dense one (sparse=False)"
+    )
+
+
+class SparseTensor(torch.Tensor):
+    """Indices of (dimensions, elements) and values of (elements, ...) on the GPU of a tracer."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, tracer, indices, values, size, is_coalesced):
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, size, dtype=values.dtype, layout=torch.sparse_coo, device="cpu", requires_grad=False
+        )
+        self.tracer, self.places, self.entries, self.coalesced = tracer, indices, values, is_coalesced
+        return self
+
+    def __init__(self, *_):
+        pass
+
+    def __repr__(self):
+        return f"sparse tensor of {tuple(self.shape)} with {len(self.entries)} values"
+
+    device = property(lambda self: self.entries.device)
+    is_cuda = property(lambda self: self.entries.is_cuda)
+    is_cpu = property(lambda self: self.entries.is_cpu)
+    data = property(lambda self: self.detach())
+
+    def __tensor_flatten__(self):
+        return ["places", "entries"], None
+
+    def to(self, *args, **kwargs):
+        return self.of(self.places, self.entries.to(*args, **kwargs))
+
+    def cuda(self, *_, **__):
+        return self
+
+    def of(self, indices, values, size=None, is_coalesced=None):
+        """Another tensor with these parts, otherwise like this one."""
+        if is_coalesced is None:
+            is_coalesced = self.coalesced
+        return SparseTensor(self.tracer, indices, values, size or self.shape, is_coalesced)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        rule = _RULES.get(func)
+        if rule is None:
+            raise _refused(func)
+        return rule(*args, **(kwargs or {}))
+
+
+def _coalesce(tensor):
+    indices, values = tensor.places, tensor.entries
+    dims, count = indices.shape
+    if tensor.coalesced or count < 2:
+        return tensor.of(indices, values, is_coalesced=True)
+    flat = indices[0].clone() if dims == 1 else (indices * 2).sum(0)
+    order, offsets = torch.empty_like(flat), torch.empty_like(flat)
+    tensor.tracer.temporaries("sparse::coalesce", [2 * 8 * count])
+    left = _distinct(tensor)
+    made = values.new_empty((left, *values.shape[1:]))
+    del order, offsets
+    places = flat[:left].view(1, left) if dims == 1 else indices.new_empty((dims, left))
+    return tensor.of(places, made, is_coalesced=True)
+
+
+def _distinct(tensor):
+    """The number of different places, or of all where they are unknown."""
+    known = tensor.tracer.values.cheap(tensor.places)
+    if known is None:
+        return tensor.places.shape[1]
+    with plain_torch():
+        return torch.unique(known, dim=1).shape[1]
+
+
+def _clone(tensor, **_):
+    node = torch._C._current_autograd_node()
+    if node is not None and node.name().endswith("AccumulateGrad"):
+        return tensor.of(tensor.places, tensor.entries)  # on a GPU nothing else has the gradient
+    return tensor.of(tensor.places.clone(), tensor.entries.clone())
+
+
+def _transpose(tensor, *_):
+    size = (*tensor.shape[1::-1], *tensor.shape[2:])
+    return tensor.of(tensor.places.clone(), tensor.entries.clone(), size, False)
+
+
+def _product(tensor, dense):
+    if not isinstance(tensor, SparseTensor) or isinstance(dense, SparseTensor):
+        raise _refused(_aten.mm.default)
+    made = dense.new_empty((tensor.shape[0], *dense.shape[1:]))
+    tensor = _coalesce(tensor)
+    rows = tensor.places.to(torch.int32)  # and columns
+    pointers = rows.new_empty(tensor.shape[0] + 1)
+    del rows, pointers
+    return made
+
+
+def _added_product(bias, tensor, dense, **_):
+    return _product(tensor, dense)
+
+
+def _dense(tensor, dtype=None, *_, **__):
+    made = tensor.entries.new_zeros(tensor.shape, dtype=dtype)
+    return _add_to_dense(made, tensor)
+
+
+def _add_to_dense(dense, tensor, alpha=1):
+    if not tensor.coalesced:
+        flat = tensor.places[0] if len(tensor.places) == 1 else (tensor.places * 2).sum(0)
+        scaled = tensor.entries * 2 if alpha != 1 else tensor.entries
+        del flat, scaled
+    tensor.tracer.values.forget(dense)
+    return dense
+
+
+def _add(left, right, alpha=1):
+    if not isinstance(right, SparseTensor):
+        left, right = right, left
+    if isinstance(left, SparseTensor):
+        places = torch.cat([left.places, right.places], 1)
+        return left.of(places, torch.cat([left.entries, right.entries]), is_coalesced=False)
+    return _add_to_dense(left.clone(), right, alpha)
+
+
+def _add_in_place(left, right, alpha=1):
+    if isinstance(left, SparseTensor):
+        made = _add(left, right)
+        left.places, left.entries, left.coalesced = made.places, made.entries, False
+        return left
+    return _add_to_dense(left, right, alpha)
+
+
+def _of_values(function):
+    """A rule for an op of one sparse tensor and numbers, which is one of the values."""
+
+    def rule(tensor, *args, **kwargs):
+        if not isinstance(tensor, SparseTensor) or any(isinstance(value, SparseTensor) for value in args):
+            raise _refused(_aten.mul.Tensor)
+        return tensor.of(tensor.places.clone(), function(tensor.entries, *args, **kwargs))
+
+    return rule
+
+
+def _in_values(function):
+    def rule(tensor, *args, **kwargs):
+        function(tensor.entries, *args, **kwargs)
+        return tensor
+
+    return rule
+
+
+def _mask(dense, mask, **_):
+    """The elements of a dense tensor at the places of a sparse one, times ones."""
+    flat = mask.places[0] if len(mask.places) == 1 else (mask.places * 2).sum(0)
+    chosen = mask.entries.new_empty(mask.entries.shape, dtype=dense.dtype)
+    del flat
+    return mask.of(mask.places.clone(), chosen * 1)
+
+
+def _copy(tensor, dtype=None, **_):
+    return tensor.of(tensor.places.clone(), tensor.entries.to(dtype) if dtype else tensor.entries.clone())
+
+
+_RULES = {
+    _aten.detach.default: lambda tensor: tensor.of(tensor.places, tensor.entries),
+    _aten.alias.default: lambda tensor: tensor.of(tensor.places, tensor.entries),
+    _aten.clone.default: _clone,
+    _aten._to_copy.default: _copy,
+    _aten._indices.default: lambda tensor: tensor.places.detach(),
+    _aten._values.default: lambda tensor: tensor.entries.detach(),
+    _aten.indices.default: lambda tensor: tensor.places.detach(),
+    _aten.values.default: lambda tensor: tensor.entries.detach(),
+    _aten._nnz.default: lambda tensor: len(tensor.entries),
+    _aten.sparse_dim.default: lambda tensor: len(tensor.places),
+    _aten.dense_dim.default: lambda tensor: tensor.entries.dim() - 1,
+    _aten.is_coalesced.default: lambda tensor: tensor.coalesced,
+    _aten._coalesce.default: _coalesce,
+    _aten.t.default: _transpose,
+    _aten.transpose.int: _transpose,
+    _aten.mm.default: _product,
+    _aten.mv.default: _product,
+    _aten.addmm.default: _added_product,
+    _aten._sparse_addmm.default: _added_product,
+    _aten._to_dense.default: _dense,
+    _aten.add.Tensor: _add,
+    _aten.add_.Tensor: _add_in_place,
+    _aten.sparse_mask.default: _mask,
+    _aten.mul.Tensor: _of_values(torch.mul),
+    _aten.mul.Scalar: _of_values(torch.mul),
+    _aten.div.Tensor: _of_values(torch.div),
+    _aten.neg.default: _of_values(torch.neg),
+    _aten.mul_.Tensor: _in_values(torch.Tensor.mul_),
+    _aten.zero_.default: _in_values(torch.Tensor.zero_),
+}
