@@ -69,7 +69,7 @@ def ask(words, seconds=500):
 
 
 def figures(program, batch, device):
-    """What is called enough, in bytes of the allocator: by predict, and the least; or the error."""
+    """Returns what is called enough, in bytes of the allocator: by predict, and the least; or the error."""
     predicted = ask(["predict", program, "--batch", batch, "--device", device])
     if "error" in predicted:
         return None, None, predicted["error"]
@@ -78,7 +78,7 @@ def figures(program, batch, device):
 
 
 def remembered(path, key, compute):
-    """What was written to that file for the key, or what `compute` says, which is written."""
+    """Returns what was written to that file for the key, or what `compute` says, which is written."""
     known = {}
     if path and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

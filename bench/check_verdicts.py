@@ -37,7 +37,7 @@ def run(headroom, row, keep):
 
 
 def verdict_of(lines):
-    """What the command added below the program's own last error."""
+    """Returns what the command added below the program's own last error."""
     def ends_program(line):
         return ("Error" in line and not line.startswith(" ")) or line.startswith("====")
 

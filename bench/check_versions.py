@@ -103,7 +103,7 @@ def predict(what, device, environment):
 
 
 def peaks(python, programs, device):
-    """What `predict` says of each program. Functions are traced by one process, scripts by one each."""
+    """Returns what `predict` says of each program. Functions are traced by one process, scripts by one each."""
     environment = {**os.environ, "HEADROOM_PYTHON": str(python)}
     found = []
     with tempfile.TemporaryDirectory() as folder:

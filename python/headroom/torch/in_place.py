@@ -14,7 +14,7 @@ from .child import in_child
 
 _aten = torch.ops.aten
 
-# What a formula calls on a tensor that it has made itself: zeros, or the first of its results.
+# The ops that a formula calls on a tensor that it has made itself: zeros, or the first of its results.
 _OF_FORMULAS = {
     _aten.index_add.default: _aten.index_add_.default,
     _aten.index_put.default: _aten.index_put_.default,
@@ -99,7 +99,7 @@ def form_of(func, args, kwargs, node, recorder):
 
 @functools.lru_cache(maxsize=None)
 def _kind(name):
-    """Without the number of the overload: "IndexBackward" of "IndexBackward0"."""
+    """Returns its name without the number of the overload: "IndexBackward" of "IndexBackward0"."""
     return name.rstrip("0123456789")
 
 
