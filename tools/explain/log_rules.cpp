@@ -358,22 +358,22 @@ std::optional<LogJudgment> compiled_buffer(const Case& found) {
     return verdict(kExhausted, kHigh,
                    fmt::format("the compiled program needs {}, the device has {}",
                                format_bytes(*found.requested), format_bytes(*found.total)));
-  const auto whole = found.framework == Framework::kJax ? found.bytes(Field::kProcess) : std::nullopt;
-  if (!found.is(Kind::kAllocation) || (names_none && !(whole && found.requested))) return std::nullopt;
+  const int64_t whole = found.framework == Framework::kJax ? found.bytes(Field::kProcess).value_or(0) : 0;
+  if (!found.is(Kind::kAllocation) || (names_none && !(whole > 0 && found.requested))) return std::nullopt;
   if (names_none)
     return verdict(
         kExhausted, kHigh,
         fmt::format("the compiled program needs {} in all, with arguments and results, and {} of it in "
                     "one piece were refused",
-                    format_bytes(*whole), format_bytes(*found.requested)));
+                    format_bytes(whole), format_bytes(*found.requested)));
   const auto largest = found.bytes(Field::kBuffer);
   if (!largest) return std::nullopt;
   std::string reason;
-  if (whole && found.in(kTinyRequest))
+  if (whole > 0 && found.in(kTinyRequest))
     reason = fmt::format(
         "the device was full before: this compiled program needs {} in all, and what another process, "
         "or this one, keeps there decides; ",
-        format_bytes(*whole));
+        format_bytes(whole));
   reason += fmt::format("the largest buffer of the compiled program is {}", format_bytes(*largest));
   if (!found.failure->shape.empty()) reason += fmt::format(" ({}])", found.failure->shape);
   if (found.attention_scores) reason += ", attention scores";
