@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
@@ -31,6 +33,19 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+bool MappedFile::holds(std::span<const std::byte> bytes) const {
+  const std::less_equal<> is_before;  // of any two addresses
+  return !bytes.empty() && is_before(bytes_.data(), bytes.data()) &&
+         is_before(bytes.data() + bytes.size(), bytes_.data() + bytes_.size());
+}
+
+void MappedFile::set_aside(std::span<const std::byte> bytes) const noexcept {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto from = static_cast<size_t>(bytes.data() - bytes_.data()) / page * page;
+  const auto to = static_cast<size_t>(bytes.data() + bytes.size() - bytes_.data());
+  madvise(const_cast<std::byte*>(bytes_.data()) + from, to - from, MADV_DONTNEED);
 }
 
 }  // namespace headroom

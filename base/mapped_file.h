@@ -18,6 +18,11 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Returns true if the bytes are some of the file's.
+  bool holds(std::span<const std::byte> bytes) const;
+  // Tells the system that the bytes, some of the file's, are not read soon: their pages leave this process's
+  // memory, and come back when they are read.
+  void set_aside(std::span<const std::byte> bytes) const noexcept;
 
  private:
   const std::string path_;

@@ -26,6 +26,7 @@ float draw(const Initializer& initializer, uint64_t stream, uint64_t element) {
   switch (initializer.kind) {
     case Initializer::Kind::kNone:
     case Initializer::Kind::kGiven:
+    case Initializer::Kind::kMapped:
     case Initializer::Kind::kConstant:
       return initializer.first;
     case Initializer::Kind::kUniform: {
@@ -87,6 +88,9 @@ Initializer unset() {
 Initializer given(std::function<std::vector<std::byte>()> bytes) {
   return {.kind = Initializer::Kind::kGiven, .given = std::move(bytes)};
 }
+Initializer mapped(std::shared_ptr<const MappedFile> file, std::span<const std::byte> bytes) {
+  return {.kind = Initializer::Kind::kMapped, .file = std::move(file), .mapped = bytes};
+}
 Initializer uniform(float low, float high, uint64_t seed) {
   return {.kind = Initializer::Kind::kUniform, .first = low, .second = high, .seed = seed};
 }
@@ -102,15 +106,18 @@ Initializer he_normal(const Shape& shape, uint64_t seed) {
   return normal(0, static_cast<float>(std::sqrt(2 / fans_of(shape).in)), seed);
 }
 
-std::vector<std::byte> initial_value(const Initializer& initializer, std::string_view variable_name,
-                                     const TensorSpec& spec) {
-  if (initializer.kind == Initializer::Kind::kGiven) {
-    std::vector<std::byte> given = initializer.given();
-    if (static_cast<int64_t>(given.size()) == spec.bytes()) return given;
+std::span<const std::byte> initial_bytes(const Initializer& initializer, std::string_view variable_name,
+                                         const TensorSpec& spec, std::vector<std::byte>& made) {
+  const bool is_mapped = initializer.kind == Initializer::Kind::kMapped;
+  if (is_mapped || initializer.kind == Initializer::Kind::kGiven) {
+    if (!is_mapped) made = initializer.given();
+    const std::span<const std::byte> bytes = is_mapped ? initializer.mapped : made;
+    if (std::ssize(bytes) == spec.bytes()) return bytes;
     throw InvalidArgument(fmt::format("variable {}: {} is {} bytes, {} were given", variable_name,
-                                      to_string(spec), spec.bytes(), given.size()));
+                                      to_string(spec), spec.bytes(), bytes.size()));
   }
-  std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+  made.assign(static_cast<size_t>(spec.bytes()), std::byte{});
+  std::vector<std::byte>& bytes = made;
   if (initializer.kind == Initializer::Kind::kNone) return bytes;
   if (initializer.kind == Initializer::Kind::kConstant) {
     if (spec.dtype == DType::kF32) fill_constant<float>(bytes, initializer.first, variable_name);
@@ -128,6 +135,13 @@ std::vector<std::byte> initial_value(const Initializer& initializer, std::string
     std::memcpy(&bytes[static_cast<size_t>(i) * sizeof(float)], &value, sizeof(float));
   }
   return bytes;
+}
+
+std::vector<std::byte> initial_value(const Initializer& initializer, std::string_view variable_name,
+                                     const TensorSpec& spec) {
+  std::vector<std::byte> made;
+  const std::span<const std::byte> bytes = initial_bytes(initializer, variable_name, spec, made);
+  return made.empty() ? std::vector(bytes.begin(), bytes.end()) : made;
 }
 
 }  // namespace headroom

@@ -79,7 +79,8 @@ constexpr int64_t kJoinedCastBytes = 16 * kMiB;
 Initializer rounded(const Initializer& initializer, const std::string& name, const TensorSpec& spec,
                     DType half) {
   return given([=] {
-    const std::vector<std::byte> whole = initial_value(initializer, name, spec);
+    std::vector<std::byte> made;
+    const std::span<const std::byte> whole = initial_bytes(initializer, name, spec, made);
     std::vector<std::byte> stored(whole.size() / 2);
     for (size_t i = 0; i < stored.size() / 2; ++i) {
       float value = 0;

@@ -105,16 +105,21 @@ bool is_float(ElementType type) {
   return row_of(type) != nullptr && dtype_of_element(type) == DType::kF32;
 }
 
+bool is_half(ElementType type) {
+  return type == ElementType::kFloat16 || type == ElementType::kBfloat16;
+}
+
+bool is_stored_as_ours(ElementType type) {
+  return type == ElementType::kFloat || type == ElementType::kInt32 || type == ElementType::kUint8;
+}
+
 std::vector<std::byte> convert_elements(ElementType type, std::span<const std::byte> data, int64_t count) {
   if (static_cast<int64_t>(data.size()) != stored_bytes(type, count)) {
     throw InvalidArgument(
         fmt::format("{} bytes do not make {} elements of {}", data.size(), count, to_string(type)));
   }
+  if (is_stored_as_ours(type)) return {data.begin(), data.end()};
   switch (type) {
-    case ElementType::kFloat:
-    case ElementType::kInt32:
-    case ElementType::kUint8:
-      return {data.begin(), data.end()};
     case ElementType::kBool:
       return convert<uint8_t, uint8_t>(data, count, [](uint8_t v) { return static_cast<uint8_t>(v != 0); });
     case ElementType::kInt8:

@@ -44,6 +44,9 @@ int64_t stored_bytes(ElementType type, int64_t count = 1);
 // Returns the type of imported values: f32 for floats, u8 for bool and uint8, i32 for all other integers.
 DType dtype_of_element(ElementType type);
 bool is_float(ElementType type);
+bool is_half(ElementType type);  // 16-bit floats
+// Returns true if a file has the elements as imported values have them.
+bool is_stored_as_ours(ElementType type);
 
 // Converts `count` little-endian elements to our type's bytes. Integers beyond 32 bits become the nearest
 // i32: they stand for "the end" in slices. Floats are rounded to f32.

@@ -1,4 +1,5 @@
-// ONNX ops of one element from one of each operand, and random numbers: others at each step, the same at each run.
+// ONNX ops of one element from one of each operand, and random numbers: others at each step, the same at each
+// run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -276,14 +277,6 @@ Item wrapped(const NodeImport& n, const Item& x, ElementType type) {
   return n.im.cast(n.im.binary(BinaryKind::kSub, rest, offset), type);
 }
 
-// Floats of 16 bits are computed in 32; what is cast to them has their values.
-Item rounded(const NodeImport& n, const Item& x, ElementType type) {
-  const DType half = type == ElementType::kFloat16 ? DType::kF16 : DType::kBf16;
-  Item y = n.im.cast(x, ElementType::kFloat);
-  y = n.im.elementwise(Cast{half}, {y}, type);
-  return n.im.elementwise(Cast{DType::kF32}, {y}, type);
-}
-
 // True if all values of `from` are also of `to`.
 bool holds_all(ElementType from, ElementType to) {
   const auto is_unsigned = [](ElementType type) {
@@ -299,8 +292,7 @@ bool holds_all(ElementType from, ElementType to) {
 Item cast_element(const NodeImport& n, ElementType type) {
   const Item& x = n.in(0);
   if (type == x.type || x.list) return n.im.cast(x, type);
-  const bool is_half = type == ElementType::kFloat16 || type == ElementType::kBfloat16;
-  if (is_half && !n.im.stores_half()) return rounded(n, x, type);
+  if (is_half(type) && !n.im.stores_half()) return n.im.rounded(x, type);
   const bool is_small =
       !is_float(type) && type != ElementType::kBool && stored_bits(type) > 0 && stored_bits(type) < 32;
   return is_small && !holds_all(x.type, type) ? wrapped(n, x, type) : n.im.cast(x, type);

@@ -24,8 +24,18 @@ HostTensor::HostTensor(const TensorSpec& spec) : spec_(spec), bytes_(allocate(sp
   std::memset(bytes_.get(), 0, static_cast<size_t>(spec.bytes()));
 }
 
-HostTensor::HostTensor(const TensorSpec& spec, std::span<const std::byte> bytes) : HostTensor(spec) {
-  std::copy_n(bytes.begin(), std::min<size_t>(bytes.size(), static_cast<size_t>(spec.bytes())), bytes_.get());
+HostTensor::HostTensor(const TensorSpec& spec, std::span<const std::byte> bytes)
+    : spec_(spec), bytes_(allocate(spec.bytes())) {
+  const size_t size = static_cast<size_t>(spec.bytes()), given = std::min(bytes.size(), size);
+  std::copy_n(bytes.begin(), given, bytes_.get());
+  std::fill_n(bytes_.get() + given, size - given, std::byte{});
+}
+
+HostTensor HostTensor::over(const TensorSpec& spec, std::span<const std::byte> bytes) {
+  HostTensor result;
+  result.spec_ = spec;
+  result.bytes_ = {std::shared_ptr<std::byte>(), const_cast<std::byte*>(bytes.data())};
+  return result;
 }
 
 HostTensor HostTensor::with_shape(const Shape& shape) const {

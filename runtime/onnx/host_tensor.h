@@ -18,6 +18,8 @@ class HostTensor {
   HostTensor() : HostTensor(TensorSpec{}) {}
   explicit HostTensor(const TensorSpec& spec);
   HostTensor(const TensorSpec& spec, std::span<const std::byte> bytes);
+  // Over bytes of the caller, as many as the tensor has, which outlive it and its copies. Only to be read.
+  static HostTensor over(const TensorSpec& spec, std::span<const std::byte> bytes);
 
   const TensorSpec& spec() const { return spec_; }
   const Shape& shape() const { return spec_.shape; }

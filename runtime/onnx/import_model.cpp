@@ -147,6 +147,9 @@ class ModelImport {
             fmt::format("output '{}' is a result that is not computed", printable(output.name)));
       }
       if (item.list) throw InvalidArgument(fmt::format("output '{}' is a sequence", printable(output.name)));
+      // Floats of 16 bits are computed in 32; what goes out has their values.
+      const bool is_exact = settings_.is_training || settings_.stores_half;
+      if (is_half(item.type) && !is_exact && item.source < 0) item = im().rounded(item, item.type);
       // An input that is passed on, perhaps transposed, must also be an input of the graph.
       if (item.source >= 0) im().value_in(item, in_order(item.rank()));
       result_.outputs.push_back(item);
@@ -228,7 +231,7 @@ class ModelImport {
   }
 
   void add_initializers() {
-    roles_ = find_roles(model_);
+    roles_ = find_roles(model_, settings_.is_training);
     for (const std::string& note : roles_.notes) result_.notes.push_back(note);
     for (const Tensor& tensor : model_.initializers) {
       if (tensor.extents.size() > static_cast<size_t>(Shape::kMaxRank)) {

@@ -101,7 +101,7 @@ Value Importer::source_value(const Item& item, const Axes& order) {
     if (source.kind == SourceKind::kInput) {
       source.value = graph_.input(source.name, spec, place());
     } else {
-      source.value = graph_.variable(source.name, spec, first_value(source, seed_), place());
+      source.value = graph_.variable(source.name, spec, first_value(source, model_, seed_), place());
     }
   }
   const Axes place_of = inverse(source.order);
@@ -358,6 +358,12 @@ Item Importer::cast(const Item& x, ElementType type) {
     return same;
   }
   return elementwise(Cast{to}, {x}, type);
+}
+
+Item Importer::rounded(const Item& x, ElementType half) {
+  const DType stored = half == ElementType::kFloat16 ? DType::kF16 : DType::kBf16;
+  const Item narrow = elementwise(Cast{stored}, {cast(x, ElementType::kFloat)}, half);
+  return elementwise(Cast{DType::kF32}, {narrow}, half);
 }
 
 Item Importer::reduce(ReduceKind kind, const Item& x, std::vector<int> axes, bool keep_axes) {

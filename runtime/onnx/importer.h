@@ -117,6 +117,8 @@ class Importer {
   Item compare(CompareKind kind, const Item& a, const Item& b);
   Item where(const Item& condition, const Item& a, const Item& b);
   Item cast(const Item& x, ElementType type);
+  // The values of a 16-bit type nearest to those of x, in 32 bits.
+  Item rounded(const Item& x, ElementType half);
   Item reduce(ReduceKind kind, const Item& x, std::vector<int> axes, bool keep_axes);
   Item matmul(const Item& a, const Item& b);  // (..,M,K) x (..,K,N), with the adapter of b if it has one
 

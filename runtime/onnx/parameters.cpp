@@ -94,8 +94,19 @@ bool are_all(const std::optional<std::vector<float>>& numbers, float number) {
 // training leaves in a weight.
 bool is_mask(const Tensor& tensor) {
   constexpr float kHidden = -1e30f;
-  const auto numbers = numbers_of(&tensor);
-  return numbers && std::any_of(numbers->begin(), numbers->end(), [](float x) { return x < kHidden; });
+  constexpr int64_t kReadAtOnce = 1 << 16;  // a large weight is not copied for this
+  if (tensor.is_absent) return false;
+  for (int64_t at = 0; at < tensor.elements(); at += kReadAtOnce) {
+    const int64_t count = std::min(kReadAtOnce, tensor.elements() - at), bytes = stored_bytes(tensor.type);
+    const Tensor part{
+        .type = tensor.type,
+        .extents = {count},
+        .data = tensor.data.subspan(static_cast<size_t>(at * bytes), static_cast<size_t>(count * bytes))};
+    const auto numbers = numbers_of(&part);
+    if (numbers && std::any_of(numbers->begin(), numbers->end(), [](float x) { return x < kHidden; }))
+      return true;
+  }
+  return false;
 }
 
 // Returns true if the elements of `a` (R,C) are those of `b` (C,R), and not all one number.
@@ -258,7 +269,7 @@ void find_stored(const Model& model, Roles& roles) {
 
 }  // namespace
 
-Roles find_roles(const Model& model) {
+Roles find_roles(const Model& model, bool is_training) {
   const Signature signature = signature_of(model);
   const bool is_told = !signature.parameters.empty();
   std::unordered_map<std::string_view, Uses> uses;
@@ -320,7 +331,7 @@ Roles find_roles(const Model& model) {
   }
   find_moved_statistics(model, roles);
   find_transposed_tables(model, uses, roles);
-  find_padding_rows(model, roles);
+  if (is_training) find_padding_rows(model, roles);
   find_stored(model, roles);
   // An exporter that merges equal tensors makes one of all fresh scales and shifts. Matrices that are shared
   // are tied by the program; if a layer is used twice, so are its vectors.

@@ -41,7 +41,7 @@ struct Roles {
   }
 };
 
-// The keys point into the model.
-Roles find_roles(const Model& model);
+// The keys point into the model. Padding in tables is looked for only for training.
+Roles find_roles(const Model& model, bool is_training);
 
 }  // namespace headroom::onnx

@@ -87,7 +87,8 @@ Item Importer::stored_numbers(const Item& item) {
   Source& source = sources_[static_cast<size_t>(item.source)];
   const int64_t count = source.shape.elements(), bytes = stored_bytes(source.type, count);
   if (!source.value)
-    source.value = graph_.variable(source.name, {DType::kU8, {bytes}}, first_value(source, seed_), place());
+    source.value =
+        graph_.variable(source.name, {DType::kU8, {bytes}}, first_value(source, model_, seed_), place());
   Item numbers = cast(item_of(*source.value, ElementType::kUint8, {0}), ElementType::kFloat);
   if (stored_bits(source.type) == 4) {
     const Item high = unary(UnaryKind::kFloor, binary(BinaryKind::kMul, numbers, number(1.0f / 16)));

@@ -28,7 +28,7 @@ Initializer drawn(const Source& source, uint64_t seed) {
 std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const TensorSpec& spec,
                                       const Axes& order) {
   if (is_in_order(order)) return {bytes.begin(), bytes.end()};
-  const HostTensor moved = compute(Transpose{order}, std::vector{HostTensor(spec, bytes)});
+  const HostTensor moved = compute(Transpose{order}, std::vector{HostTensor::over(spec, bytes)});
   return {moved.bytes().begin(), moved.bytes().end()};
 }
 
@@ -41,16 +41,23 @@ std::vector<std::byte> unsigned_bytes(ElementType type, std::span<const std::byt
   return bytes;
 }
 
-Initializer first_value(const Source& source, uint64_t seed) {
+Initializer first_value(const Source& source, const Model& model, uint64_t seed) {
   if (source.number) return constant_of(*source.number);
   if (source.limit) return uniform(-*source.limit, *source.limit, seed);
   const Tensor* tensor = source.tensor;
   if (source.is_stored && !tensor->is_absent)
     return given([tensor] { return unsigned_bytes(tensor->type, tensor->data); });
   if (tensor == nullptr || tensor->is_absent) return drawn(source, seed);
+  if (is_stored_as_ours(tensor->type) && is_in_order(source.order)) {
+    for (const std::shared_ptr<const MappedFile>& file : model.files) {
+      if (file->holds(tensor->data)) return mapped(file, tensor->data);
+    }
+  }
   return given([tensor, shape = source.shape, order = source.order] {
-    const std::vector<std::byte> stored = convert_elements(tensor->type, tensor->data, tensor->elements());
-    return permuted_bytes(stored, {dtype_of_element(tensor->type), shape}, order);
+    const TensorSpec spec{dtype_of_element(tensor->type), shape};
+    if (is_stored_as_ours(tensor->type)) return permuted_bytes(tensor->data, spec, order);
+    std::vector<std::byte> stored = convert_elements(tensor->type, tensor->data, tensor->elements());
+    return is_in_order(order) ? stored : permuted_bytes(stored, spec, order);
   });
 }
 

@@ -19,7 +19,7 @@ std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const Te
 // Bytes of whole numbers of 8 or 4 bits, with signed ones moved by half their range so that none is negative.
 std::vector<std::byte> unsigned_bytes(ElementType type, std::span<const std::byte> stored);
 
-// The first value of a source's variable, whose order is set.
-Initializer first_value(const Source& source, uint64_t seed);
+// The first value of a source's variable, whose order is set. `model` is that of the source's tensor.
+Initializer first_value(const Source& source, const Model& model, uint64_t seed);
 
 }  // namespace headroom::onnx

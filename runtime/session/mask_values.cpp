@@ -83,7 +83,8 @@ bool MaskValues::compute() {
   for (const int variable : graph_.variables()) {
     const ValueInfo& info = graph_.value(variable);
     if (!contains(variable) || info.initializer.kind == Initializer::Kind::kNone) continue;
-    const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
+    std::vector<std::byte> made;
+    const std::span<const std::byte> initial = initial_bytes(info.initializer, info.name, info.spec, made);
     device_.memory().copy_to_device(data(variable), initial.data(), std::ssize(initial));
   }
   const auto views_of = [&](const std::vector<int>& values) {

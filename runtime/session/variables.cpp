@@ -2,14 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "base/errors.h"
 #include "runtime/graph/categories.h"
+#include "runtime/graph/placement.h"
 #include "runtime/plan/memory_users.h"
 
 namespace headroom {
+namespace {
+
+constexpr int64_t kCopiedAtOnce = 64 * kMiB;
+
+// The variables, by value id, that a node of the graph changes.
+std::vector<bool> changed_values(const Graph& graph) {
+  std::vector<bool> changed(graph.values().size());
+  for (const Node& node : graph.nodes()) {
+    for (const int input : mutated_inputs(node.op, node.inputs.size()))
+      changed[static_cast<size_t>(node.inputs[static_cast<size_t>(input)])] = true;
+  }
+  return changed;
+}
+
+void copy_first_value(const ValueInfo& variable, DeviceMemory& memory, void* to) {
+  std::vector<std::byte> made;
+  const std::span<const std::byte> bytes =
+      initial_bytes(variable.initializer, variable.name, variable.spec, made);
+  const MappedFile* const file = variable.initializer.file.get();
+  // Pages of a file that are copied need not stay in memory beside the copy.
+  const int64_t part = file == nullptr ? std::ssize(bytes) : kCopiedAtOnce;
+  for (int64_t at = 0; at < std::ssize(bytes); at += part) {
+    const auto copied =
+        bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(part, std::ssize(bytes) - at)));
+    memory.copy_to_device(static_cast<std::byte*>(to) + at, copied.data(), std::ssize(copied));
+    if (file != nullptr) file->set_aside(copied);
+  }
+}
+
+}  // namespace
 
 Variables::Variables(const Graph& graph, DeviceSet devices, Contents contents)
-    : graph_(graph), devices_(std::move(devices)), blocks_(graph.values().size()) {
+    : graph_(graph),
+      devices_(std::move(devices)),
+      blocks_(graph.values().size()),
+      is_mapped_(graph.values().size()) {
+  const std::vector<bool> changed = changed_values(graph);
   std::vector<MemoryCategory> categories;  // once they are needed
   const auto user_of = [&](int id) {
     if (categories.empty()) categories = categorize(graph);
@@ -20,12 +58,16 @@ Variables::Variables(const Graph& graph, DeviceSet devices, Contents contents)
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
       const PlacedDevice& here = device_of(id);
+      if (contents == Contents::kInitial && !changed[static_cast<size_t>(id)] && is_usable_in_place(info)) {
+        blocks_[static_cast<size_t>(id)] = const_cast<std::byte*>(info.initializer.mapped.data());
+        is_mapped_[static_cast<size_t>(id)] = true;
+        continue;
+      }
       blocks_[static_cast<size_t>(id)] =
           allocate_for(*here.allocator, block_bytes(info), {}, [&] { return user_of(id); });
       if (contents == Contents::kNone || bytes == 0 || info.initializer.kind == Initializer::Kind::kNone)
         continue;
-      const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
-      here.device->memory().copy_to_device(data(id), initial.data(), bytes);
+      copy_first_value(info, here.device->memory(), data(id));
     }
   } catch (...) {
     release();
@@ -37,10 +79,20 @@ Variables::~Variables() {
   release();
 }
 
+bool Variables::is_usable_in_place(const ValueInfo& variable) const {
+  const std::span<const std::byte> bytes = variable.initializer.mapped;
+  return variable.initializer.kind == Initializer::Kind::kMapped && !bytes.empty() &&
+         std::ssize(bytes) == variable.spec.bytes() && variable.device != kHostPlace &&
+         devices_.find(variable.device).device->memory().is_host_memory() &&
+         reinterpret_cast<uintptr_t>(bytes.data()) %
+                 static_cast<uintptr_t>(element_bytes(variable.spec.dtype)) ==
+             0;
+}
+
 void Variables::release() noexcept {
   // Last in, first out: the strategy's own state is then as it was.
   for (size_t id = blocks_.size(); id-- > 0;) {
-    if (blocks_[id] == nullptr) continue;
+    if (blocks_[id] == nullptr || is_mapped_[id]) continue;
     device_of(static_cast<int>(id)).allocator->deallocate(blocks_[id], block_bytes(graph_.values()[id]));
     blocks_[id] = nullptr;
   }
@@ -74,6 +126,8 @@ void Variables::write(const Value& variable, std::span<const std::byte> bytes) {
     throw InvalidArgument(fmt::format("write: {} is {} ({} bytes), got {} bytes", variable.name(),
                                       to_string(variable.spec()), variable.spec().bytes(), bytes.size()));
   }
+  if (is_mapped_[static_cast<size_t>(variable.id)])
+    throw InvalidArgument(fmt::format("write: {} is used where its file is mapped", variable.name()));
   if (!bytes.empty())
     device_of(variable.id)
         .device->memory()

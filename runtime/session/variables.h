@@ -18,8 +18,10 @@ class Variables {
   // The contents of new variables: initial values, or only memory, as on a device without bytes.
   enum class Contents : uint8_t { kInitial, kNone };
 
-  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory
-  // or DeviceError (nothing stays allocated), and InvalidArgument for one on a device that is not in the set.
+  // Allocates every variable of the graph and gives it its initial value, if it has one. A variable that is
+  // part of a file and that no node changes gets no memory on a CPU: the file's own is used. Throws
+  // OutOfMemory or DeviceError (nothing stays allocated), and InvalidArgument for one on a device that is not
+  // in the set.
   Variables(const Graph& graph, DeviceSet devices, Contents contents = Contents::kInitial);
   Variables(const Graph& graph, Device& device, Allocator& allocator)
       : Variables(graph, DeviceSet(device, allocator)) {}
@@ -39,8 +41,8 @@ class Variables {
   // Device address of a variable by value id. Throws InvalidArgument for one that the graph got later.
   void* data(int id) const;
 
-  // Copies a variable to or from the host; sizes must match its spec exactly. Throw InvalidArgument or
-  // DeviceError.
+  // Copies a variable to or from the host; sizes must match its spec exactly. Throw InvalidArgument, also to
+  // write one that is used in its file, or DeviceError.
   std::vector<std::byte> read(const Value& variable) const;
   void write(const Value& variable, std::span<const std::byte> bytes);
 
@@ -49,11 +51,13 @@ class Variables {
 
  private:
   void release() noexcept;
+  bool is_usable_in_place(const ValueInfo& variable) const;
   const PlacedDevice& device_of(int id) const { return devices_.find(graph_.value(id).device); }
 
   const Graph& graph_;
   const DeviceSet devices_;
-  std::vector<void*> blocks_;  // by value id; null unless the value is a variable
+  std::vector<void*> blocks_;    // by value id; null unless the value is a variable
+  std::vector<bool> is_mapped_;  // by value id: the block is part of a file
 };
 
 }  // namespace headroom

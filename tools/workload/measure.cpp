@@ -157,8 +157,8 @@ void run_step_replica(const WorkloadOptions& options, std::span<const Program> p
   if (step.outputs) result.outputs = step.outputs(session);
   if (rank == 0) clock.note(result);
   for (const auto& collective : here.collectives) collective->check();
-  result.weights_checksum = fmt::format("{:016x}", variables.checksum(step.parameters));
   if (group == nullptr) return;
+  result.weights_checksum = fmt::format("{:016x}", variables.checksum(step.parameters));
   result.optimizer_bytes = variable_bytes(graph, MemoryCategory::kOptimizerState);
   group->barrier();  // none dies before the last is done
 }

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/errors.h"
+#include "base/half.h"
 #include "runtime/app/runtime.h"
 #include "runtime/onnx/model_step.h"
 #include "runtime/onnx/op_table.h"
@@ -136,6 +137,20 @@ TEST(ImportModel, WeightsThatAreNotThereAreDrawn) {
   const Variables variables(step->graph, runtime.device(), runtime.allocator());
   const std::vector<std::byte> drawn = variables.read(step->model.parameters[0].value);
   EXPECT_TRUE(std::any_of(drawn.begin(), drawn.end(), [](std::byte byte) { return byte != std::byte{0}; }));
+}
+
+TEST(ImportModel, OutputsOf16BitsHaveTheValuesOfTheirType) {
+  constexpr int kFloat16 = 10, kBfloat16 = 16;
+  const std::vector<float> x = {0.1f, 1.7f, -300, 1e-5f};
+  for (const int type : {kFloat16, kBfloat16}) {
+    ModelBytes net;
+    net.input("x", type, {"4"}).output("y").node("Mul", {"x", "x"}, {"y"});
+    const std::vector<float> y = answers_of(net.bytes(), {}, {x})[0];
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float square = x[i] * x[i];
+      EXPECT_EQ(y[i], type == kFloat16 ? float_of_f16(f16_of(square)) : float_of_bf16(bf16_of(square)));
+    }
+  }
 }
 
 TEST(ModelStep, LearnsTheSameOnEveryDeviceWithAndWithoutFusion) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "tests/drawn_cases.h"
 #include "tests/run_shell.h"
+#include "tests/runtime/onnx/model_bytes.h"
 
 namespace headroom {
 namespace {
@@ -117,6 +119,27 @@ TEST(HugeSizes, OfBlocksThatComeAndGoLeaveAddresses) {
     const int expected = strategy == "arena" || strategy == "mapped" ? outcome.code : 0;
     EXPECT_EQ(outcome.code, expected) << strategy << outcome.errors;
     EXPECT_TRUE(outcome.code == 0 || outcome.code == 3) << strategy << outcome.errors;
+  }
+}
+
+// Of a file with holes: the table takes no room on the disk either.
+TEST(HugeSizes, OfATableAreNotCopiedForItsRows) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more data than the limit";
+#endif
+  constexpr int64_t kRows = int64_t{1} << 20, kColumns = 256, kBytes = kRows * kColumns * 4;
+  const ScratchFolder folder;
+  std::ofstream(folder / "table.bin").close();
+  std::filesystem::resize_file(folder / "table.bin", kBytes);
+  test::ModelBytes net;
+  net.input("words", 7, {"batch", "4"}).output("y").node("Gather", {"table", "words"}, {"y"});
+  net.external("table", {kRows, kColumns}, "table.bin", 0, kBytes);
+  std::ofstream(folder / "table.onnx", std::ios::binary) << net.bytes();
+  for (const char* command : {"run --device cpu --steps 1", "predict --device sim:h200"}) {
+    const Outcome outcome =
+        run_shell(folder, "cd " + (folder / "") + " && ulimit -d 262144 && " HEADROOM_COMMAND " " + command +
+                              " --model table.onnx --inference --batch 2");
+    EXPECT_EQ(outcome.code, 0) << command << ": " << outcome.errors;
   }
 }
 
