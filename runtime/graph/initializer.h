@@ -47,7 +47,7 @@ Initializer he_normal(const Shape& shape, uint64_t seed);
 // kinds need f32; throws InvalidArgument otherwise.
 std::span<const std::byte> initial_bytes(const Initializer& initializer, std::string_view variable_name,
                                          const TensorSpec& spec, std::vector<std::byte>& made);
-// The same as a copy.
+// Copies these bytes.
 std::vector<std::byte> initial_value(const Initializer& initializer, std::string_view variable_name,
                                      const TensorSpec& spec);
 

@@ -122,7 +122,7 @@ TEST(HugeSizes, OfBlocksThatComeAndGoLeaveAddresses) {
   }
 }
 
-// Of a file with holes: the table takes no room on the disk either.
+// The file has holes: the table takes no room on the disk either.
 TEST(HugeSizes, OfATableAreNotCopiedForItsRows) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer takes more data than the limit";
