@@ -98,10 +98,10 @@ bool is_mask(const Tensor& tensor) {
   if (tensor.is_absent) return false;
   for (int64_t at = 0; at < tensor.elements(); at += kReadAtOnce) {
     const int64_t count = std::min(kReadAtOnce, tensor.elements() - at), bytes = stored_bytes(tensor.type);
-    const Tensor part{
-        .type = tensor.type,
-        .extents = {count},
-        .data = tensor.data.subspan(static_cast<size_t>(at * bytes), static_cast<size_t>(count * bytes))};
+    Tensor part;
+    part.type = tensor.type;
+    part.extents = {count};
+    part.data = tensor.data.subspan(static_cast<size_t>(at * bytes), static_cast<size_t>(count * bytes));
     const auto numbers = numbers_of(&part);
     if (numbers && std::any_of(numbers->begin(), numbers->end(), [](float x) { return x < kHidden; }))
       return true;
