@@ -4,7 +4,10 @@ several. After the last step the data of the training ends, so that an evaluatio
 Marks steps and evaluations in the recorder; knows what PyTorch trains with, and no command.
 """
 
+import collections.abc
+import contextlib
 import os
+import time
 import weakref
 
 import torch
@@ -16,10 +19,23 @@ from .standin.patch import patch
 _MOST_TURNS = 8  # steps of one optimizer in which others take none: they are not used
 _MOST_BATCHES = 3  # of a data loader in an evaluation
 _MOST_PASSES = 64  # forward passes after the last step
+_MOST_AHEAD = 200  # batches that are not traced, of which the sizes are looked at
+_MOST_SECONDS_AHEAD = 2
 
 
 class Finished(BaseException):
     """Ends a program after its last step. No handler of a program is for it."""
+
+
+def elements_of(batch, depth=4):
+    """The elements of all tensors in a batch: a tensor, a structure of tensors, or an object that has some."""
+    if isinstance(batch, torch.Tensor):
+        return batch.numel()
+    if isinstance(batch, collections.abc.Mapping):
+        batch = list(batch.values())
+    elif not isinstance(batch, (list, tuple)):
+        batch = list(getattr(batch, "__dict__", {}).values())
+    return sum(elements_of(part, depth - 1) for part in batch) if depth else 0
 
 
 class _Loop:
@@ -30,6 +46,7 @@ class _Loop:
         self.backwards = steps.backwards
         self.evaluations = steps.evaluations
         self.at_steps = []  # the batches that it had given at the end of each step
+        self.sizes = set()  # the elements of its batches
         self.is_training = False
 
 
@@ -227,13 +244,32 @@ class Steps:
             if loop is None:
                 loop = self._loops[batches] = _Loop(self)
             if self._has_enough(loop):
+                if loop.is_training and len(loop.sizes) > 1:
+                    self._look_ahead(loop, lambda: original(batches))
                 raise StopIteration
             batch = original(batches)
             loop.batches += 1
+            loop.sizes.add(elements_of(batch))
             self._current = batches
             return batch
 
         patch(stack, iterator, "__next__", next_batch)
+
+    def _look_ahead(self, loop, next_batch):
+        """Says by how much some of the batches that are not traced are larger than those that are."""
+        largest, count, end = 0, 0, time.monotonic() + _MOST_SECONDS_AHEAD
+        with contextlib.suppress(Exception):  # StopIteration at the end of the data, or what a data set raises
+            while count < _MOST_AHEAD and time.monotonic() < end:
+                largest = max(largest, elements_of(next_batch()))
+                count += 1
+        traced = max(loop.sizes)
+        loop.sizes = set()
+        if largest > 1.01 * traced:
+            more = largest / traced - 1
+            self.tracer.assumed[
+                f"batches differ in size: the largest of the next {count} has {more:.0%} more elements than the largest "
+                "traced one and takes more; trace more steps (--steps), or pad to a fixed length"
+            ] = True
 
     def _has_enough(self, loop):
         """Returns true for a loop of a training that has the batches of all steps, and one of an evaluation with some."""

@@ -340,6 +340,18 @@ optimizer.load_state_dict(saved["optimizer"])
         self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
         self.assertEqual(self.files(), ["./run.trace", "./train.py"])
 
+    def test_batches_that_are_larger_than_the_traced_ones_are_named(self):
+        for growth in (0, 10):
+            self.program(
+                before=f"""def collate(items, count=iter(range(99))):
+    rows = 100 + {growth} * next(count)
+    return torch.randn(rows, 64), torch.zeros(rows).long()
+loader.collate_fn = collate"""
+            )
+            self.trace("python", "train.py")
+            said = "batches differ in size: the largest of the next 13 has 108"
+            self.assertEqual(said in "".join(self.lines), growth > 0)
+
     def test_several_optimizers_and_accumulated_gradients_are_one_step(self):
         self.program(
             before="other = torch.optim.SGD(net.parameters(), 0.1); count = 0",
