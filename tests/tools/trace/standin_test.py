@@ -116,6 +116,26 @@ class Standin(unittest.TestCase):
         trace(training(body), batch=8, steps=1)
         self.assertTrue(made)
 
+    def test_l_bfgs_keeps_a_full_history(self):
+        for search in (None, "strong_wolfe"):
+
+            def make_step():
+                net = nn.Linear(100, 10, bias=False).cuda()
+                x = torch.randn(8, 100, device="cuda")
+                optimizer = torch.optim.LBFGS(net.parameters(), history_size=30, line_search_fn=search)
+
+                def closure():
+                    optimizer.zero_grad()
+                    loss = net(x).square().mean()
+                    loss.backward()
+                    return loss
+
+                return lambda: optimizer.step(closure)
+
+            live = [block.size for block in trace(make_step, steps=2).blocks if block.is_live]
+            # Two vectors for each step of the history; the weight, its gradient, the direction and the last gradient.
+            self.assertIn(live.count(4000), range(64, 68))
+
     def test_types_of_tensors_say_that_they_are_on_the_gpu(self):
         def body(net, x):
             for moved in (torch.ones(3).type_as(x), torch.ones(3).type(torch.cuda.FloatTensor)):

@@ -10,8 +10,8 @@ import sys
 import torch
 
 from ..errors import refusal
-from . import checkpoints, cuda, distributed, lazy, libraries, maths, parameters, profiling, streams, tensors, training
-from . import types
+from . import checkpoints, cuda, distributed, lazy, lbfgs, libraries, maths, parameters, profiling, streams, tensors
+from . import training, types
 from .patch import patch, patch_all
 
 
@@ -24,6 +24,7 @@ def install(tracer, stack):
     distributed.install(tracer, stack)
     maths.install(stack)
     lazy.install(stack)
+    lbfgs.install(stack)
     parameters.install(stack)
     types.install(tracer, stack)
     profiling.install(stack)

@@ -13,7 +13,7 @@ from ..cpu_ops import plain_torch
 from ..errors import TraceError
 from ..unknown import UnknownNumber, unknown_among, without_unknown
 from ..values import mark_mapped
-from . import transformers
+from . import lbfgs, transformers
 from .patch import patch, patch_all
 
 _CPU = torch.device("cpu")
@@ -233,6 +233,7 @@ def _install_values(tracer, stack):
                 finite.answer_of(tensor),
                 passing(frame),
                 transformers.answer(frame),
+                lbfgs.answer(frame),
             ):
                 if answer is not None:
                     return answer
