@@ -22,8 +22,11 @@ TEST_F(Guard, ARecordingHasWhatTheDriverGaveAndWhatItRefused) {
        {"n,cuMemAlloc\n", ",104857600,0,0,", "n,cuMemCreate\n", "\no,209715200,", "\nd,1048576000,"}) {
     EXPECT_PRED2(has, text, line);
   }
-  for (const char* reader : {" report ", " replay "}) {
-    EXPECT_EQ(run_shell(folder_, HEADROOM_COMMAND + std::string(reader) + trace).code, 0) << reader;
+  for (const char* reader : {" report --json ", " replay "}) {
+    const Outcome outcome = run_shell(folder_, HEADROOM_COMMAND + std::string(reader) + trace);
+    EXPECT_EQ(outcome.code, 0) << reader;
+    EXPECT_EQ(has(outcome.out, "\"library_bytes\": 104857600"),
+              std::string(reader) == " report --json ");  // the context
   }
 }
 
@@ -107,6 +110,7 @@ TEST_F(Guard, AStrategySetsWhatFrameworksRead) {
   EXPECT_EQ(run("--limit 1GiB --strategy mapped", in_shell("echo $HEADROOM_RUN_STRATEGY")).out, "mapped\n");
   EXPECT_EQ(run("--strategy no-such", print).code, 2);
   EXPECT_EQ(run("--strategy hard-limit", print).code, 2);
+  EXPECT_EQ(run("--strategy hard-limit=1GiB", print).code, 2);
 }
 
 TEST_F(Guard, AFailureIsExplained) {

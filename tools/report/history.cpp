@@ -118,7 +118,9 @@ class History::Walk {
           break;
         case Kind::kDevice: {
           int64_t& library = now_.bytes[static_cast<size_t>(MemoryCategory::kLibrary)];
-          library_ = std::max<int64_t>(0, event.process_bytes - now_.reserved_bytes);
+          // Where the driver gives each block, there are no reservations beside them.
+          const int64_t held = h_.knows_driver ? now_.reserved_bytes : now_.live_bytes;
+          library_ = std::max<int64_t>(0, event.process_bytes - held);
           library += library_ - std::exchange(counted_library_, library_);
           h_.library_bytes = std::max(h_.library_bytes, library_);
           break;

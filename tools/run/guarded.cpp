@@ -210,6 +210,8 @@ std::string with_first(const std::string& first, const char* variable, const cha
 // Frameworks' own settings for a strategy, and our strategies where a framework takes another allocator.
 Environment strategy_variables(const GuardOptions& options, guard::Account& account) {
   const std::string& strategy = options.strategy;
+  if (strategy.starts_with("hard-limit="))
+    throw InvalidArgument("--strategy hard-limit=SIZE: write --limit SIZE");
   const bool grows = strategy == "allow-growth", grabs = strategy == "grab-all";
   if (strategy.empty()) return {};
   if (strategy == "hard-limit") {
@@ -239,9 +241,9 @@ void write_result(const std::string& path, const guard::Account& account, const 
   for (const guard::Slot& slot : account.slots) refusals += slot.refusals;
   const int code = WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : 128 + WTERMSIG(ended.status);
   const std::string text = fmt::format(
-      "{{\"peak_bytes\": {}, \"limit_bytes\": {}, \"refusals\": {}, \"seconds\": {:.3f}, \"exit_code\": "
-      "{}}}\n",
-      peak, limit, refusals, seconds, code);
+      "{{\"peak_bytes\": {}, \"limit_bytes\": {}, \"refusals\": {}, \"seconds\": {:.3f}, \"exit_code\": {}, "
+      "\"escaped_process\": {}, \"escaped_bytes\": {}}}\n",
+      peak, limit, refusals, seconds, code, account.escaped_process.load(), account.escaped_bytes.load());
   const std::string_view parts[] = {text};
   write_file(path, parts);
 }

@@ -21,7 +21,6 @@
 namespace headroom {
 namespace {
 
-
 struct Unmap {
   void operator()(const guard::Recording* recording) const {
     munmap(const_cast<guard::Recording*>(recording), sizeof(guard::Recording));
@@ -46,7 +45,8 @@ Mapped map_recording(const std::string& path) {
 template <typename See>
 void for_each_record(const guard::Recording& recording, See see) {
   const uint64_t count = recording.count;
-  for (uint64_t n = count > guard::Recording::kRecords ? count - guard::Recording::kRecords + 1 : 1; n <= count; ++n) {
+  for (uint64_t n = count > guard::Recording::kRecords ? count - guard::Recording::kRecords + 1 : 1;
+       n <= count; ++n) {
     const guard::Record& record = recording.records[(n - 1) % guard::Recording::kRecords];
     if (record.number == n) see(record);
   }
@@ -89,10 +89,11 @@ void write_trace(const guard::Recording& recording, const std::string& path, con
   writer.setting("strategy", "direct");
   std::unordered_map<uint64_t, int64_t> live;
   int card = -1;
-  int64_t last_ns = 0;
+  int64_t last_ns = 0, contexts = 0;
   for_each_record(recording, [&](const guard::Record& record) {
     const std::string_view what = recorded_text(recording, record.what),
                            stack = recorded_text(recording, record.stack);
+    if (!is_request(what) && record.call == guard::Call::kAllocate) contexts += record.bytes;
     if (!is_request(what) || (card >= 0 && record.card != card)) return;  // a trace is of one device
     card = record.card;
     last_ns = record.time_ns;
@@ -124,7 +125,8 @@ void write_trace(const guard::Recording& recording, const std::string& path, con
     DeviceEvent event;
     event.kind = DeviceEvent::Kind::kDevice;
     event.bytes = facts.limit_bytes != guard::kNoLimit ? facts.limit_bytes.load() : facts.total_bytes.load();
-    event.process_bytes = facts.tree_bytes > 0 ? facts.tree_bytes.load() : facts.peak_bytes.load();
+    event.process_bytes = contexts;
+    for (const auto& [address, bytes] : live) event.process_bytes += bytes;
     event.free_bytes = std::max<int64_t>(0, event.bytes - event.process_bytes);
     TraceContext context;
     context.time_ns = last_ns;
