@@ -1,6 +1,7 @@
 #include "tools/run/device_cgroup.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>

@@ -5,7 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
