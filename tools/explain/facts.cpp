@@ -91,6 +91,7 @@ void find_sizes(Case& result) {
   const bool has_room =
       result.free && *result.free >= 2 * kGiB && (!result.total || *result.free >= *result.total / 4);
   if (is_refusal && has_room && !result.requested) result.derived.insert(kRefusedWithRoom);
+  if (result.requested && result.free && *result.requested < *result.free) result.derived.insert(kFitsInFree);
   const bool is_empty = result.total && result.allocated && !result.free && result.holders.empty() &&
                         *result.allocated <= *result.total / 20 && result.requested &&
                         *result.requested <= *result.total / 10;

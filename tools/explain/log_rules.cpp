@@ -101,10 +101,10 @@ std::optional<LogJudgment> own_ranks(const Case& found) {
   return verdict(
       kExhausted, kHigh,
       fmt::format(
-          "{} other process{} of this run hold{} {} of the device's {}: each should use a GPU of "
-          "its own{}",
-          found.ranks.size(), found.ranks.size() > 1 ? "es" : "", found.ranks.size() > 1 ? "" : "s",
-          format_bytes(held), format_bytes(*found.total),
+          "{} other process{} of this run hold{} {} of the device's {}: each {}{}", found.ranks.size(),
+          found.ranks.size() > 1 ? "es" : "", found.ranks.size() > 1 ? "" : "s", format_bytes(held),
+          format_bytes(*found.total),
+          found.has("web_workers") ? "worker loads the model for itself" : "should use a GPU of its own",
           found.in("deserializing") ? "; each loads the checkpoint to the GPU that it was saved from" : ""));
 }
 

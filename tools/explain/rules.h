@@ -160,6 +160,8 @@ inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tin
 // that there may be.
 inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
                                   kRefusedWhenEmpty = "refused_when_empty", kFitsByCount = "fits_by_count";
+// Less was requested than is free.
+inline constexpr std::string_view kFitsInFree = "fits_in_free";
 // All but a fiftieth of the device, or more, is given to one pool.
 inline constexpr std::string_view kWholeFraction = "whole_fraction";
 // The program says itself what to change.

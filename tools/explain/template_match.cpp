@@ -79,9 +79,17 @@ class Matcher {
     if (at_ >= text_.size() || !is_digit(text_[at_])) return std::nullopt;
     const auto [stop, error] = std::from_chars(begin, end, number, std::chars_format::fixed);
     if (error != std::errc()) return std::nullopt;
-    const std::string_view digits(begin, static_cast<size_t>(stop - begin));
+    std::string_view digits(begin, static_cast<size_t>(stop - begin));
     const size_t point = digits.find('.');
-    const size_t decimals = point == std::string_view::npos ? 0 : digits.size() - point - 1;
+    size_t decimals = point == std::string_view::npos ? 0 : digits.size() - point - 1;
+    // "1900,00 MiB", as some countries write it: two digits after a comma are no thousands.
+    const std::string_view rest = text_.substr(at_ + digits.size());
+    if (point == std::string_view::npos && rest.size() > 3 && rest[0] == ',' && is_digit(rest[1]) &&
+        is_digit(rest[2]) && rest[3] == ' ') {
+      number += ((rest[1] - '0') * 10 + (rest[2] - '0')) / 100.0;
+      digits = std::string_view(begin, digits.size() + 3);
+      decimals = 2;
+    }
     at_ += digits.size();
     const std::optional<double> unit = known_unit > 0 ? known_unit : take_shared_unit();
     if (!unit) return std::nullopt;
