@@ -149,16 +149,25 @@ class Refusals(unittest.TestCase):
             self.assert_refused(body, text)
 
     @unittest.skipIf(importlib.util.find_spec("torch.nn.attention.flex_attention") is None, "from PyTorch 2.5 on")
-    def test_say_that_a_library_compiles_what_the_program_does_not(self):
+    def test_flexible_attention_makes_no_scores(self):
         flex = importlib.import_module("torch.nn.attention.flex_attention")
 
-        def body(x):
-            q = x.view(1, 8, 16, 16)
-            return flex.flex_attention(q, q, q).sum()
+        def make_step():
+            net = nn.Linear(64, 32).cuda()
+            attention = torch.compile(flex.flex_attention)
+            mask = flex.create_block_mask(lambda b, h, q, k: q >= k, None, None, 512, 512, device="cuda")
 
-        self.assert_refused(
-            body, r"flex_attention\(\), which calls torch.compile, cannot be traced"
-        )
+            def step():
+                q = net(torch.ones(2, 4, 512, 64, device="cuda"))
+                attention(q, q, q, block_mask=mask).sum().backward()
+
+            return step
+
+        traced = trace(make_step, steps=1)
+        sizes = [block.size for block in traced.blocks if block.step == 1]
+        self.assertNotIn(2 * 4 * 512 * 512 * 4, sizes)
+        self.assertEqual(sizes.count(2 * 4 * 512 * 4), 2)  # sums of rows, forward and backward
+        self.assertIn("flex_attention is traced as compiled", traced.settings["assumed"])
 
 
 class ConditionsOnFiniteness(unittest.TestCase):

@@ -5,7 +5,6 @@ trace runs.
 """
 
 import logging
-import sys
 
 import torch
 
@@ -39,12 +38,6 @@ def _run_compiled_as_eager(tracer, stack):
     """Compiled functions run as they are written; which buffers their kernels would take is decided for a real GPU."""
 
     def compile(model=None, *args, **kwargs):
-        if sys._getframe(1).f_code.co_name == "flex_attention":
-            raise refusal(
-                "flex_attention(), which calls torch.compile, cannot be traced: which buffers its kernels take is "
-                "decided when they are compiled for a real GPU; trace the program with "
-                "F.scaled_dot_product_attention and a mask (an upper bound for most models)"
-            )
         if model is None:  # a decorator with options
             return lambda function: compile(function, *args, **kwargs)
         tracer.assumed["torch.compile is traced as eager; compiled kernels usually take less"] = True

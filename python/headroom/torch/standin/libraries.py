@@ -3,7 +3,7 @@
 import importlib.machinery
 import sys
 
-from . import parameters, triton
+from . import flex, parameters, triton
 from .patch import patch
 
 
@@ -70,6 +70,7 @@ def install(tracer, stack):
             "numpy": numpy,
             **parameters.bitsandbytes(tracer, stack),
             **triton.kernels(tracer, stack),
+            **flex.flex(tracer, stack),
             "accelerate.utils.random": accelerate_random,
             "transformers.core_model_loading": transformers_loading,
         },
