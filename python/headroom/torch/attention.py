@@ -131,7 +131,7 @@ def plain(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa):
     scores = torch.matmul(query, key.transpose(-2, -1) * factor)
     if mask is not None:
         scores.add_(mask)
-    scores = _aten._safe_softmax(scores, -1)
+    scores = (_aten._safe_softmax if hasattr(_aten, "_safe_softmax") else torch.softmax)(scores, -1)  # from 2.5 on
     if dropout_p > 0:
         scores = torch.dropout(scores, dropout_p, True)
     return torch.matmul(scores, value).to(dtype)
