@@ -54,6 +54,10 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       };
       product("one", {}, {}, 1, 1, 1);
       product("vector", {}, {}, 1, 33, 70);
+      product("few_rows", {}, {}, 3, 21, 19);
+      product("most_few_rows", {}, {}, 8, 1100, 5);  // in two blocks of columns
+      product("column", {}, {}, 43, 1, 70);
+      product("batch_of_columns", {3}, {3}, 11, 1, 7);
       product("odd", {}, {}, 37, 19, 65);
       product("wide", {}, {}, 130, 300, 40);
       product("batch", {2, 3}, {2, 3}, 5, 7, 9);
