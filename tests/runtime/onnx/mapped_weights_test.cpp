@@ -17,13 +17,13 @@
 namespace headroom::test {
 namespace {
 
-constexpr int64_t kRows = 300, kColumns = 20, kTableBytes = kRows * kColumns * 4, kWordType = 7;
+constexpr int64_t kWords = 300, kWidth = 20, kTableBytes = kWords * kWidth * 4, kWordType = 7;
 
 void append(std::string& bytes, const std::vector<float>& numbers) {
   bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
 }
 
-// words (2) -> rows of a table, times w (kColumns,4). Both lie in one file, the table after `skipped_bytes`.
+// words (2) -> rows of a table, times w (kWidth,4). Both lie in one file, the table after `skipped_bytes`.
 class TableNet {
  public:
   explicit TableNet(int64_t skipped_bytes) {
@@ -33,14 +33,14 @@ class TableNet {
     std::ofstream(folder_ / "data.bin", std::ios::binary) << data;
     ModelBytes net;
     net.input("words", kWordType, {"2"}).output("y");
-    net.external("table", {kRows, kColumns}, "data.bin", skipped_bytes, kTableBytes);
-    net.external("w", {kColumns, 4}, "data.bin", skipped_bytes + kTableBytes, kColumns * 16);
+    net.external("table", {kWords, kWidth}, "data.bin", skipped_bytes, kTableBytes);
+    net.external("w", {kWidth, 4}, "data.bin", skipped_bytes + kTableBytes, kWidth * 16);
     net.node("Gather", {"table", "words"}, {"x"}).node("MatMul", {"x", "w"}, {"y"});
     std::ofstream(folder_ / "net.onnx", std::ios::binary) << net.bytes();
     model = std::make_shared<const onnx::Model>(onnx::read_model(folder_ / "net.onnx"));
   }
 
-  const std::vector<float> table = wave(kRows * kColumns), w = wave(kColumns * 4);
+  const std::vector<float> table = wave(kWords * kWidth), w = wave(kWidth * 4);
   std::shared_ptr<const onnx::Model> model;
 
  private:
@@ -64,7 +64,7 @@ std::vector<float> run(const onnx::ModelInference& inference, Variables& variabl
   Session session(inference.graph, inference.targets(), PlanMode::kPacked, variables);
   const auto words = session.input<int32_t>(inference.model.inputs[0].value);
   words[0] = 7;
-  words[1] = kRows - 1;
+  words[1] = kWords - 1;
   session.run();
   const auto y = session.output<float>(inference.outputs[0]);
   return {y.begin(), y.end()};
@@ -84,7 +84,7 @@ TEST(MappedWeights, AreUsedInTheirFileOnACpu) {
   const std::vector<float> y = run(*inference, variables);
   for (size_t j = 0; j < 4; ++j) {
     float expected = 0;
-    for (size_t k = 0; k < kColumns; ++k) expected += net.table[7 * kColumns + k] * net.w[4 * k + j];
+    for (size_t k = 0; k < kWidth; ++k) expected += net.table[7 * kWidth + k] * net.w[4 * k + j];
     EXPECT_NEAR(y[j], expected, 1e-5f);
   }
 }
