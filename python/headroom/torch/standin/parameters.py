@@ -48,6 +48,15 @@ def install(stack):
         return new_fake(kind, first, *args, **options)
 
     patch(stack, FakeTensor, "__new__", staticmethod(new))
+    meta = type(torch.nn.Parameter)
+
+    def is_one(kind, value):
+        # Before PyTorch 2.5 a parameter of another class counts as one of each class of parameters.
+        if kind is torch.nn.Parameter and isinstance(value, torch.Tensor) and getattr(value, "_is_param", False):
+            return True
+        return super(meta, kind).__instancecheck__(value)
+
+    patch(stack, meta, "__instancecheck__", is_one)
     data = torch.Tensor.data
 
     def set_data(tensor, value):
