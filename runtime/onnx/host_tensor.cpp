@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -32,6 +33,8 @@ HostTensor::HostTensor(const TensorSpec& spec, std::span<const std::byte> bytes)
 }
 
 HostTensor HostTensor::over(const TensorSpec& spec, std::span<const std::byte> bytes) {
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<uintptr_t>(element_bytes(spec.dtype)) != 0)
+    return {spec, bytes};
   HostTensor result;
   result.spec_ = spec;
   result.bytes_ = {std::shared_ptr<std::byte>(), const_cast<std::byte*>(bytes.data())};

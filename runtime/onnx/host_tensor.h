@@ -18,7 +18,8 @@ class HostTensor {
   HostTensor() : HostTensor(TensorSpec{}) {}
   explicit HostTensor(const TensorSpec& spec);
   HostTensor(const TensorSpec& spec, std::span<const std::byte> bytes);
-  // Over bytes of the caller, as many as the tensor has, which outlive it and its copies. Only to be read.
+  // Over bytes of the caller, as many as the tensor has, which outlive it and its copies. Only to be read. A
+  // copy where they lie at no address of that type, as in a file.
   static HostTensor over(const TensorSpec& spec, std::span<const std::byte> bytes);
 
   const TensorSpec& spec() const { return spec_; }
