@@ -1,4 +1,4 @@
-"""Runs 30 programs under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
+"""Runs programs under `headroom run --limit` on a GPU: bench/check_verdicts.py HEADROOM [PROGRAM...]
 
 Each of tests/guard/verdicts is an unmodified training or inference script with one cause of running out of memory,
 written down in expected.csv before any run; the line that an answer should name ends in "# HERE". Prints what was

@@ -269,6 +269,18 @@ std::optional<Finding> find_kept_gradients(const Evidence& evidence) {
                  .advice = "call optimizer.zero_grad(set_to_none=True) before forward"};
 }
 
+namespace {
+
+StepPhase phase_of_failure(const Evidence& evidence) {
+  StepPhase phase = StepPhase::kOther;
+  for (const TraceMark& mark : evidence.trace.marks) {
+    if (mark.position < evidence.failure->event) phase = mark.phase;
+  }
+  return phase;
+}
+
+}  // namespace
+
 std::optional<Finding> find_optimizer_state(const Evidence& evidence) {
   if (evidence.failure == nullptr || evidence.steps.empty()) return std::nullopt;
   size_t first = 0;
@@ -277,17 +289,13 @@ std::optional<Finding> find_optimizer_state(const Evidence& evidence) {
   if (first > evidence.last || evidence.last > first + 1) return std::nullopt;
   const History& history = evidence.history;
   int64_t state = 0, weights = 0, gradients = 0;
-  bool fails_in_optimizer = false;
+  const bool fails_in_optimizer = phase_of_failure(evidence) == StepPhase::kOptimizer;
   for (size_t block = 0; block < history.lifetimes.size(); ++block) {
     if (!evidence.stays(block)) continue;
     const MemoryCategory category = evidence.trace.block_facts[block].category;
     if (category == MemoryCategory::kOptimizerState) state += history.bytes(block);
     if (category == MemoryCategory::kWeights) weights += history.bytes(block);
     if (category == MemoryCategory::kGradients) gradients += history.bytes(block);
-  }
-  for (size_t i = 0; i < evidence.trace.marks.size(); ++i) {
-    const TraceMark& mark = evidence.trace.marks[i];
-    if (mark.position < evidence.failure->event) fails_in_optimizer = mark.phase == StepPhase::kOptimizer;
   }
   if (evidence.last == first && !fails_in_optimizer) return std::nullopt;
   if (state < evidence.failure->requested_bytes && !fails_in_optimizer) return std::nullopt;
@@ -338,11 +346,7 @@ std::optional<Finding> find_dense_gradient(const Evidence& evidence) {
   const Failure& failure = *evidence.failure;
   if (evidence.steps[evidence.last].number == 0 || failure.requested_bytes < failure.live_bytes / 4)
     return std::nullopt;
-  StepPhase phase = StepPhase::kOther;
-  for (const TraceMark& mark : evidence.trace.marks) {
-    if (mark.position < failure.event) phase = mark.phase;
-  }
-  if (phase != StepPhase::kBackward) return std::nullopt;
+  if (phase_of_failure(evidence) != StepPhase::kBackward) return std::nullopt;
   for (size_t block = 0; block < evidence.history.lifetimes.size(); ++block) {
     if (!evidence.stays(block) || evidence.history.bytes(block) != failure.requested_bytes) continue;
     if (evidence.trace.block_facts[block].category != MemoryCategory::kWeights) continue;

@@ -51,8 +51,7 @@ std::optional<Finding> find_optimizer_state(const Evidence& evidence);
 // State that optimizers made in several steps and that stays: those before the last one are still referred
 // to.
 std::optional<Finding> find_optimizers_kept(const Evidence& evidence);
-// A backward pass that fails to make the gradient of a weight that is most of the model, as of a table of
-// rows.
+// A backward pass that fails to make the gradient of a large weight: of a quarter of what is live or more.
 std::optional<Finding> find_dense_gradient(const Evidence& evidence);
 std::optional<Finding> find_fragmentation(const Evidence& evidence);
 
