@@ -225,8 +225,9 @@ void Watcher::begin_minute() {
   const int64_t now = now_ns();
   if (account_.minute_ns != 0 && now - account_.minute_ns < 60 * kSecond) return;
   account_.minute_ns = now;
-  for (Slot& slot : account_.slots) {
-    for (Share& share : slot.cards) share.before = share.held + share.extra;
+  const int used = account_.slots_used;
+  for (int i = 0; i < used; ++i) {
+    for (Share& share : account_.slots[i].cards) share.before = share.held + share.extra;
   }
 }
 

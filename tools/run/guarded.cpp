@@ -344,8 +344,8 @@ std::optional<int> run_command(int argc, char** argv) {
     snapshots = std::filesystem::absolute(options.record);
   }
   const std::string python = folder.make("python");
-  const std::string_view hook[] = {kPythonHook};
-  write_file(python + "/sitecustomize.py", hook);
+  std::ofstream(python + "/sitecustomize.py") << kPythonHook;
+  std::ofstream(python + "/headroom_hook.py") << kHeadroomHook;
   variables.insert(variables.end(), {{"HEADROOM_RUN_SNAPSHOT", snapshots},
                                      {"PYTHONPATH", with_first(python, "PYTHONPATH", ":")}});
 

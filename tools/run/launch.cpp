@@ -7,18 +7,17 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -128,6 +127,18 @@ bool copy_errors(int from, std::string& tail, int wait) {
   }
 }
 
+// Starts a process that calls `begin`, which begins another program; it ends if that returns. Until then it
+// shares our memory, and we wait: fork would copy the page tables, a millisecond of every start.
+template <typename Begin>
+pid_t start_process(const Begin& begin) {
+  const pid_t process = vfork();
+  if (process == 0) {
+    begin();
+    _exit(127);
+  }
+  return process;
+}
+
 bool writes_same_file(int a, int b) {
   struct stat first {
   }, second{};
@@ -157,50 +168,39 @@ Ended launch(const std::vector<std::string>& words,
 
   const Channel channel = open_channel();
   const bool both = terminal_end < 0 && writes_same_file(STDOUT_FILENO, STDERR_FILENO);  // keeps their order
-  std::array<int, 2> started{};
-  if (pipe2(started.data(), O_CLOEXEC) != 0)
-    throw Error(fmt::format("cannot make a pipe: {}", strerror(errno)));
   const PassedOnSignals signals;
-  const pid_t process = fork();
-  if (process == 0) {
+  int why = 0;
+  const auto begin = [&, output = both ? channel.write : STDOUT_FILENO] {
     signals.restore();
     if (!processes_file.empty()) {
       const int file = open(processes_file.c_str(), O_WRONLY | O_CLOEXEC);
       [[maybe_unused]] const ssize_t joined = write(file, "0", 1);
     }
     dup2(channel.write, STDERR_FILENO);
-    if (both) dup2(channel.write, STDOUT_FILENO);
+    dup2(output, STDOUT_FILENO);
     execvpe(arguments[0], arguments.data(), environment.data());
-    const int why = errno;
-    [[maybe_unused]] const ssize_t told = write(started[1], &why, sizeof why);
-    _exit(127);
-  }
+    why = errno;
+  };
+  const pid_t process = start_process(begin);
   close(channel.write);
-  close(started[1]);
   if (process < 0) throw Error(fmt::format("cannot start a process: {}", strerror(errno)));
   running = process;
-  int why = 0;
-  ssize_t told = 0;
-  while ((told = read(started[0], &why, sizeof why)) < 0 && errno == EINTR) {
-  }
-  close(started[0]);
-  if (told == sizeof why) {
+  if (why != 0) {
     waitpid(process, nullptr, 0);
     throw InvalidArgument(fmt::format("cannot run {}: {}", printable(words[0], 200), strerror(why)));
   }
 
-  // A thread waits for the child, so that this one can stop reading: a process that outlives the command may
-  // keep the other end open.
+  // Reading stops when the child has ended: a process that outlives it may keep the other end open.
   Ended ended;
-  std::atomic<bool> is_over{false};
-  std::thread waiter([&] {
-    while (waitpid(process, &ended.status, 0) < 0 && errno == EINTR) {
-    }
-    is_over = true;
-  });
+  const int ends = static_cast<int>(syscall(SYS_pidfd_open, process, 0));  // -1 before Linux 5.3
   bool is_open = true;
-  while (is_open && !is_over) is_open = copy_errors(channel.read, ended.errors, 20);
-  waiter.join();
+  for (pid_t ended_process = 0; ended_process != process;) {
+    std::array<pollfd, 2> ready{{{channel.read, POLLIN, 0}, {ends, POLLIN, 0}}};
+    if (is_open) poll(ready.data(), ready.size(), ends < 0 ? 20 : -1);
+    if (is_open) is_open = copy_errors(channel.read, ended.errors, 0);
+    ended_process = waitpid(process, &ended.status, is_open ? WNOHANG : 0);
+  }
+  close(ends);
   running = 0;
   if (is_open) is_open = copy_errors(channel.read, ended.errors, 0);
   if (is_open && fork() == 0) {  // goes on for those that outlive it

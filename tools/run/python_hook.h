@@ -1,4 +1,4 @@
-// The text of python/sitecustomize.py, which the build puts into the command.
+// The texts of python/sitecustomize.py and python/headroom_hook.py, which the build puts into the command.
 #pragma once
 
 #include <string_view>
@@ -6,5 +6,6 @@
 namespace headroom {
 
 extern const std::string_view kPythonHook;
+extern const std::string_view kHeadroomHook;
 
 }  // namespace headroom

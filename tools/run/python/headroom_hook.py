@@ -1,0 +1,236 @@
+"""What `headroom run` does in a Python program: puts one of Headroom's strategies under PyTorch, CuPy or Numba, has
+PyTorch write its own snapshot when memory runs out, and writes down what the program keeps at that moment."""
+
+import ast
+import collections
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import time
+import types
+
+_STRATEGY = os.environ.get("HEADROOM_RUN_STRATEGY")
+_SNAPSHOT = os.environ.get("HEADROOM_RUN_SNAPSHOT")
+_here = os.path.dirname(os.path.abspath(__file__))
+
+
+def _say(text):
+    print("headroom:", text, file=sys.stderr)
+
+
+def find(name):
+    """The specification of a framework, which acts once the framework is loaded."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        return spec
+    load = spec.loader.exec_module
+
+    def load_and_act(module):
+        load(module)
+        if _STRATEGY:
+            _use_strategy(name)
+        elif _SNAPSHOT and name == "torch":
+            module.cuda._lazy_call(lambda: _record_torch(module))
+
+    spec.loader.exec_module = load_and_act
+    return spec
+
+
+def _use_strategy(name):
+    try:
+        module = importlib.import_module("headroom." + name)
+    except ImportError as error:
+        return _say("--strategy %s needs the Python package headroom: %s" % (_STRATEGY, error))
+    try:
+        module.use(_STRATEGY)
+    except Exception as error:
+        _say("--strategy %s: %s" % (_STRATEGY, error))
+
+
+def explain_end(error, trace):
+    """Before Python tells of an error of JAX or CuPy that ends the program: PyTorch has an observer of its own."""
+    path = "%s.%d.json" % (_SNAPSHOT, os.getpid())
+    text = str(error)
+    if ("RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()) and not os.path.exists(path):
+        _write_facts(path, _frames_of_trace(trace))
+
+
+def _record_torch(torch):
+    path = "%s.%d" % (_SNAPSHOT, os.getpid())
+    times = 0
+
+    def ran_out(*_):
+        nonlocal times
+        times += 1
+        if times & (times - 1):  # a program may recover, and fail for another reason: the 1st, 2nd, 4th, 8th
+            return
+        torch.cuda.memory._dump_snapshot(path + ".pickle")
+        _write_facts(path + ".json", _frames_of_threads())
+
+    try:
+        torch.cuda.memory._record_memory_history(max_entries=100_000, context="alloc", stacks="python")
+        torch._C._cuda_attach_out_of_memory_observer(ran_out)
+    except Exception as error:
+        _say("PyTorch records no history: %s" % error)
+
+
+def _other_libraries():
+    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name."""
+    held = {}
+    if "cupy" in sys.modules:
+        held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
+    if "jax" in sys.modules:
+        stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
+        held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
+    return held
+
+
+def _array_bytes(value):
+    """What an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
+    library = type(value).__module__.partition(".")[0]
+    if library == "torch":
+        torch = sys.modules["torch"]
+        is_array = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+        return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
+    if library in ("jax", "jaxlib"):
+        try:
+            return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
+        except Exception:  # no array, or one that is traced or deleted
+            return 0
+    return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
+
+
+def _is_own(path):
+    return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
+
+
+def _children(value):
+    """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
+    if type(value).__name__ == "_lru_cache_wrapper":
+        return [("", part) for part in gc.get_referents(value)]
+    if isinstance(value, dict):
+        return [("", part) for part in list(value.values())]
+    if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
+        return [("", part) for part in list(value)]
+    library = type(value).__module__.partition(".")[0]
+    if hasattr(value, "_modules") and hasattr(value, "_parameters"):  # a module of PyTorch
+        parts = list(value._modules.items())
+        own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
+        return parts + own
+    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") or isinstance(value, type):
+        return []
+    return list(getattr(value, "__dict__", {}).items())
+
+
+def _line_that_keeps(name, path, is_library, is_sum):
+    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it; of an
+    object of a library, the first call of it that is no setting; 0: none."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        tree = ast.parse(file.read())
+
+    def names(node):
+        return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
+
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
+            puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
+            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
+            if (puts or uses) and name in names(node.func.value):
+                lines.append(node.lineno)
+        elif isinstance(node, ast.AugAssign) and name in names(node.target):
+            lines.append(node.lineno)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                adds = isinstance(node.value, ast.BinOp) and name in names(node.value)
+                if name in names(target) and (adds or isinstance(target, ast.Subscript)):
+                    lines.append(node.lineno)
+    return min(lines, default=0)
+
+
+def _is_sum(array):
+    """True for one number with the graph that computed it."""
+    return getattr(array, "grad_fn", None) is not None and array.numel() == 1
+
+
+def _kept(frames, seconds=2.0):
+    """Names in the program's own frames under which three arrays or more are kept, or a sum with its graph: a list of
+    name, file, line, count, bytes and whether they hold graphs; the most bytes first."""
+    ends = time.monotonic() + seconds
+    found, seen, queue, lines = {}, set(), collections.deque(), {}
+
+    def note(place, value):
+        entry = found.setdefault(place, [0, 0, False, set()])
+        entry[0] += 1
+        entry[2] |= getattr(value, "grad_fn", None) is not None
+        storage = value.untyped_storage().data_ptr() if hasattr(value, "untyped_storage") else id(value)
+        if storage not in entry[3]:
+            entry[3].add(storage)
+            entry[1] += _array_bytes(value)
+
+    # A place is a name, the file that has it, and whether an object of a library holds the arrays.
+    for frame in frames:
+        path = frame.f_code.co_filename
+        if not _is_own(path):
+            continue
+        for name, value in list(frame.f_locals.items()):
+            if not _array_bytes(value):
+                queue.append(((name, path, False), value))
+            elif _is_sum(value):
+                note((name, path, False), value)
+    while queue and len(seen) < 200_000 and time.monotonic() < ends:
+        place, value = queue.popleft()
+        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
+            continue
+        seen.add(id(value))
+        code = getattr(getattr(value, "__wrapped__", None), "__code__", None)
+        if code is not None and type(value).__name__ == "_lru_cache_wrapper" and _is_own(code.co_filename):
+            place = (code.co_name, code.co_filename, False)
+            lines[place] = code.co_firstlineno
+        own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+        is_own = bool(own and _is_own(own)) or type(value).__module__ in ("builtins", "__main__", "functools")
+        for part, child in _children(value):
+            inner = (part, own if own and _is_own(own) else place[1], False) if part and is_own else place
+            if part and not is_own and not hasattr(value, "_modules"):
+                inner = place[:2] + (True,)
+            if not _array_bytes(child):
+                queue.append((inner, child))
+            elif not part or _is_sum(child):  # an attribute that is one array is no collection
+                note(inner, child)
+    kept = []
+    for place, (count, size, graphs, _) in found.items():
+        try:
+            line = lines.get(place) or (_line_that_keeps(*place, count < 3) if count >= 3 or graphs else 0)
+        except (OSError, SyntaxError, ValueError):
+            line = 0
+        if line:
+            name, path, _ = place
+            kept.append({"name": name, "file": path, "line": line, "count": count, "bytes": size, "graphs": graphs})
+    return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
+
+
+def _write_facts(path, frames):
+    facts = {}
+    for name, ask in (("libraries", _other_libraries), ("kept", lambda: _kept(frames))):
+        try:
+            facts[name] = ask()
+        except Exception as error:
+            facts[name + "_error"] = str(error)
+    with open(path, "w") as file:
+        json.dump(facts, file)
+
+
+def _frames_of_threads():
+    for frame in list(sys._current_frames().values()):
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+
+def _frames_of_trace(trace):
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
