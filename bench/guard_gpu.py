@@ -4,6 +4,7 @@ what is used on the card is read every 10 ms.  guard_gpu.py HEADROOM GUARD_PROGR
 import ctypes
 import importlib.util
 import json
+import math
 import os
 import signal
 import statistics
@@ -164,15 +165,19 @@ def steady_program():
 
 
 def spread(ratios):
-    """Median and quartiles of ratios, in percent above 1."""
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return f"{100 * (middle - 1):+.2f} % ({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f})"
+    """Median of ratios in percent above 1, the range that has the true median with 95 % (by order statistics), and the
+    quartiles."""
+    ordered = sorted(ratios)
+    around = math.ceil(0.98 * math.sqrt(len(ordered)))
+    least, most = ordered[max(len(ordered) // 2 - around, 0)], ordered[min(len(ordered) // 2 + around, len(ordered) - 1)]
+    low, middle, high = (f"{100 * (value - 1):+.2f}" for value in statistics.quantiles(ordered, n=4))
+    return f"{middle} % ({100 * (least - 1):+.2f} to {100 * (most - 1):+.2f}; quartiles {low} to {high})"
 
 
-def share_of_a_step(headroom, rounds=40, seconds=0.3):
+def share_of_a_step(headroom, rounds=250, seconds=0.1):
     """What the guard takes of a training's step: PyTorch's history, and the command that watches the process, each
     turned off in turns of one process. Such a step makes no call of the driver that the guard answers."""
-    print(f"\na step with history and watcher beside one without, {rounds} turns of {seconds} s, quartiles")
+    print(f"\na step with history and watcher beside one without, {rounds} turns of {seconds} s")
     with tempfile.TemporaryDirectory() as folder:
         for option in (["--limit", "8GiB"], ["--record", os.path.join(folder, "run.trace")]):
             program = InTurns([headroom, "run", *option, "--", *steady_program()])
