@@ -314,5 +314,32 @@ TEST(ExplainKinds, LessIsSaidInTheProgramsOwnWords) {
   }
 }
 
+// A step needs evidence: one large tensor is attention only where the log shows attention.
+TEST(ExplainKinds, AStepForALargeTensorNeedsToSeeWhatMadeIt) {
+  const std::string large =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 99.00 GiB. GPU 0 has a total capacity "
+      "of 23.68 GiB of which 20.00 GiB is free.\n";
+  const auto first = [&](const std::string& frame) {
+    return explain_text("  File \"/x/run.py\", line 1, in main\n    " + frame + "\n" + large).next[0].command;
+  };
+  const std::string_view attention = "attn_implementation";
+  EXPECT_NE(first("out = F.scaled_dot_product_attention(q, k, v)").find(attention), std::string::npos);
+  for (const char* frame :
+       {"x = embedding(tokens)", "d = torch.cdist(points, points)", "return F.conv2d(x, w)"})
+    EXPECT_EQ(first(frame).find(attention), std::string::npos) << frame;
+  EXPECT_NE(first("d = torch.cdist(points, points)").find("in parts"), std::string::npos);
+}
+
+// A server that is named by a container's image alone is not the program that failed.
+TEST(ExplainKinds, AnImageThatIsNamedIsNoFramework) {
+  const Explanation explanation = explain_text(
+      "$ docker run -it intel/some-vllm:latest bash\n"
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+      "23.68 GiB of which 1.00 GiB is free.\n");
+  EXPECT_EQ(explanation.framework, "PyTorch");
+  for (const Advice& step : explanation.next)
+    EXPECT_EQ(step.command.find("gpu_memory_utilization"), std::string::npos) << step.command;
+}
+
 }  // namespace
 }  // namespace headroom::explain

@@ -78,7 +78,7 @@ void find_kind_of_program(Case& result) {
 }
 
 void find_sizes(Case& result) {
-  constexpr int64_t kSmallCardBytes = 8 * kGiB + kGiB / 2, kTinyBytes = 64 * kMiB;
+  constexpr int64_t kSmallCardBytes = 8 * kGiB + kGiB / 2, kTinyBytes = 64 * kMiB, kHugeBytes = 32 * kGiB;
   // A channel of NCCL takes megabytes.
   const int64_t tiny = result.is(Kind::kCollective) ? kMiB : kTinyBytes;
   if (result.total && *result.total <= kSmallCardBytes) result.derived.insert(kSmallCard);
@@ -86,6 +86,7 @@ void find_sizes(Case& result) {
     result.derived.insert(kTinyRequest);
   if (result.requested && result.total && *result.requested >= *result.total / 4)
     result.derived.insert(kLargeRequest);
+  if (result.requested && *result.requested >= kHugeBytes) result.derived.insert(kHugeRequest);
   const bool is_refusal =
       result.is(Kind::kAllocation) || result.is(Kind::kBareRefusal) || result.is(Kind::kSomeMemory);
   const bool has_room =
@@ -119,9 +120,12 @@ void find_stated_facts(Case& result) {
   }
 }
 
-// A quarter of what is allocated; on Apple's GPUs the figure means other allocations.
+// A quarter of what is allocated; on Apple's GPUs the figure means other allocations, mostly idle pieces of
+// the pool.
 void find_graph_pools(Case& result) {
   const std::optional<int64_t> graphs = result.bytes(Field::kPrivate);
+  if (result.is_apple() && graphs && result.allocated && *graphs > *result.allocated)
+    result.derived.insert(kMpsKept);
   if (result.is_apple() || !graphs || !result.allocated || *graphs < kGiB / 2) return;
   if (*graphs >= *result.allocated / 4) result.derived.insert(kGraphPools);
 }

@@ -152,9 +152,9 @@ inline constexpr std::string_view kServes = "serves", kTrains = "trains";
 // The log says how much was requested; it was attention scores, or refused by Apple's GPU.
 inline constexpr std::string_view kSized = "sized", kScores = "scores", kMps = "mps";
 // A card of 8 GiB or less; a request of 64 MiB or less where the log does not say how large the device is, or
-// of a quarter of the device or more.
+// of a quarter of the device or more; of 32 GiB or more at once.
 inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tiny_request",
-                                  kLargeRequest = "large_request";
+                                  kLargeRequest = "large_request", kHugeRequest = "huge_request";
 // The driver refused a request of unknown size while gigabytes were free, or a small one of a process that
 // holds next to nothing where it does not say what is free; a count was refused that is not above the most
 // that there may be.
@@ -170,6 +170,8 @@ inline constexpr std::string_view kOwnTip = "own_tip";
 inline constexpr std::string_view kOwnWords = "own_words";
 // Private pools of recorded graphs hold a large part of what is allocated.
 inline constexpr std::string_view kGraphPools = "graph_pools";
+// More is allocated outside the tensors than in them, on an Apple GPU.
+inline constexpr std::string_view kMpsKept = "mps_kept";
 // A second request failed while the exception of the first one was handled, which keeps its tensors.
 inline constexpr std::string_view kHeldByHandler = "held_by_handler";
 // The log says how many tokens a sequence of a training has: 1024 or more.
