@@ -102,6 +102,16 @@ void find_sizes(Case& result) {
   if (std::strtod(result.log->fraction.c_str(), nullptr) >= 0.98) result.derived.insert(kWholeFraction);
 }
 
+// Only where the message does not say what the pool holds: otherwise figures of the pool tell.
+void find_rest_elsewhere(Case& result) {
+  if (!result.is(Kind::kAllocation) || result.is_apple() || !result.total || !result.free ||
+      !result.requested)
+    return;
+  if (result.reserved || result.process || !result.allocated) return;
+  const int64_t rest = *result.total - *result.free - *result.allocated;
+  if (*result.total <= 64 * kGiB && rest - kGiB >= *result.requested) result.derived.insert(kRestElsewhere);
+}
+
 void find_words_of_request(Case& result) {
   if (result.requested) result.derived.insert(kSized);
   if (!result.log->tip.empty()) result.derived.insert(kOwnTip);
@@ -144,8 +154,11 @@ void find_held_by_handler(Case& result) {
 
 void find_long_sequence(Case& result) {
   constexpr int64_t kLong = 1024;
+  constexpr int64_t kLongContextTokens = 32768;
   const auto& length = result.log->background[Field::kLength];
   if (length && length->bytes >= kLong) result.derived.insert(kLongSequence);
+  const auto& context = result.log->background[Field::kSequence];
+  if (context && context->bytes >= kLongContextTokens) result.derived.insert(kLongContext);
 }
 
 }  // namespace
@@ -171,6 +184,7 @@ void find_facts(Case& found) {
   find_long_sequence(found);
   find_kind_of_program(found);
   find_sizes(found);
+  find_rest_elsewhere(found);
   find_words_of_request(found);
   find_stated_facts(found);
   if (!own_words(found, &OwnWords::less).empty()) found.derived.insert(kOwnWords);

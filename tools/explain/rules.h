@@ -160,6 +160,10 @@ inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tin
 // that there may be.
 inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
                                   kRefusedWhenEmpty = "refused_when_empty", kFitsByCount = "fits_by_count";
+// What neither this process holds nor is free would have been enough, less 1 GiB for a context and libraries.
+inline constexpr std::string_view kRestElsewhere = "rest_elsewhere";
+// A server's requests may have 32768 tokens or more.
+inline constexpr std::string_view kLongContext = "long_context";
 // Less was requested than is free.
 inline constexpr std::string_view kFitsInFree = "fits_in_free";
 // All but a fiftieth of the device, or more, is given to one pool.
