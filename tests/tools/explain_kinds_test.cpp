@@ -341,5 +341,18 @@ TEST(ExplainKinds, AnImageThatIsNamedIsNoFramework) {
     EXPECT_EQ(step.command.find("gpu_memory_utilization"), std::string::npos) << step.command;
 }
 
+// A process that fails has a context on the device: one that leaves no room for it is the process itself.
+TEST(ExplainKinds, AProcessThatLeavesNoRoomForAContextIsItself) {
+  const auto cause = [](const std::string& held) {
+    return explain_text(
+               "CUDA out of memory. Tried to allocate 190.00 MiB. GPU 0 has a total capacity of 79.15 GiB of "
+               "which 101.62 MiB is free. Process 81 has " +
+               held + " GiB memory in use.\n")
+        .judgment.cause;
+  };
+  EXPECT_EQ(cause("79.03"), Cause::kExhausted);
+  EXPECT_EQ(cause("77.03"), Cause::kOtherProcess);
+}
+
 }  // namespace
 }  // namespace headroom::explain

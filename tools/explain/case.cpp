@@ -145,7 +145,16 @@ void drop_unset(Figures& figures) {
 // Inside a container a process does not know its own pid, so PyTorch lists it among the others: as the one
 // that holds just more than the pool. Where the list explains all that is in use, it must be in it.
 void find_own_among_holders(Case& result) {
-  if (result.process || !result.reserved) return;
+  if (result.process) return;
+  // A process that fails has a context, so one that leaves no room for another's context is itself.
+  constexpr int64_t kLeastContextBytes = 128 * kMiB;
+  if (!result.reserved && !result.allocated && result.holders.size() == 1 && result.total && result.free &&
+      *result.total - *result.free - result.holders[0].bytes < kLeastContextBytes) {
+    result.process = result.holders[0].bytes;
+    result.own_pid = result.holders[0].pid;
+    result.holders.clear();
+  }
+  if (!result.reserved) return;
   int64_t listed = 0;
   for (const Holder& holder : result.holders) listed = sum_of_bytes(listed, holder.bytes);
   const bool list_is_whole =

@@ -92,6 +92,8 @@ void find_sizes(Case& result) {
   const bool has_room =
       result.free && *result.free >= 2 * kGiB && (!result.total || *result.free >= *result.total / 4);
   if (is_refusal && has_room && !result.requested) result.derived.insert(kRefusedWithRoom);
+  if (result.requested && result.free_at_start && *result.free_at_start / 10 * 9 > *result.requested)
+    result.derived.insert(kFitsAtStart);
   if (result.requested && result.free && *result.requested < *result.free) result.derived.insert(kFitsInFree);
   const bool is_empty = result.total && result.allocated && !result.free && result.holders.empty() &&
                         *result.allocated <= *result.total / 20 && result.requested &&

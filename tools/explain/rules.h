@@ -162,6 +162,8 @@ inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
                                   kRefusedWhenEmpty = "refused_when_empty", kFitsByCount = "fits_by_count";
 // What neither this process holds nor is free would have been enough, less 1 GiB for a context and libraries.
 inline constexpr std::string_view kRestElsewhere = "rest_elsewhere";
+// A buffer of weights was refused that is smaller than what was free at the start.
+inline constexpr std::string_view kFitsAtStart = "fits_at_start";
 // A server's requests may have 32768 tokens or more.
 inline constexpr std::string_view kLongContext = "long_context";
 // Less was requested than is free.
