@@ -159,6 +159,8 @@ void find_long_sequence(Case& result) {
   constexpr int64_t kLongContextTokens = 32768;
   const auto& length = result.log->background[Field::kLength];
   if (length && length->bytes >= kLong) result.derived.insert(kLongSequence);
+  const auto& batch = result.log->background[Field::kBatch];
+  if (batch && batch->bytes == 1) result.derived.insert(kBatchOfOne);
   const auto& context = result.log->background[Field::kSequence];
   if (context && context->bytes >= kLongContextTokens) result.derived.insert(kLongContext);
 }

@@ -241,6 +241,14 @@ Result numbers(const Case& found) {
         "renderer or other framework, or by other processes",
         format_bytes(*found.others), format_bytes(*found.total));
   }
+  // A piece of a quarter of the device or more, which a model that only runs asks for, is large before the
+  // pool is in pieces.
+  const bool is_large_itself = found.in(kLargeRequest) && !found.has("images") &&
+                               (found.in(kInference) || found.has("attention_shown"));
+  if (result.cause == kFragmentation && is_large_itself) {
+    result.cause = kExhausted;
+    result.reason = "what is free and what is idle would be enough only together";
+  }
   // PyTorch's pool has idle pieces whenever it is full; a few of them are not the cause.
   const bool few_idle = found.framework == Framework::kTorch && !found.largest && found.idle &&
                         found.allocated && *found.idle < (*found.allocated + *found.idle) / 8;

@@ -164,6 +164,8 @@ inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
 inline constexpr std::string_view kRestElsewhere = "rest_elsewhere";
 // A buffer of weights was refused that is smaller than what was free at the start.
 inline constexpr std::string_view kFitsAtStart = "fits_at_start";
+// The log says that a step takes one example.
+inline constexpr std::string_view kBatchOfOne = "batch_of_one";
 // A server's requests may have 32768 tokens or more.
 inline constexpr std::string_view kLongContext = "long_context";
 // Less was requested than is free.
