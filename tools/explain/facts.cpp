@@ -71,6 +71,7 @@ void find_kind_of_program(Case& result) {
            std::any_of(result.tools.begin(), result.tools.end(),
                        [&](Framework tool) { return result.rules()[tool].*is; });
   };
+  if (result.log->command.find(" --") != std::string::npos) result.derived.insert(kOptionsGiven);
   if (any_tool(&FrameworkInfo::serves)) result.derived.insert(kServes);
   if (any_tool(&FrameworkInfo::trains) || names_training(result.log->command) ||
       names_training(result.log->script))

@@ -166,6 +166,8 @@ inline constexpr std::string_view kRestElsewhere = "rest_elsewhere";
 inline constexpr std::string_view kFitsAtStart = "fits_at_start";
 // The log says that a step takes one example.
 inline constexpr std::string_view kBatchOfOne = "batch_of_one";
+// The log has the user's command, which sets options: else a program sets arguments in its code.
+inline constexpr std::string_view kOptionsGiven = "options_given";
 // A server's requests may have 32768 tokens or more.
 inline constexpr std::string_view kLongContext = "long_context";
 // Less was requested than is free.

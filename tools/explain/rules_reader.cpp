@@ -59,13 +59,14 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> names = {
-        kOwnRanks,        kCarveOut,     kSmallShare,       kPair,        kSizePair,      kOptionPair,
-        kGraphPools,      kMpsKept,      kRestElsewhere,    kBatchOfOne,  kFitsAtStart,   kLongContext,
-        kHeldByHandler,   kLongSequence, kLargePiece,       kServes,      kTrains,        kSized,
-        kScores,          kMps,          kSmallCard,        kTinyRequest, kLargeRequest,  kHugeRequest,
-        kRefusedWithRoom, kFitsInFree,   kRefusedWhenEmpty, kFitsByCount, kWholeFraction, kOwnTip,
-        kOwnWords};
+    std::set<std::string_view> names = {kOwnRanks,      kCarveOut,        kSmallShare,   kPair,
+                                        kSizePair,      kOptionPair,      kGraphPools,   kMpsKept,
+                                        kRestElsewhere, kOptionsGiven,    kBatchOfOne,   kFitsAtStart,
+                                        kLongContext,   kHeldByHandler,   kLongSequence, kLargePiece,
+                                        kServes,        kTrains,          kSized,        kScores,
+                                        kMps,           kSmallCard,       kTinyRequest,  kLargeRequest,
+                                        kHugeRequest,   kRefusedWithRoom, kFitsInFree,   kRefusedWhenEmpty,
+                                        kFitsByCount,   kWholeFraction,   kOwnTip,       kOwnWords};
     for (const Setting& setting : rules_.settings_) names.insert(setting.name);
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
