@@ -257,7 +257,8 @@ bool take(Account& account, int slot, int card, int64_t bytes, Asked what) {
   const bool guesses = what == Asked::kContext;
   const int64_t limit = account.cards[card].limit_bytes;
   Share& share = account.slots[slot].cards[card];
-  const int64_t top = limit == kNoLimit || guesses ? limit : limit - reserve_of(limit);
+  // A context may use half of the reserve: its process loads code next.
+  const int64_t top = limit == kNoLimit ? limit : limit - reserve_of(limit) / (guesses ? 2 : 1);
   constexpr int kTries = 20000, kSpins = 64;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     share.claim = bytes;

@@ -38,7 +38,8 @@ CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, 
     const Sum sum = sum_of(account, card);
     guess = known;
     if (known == 0) {
-      const int64_t left = limit == kNoLimit ? kContextGuess : limit - sum.held - sum.claims;
+      const int64_t left =
+          limit == kNoLimit ? kContextGuess : limit - reserve_of(limit) / 2 - sum.held - sum.claims;
       guess = left > kContextGuess ? kContextGuess : left < kLeastContext ? kLeastContext : left;
     }
     is_counted = ask(card, guess, Asked::kContext);
@@ -212,14 +213,15 @@ HR_DRIVER CUresult cuCtxSetLimit(int which, size_t value) {
 
 namespace {
 
-// Code may use the reserve, and counts once the watcher sees it, which is woken.
+// Code may use the reserve but for a quarter, as several processes may load at once, and counts once the
+// watcher sees it, which is woken.
 template <auto Real, typename... A>
 CUresult load_code(A... arguments) {
   const Place place = here();
   if (place.card < 0) return real<Real>(arguments...);
   Account& account = *state.account;
   const int64_t limit = account.cards[place.card].limit_bytes;
-  if (limit != kNoLimit && sum_of(account, place.card).held > limit) {
+  if (limit != kNoLimit && sum_of(account, place.card).held > limit - reserve_of(limit) / 4) {
     return refused(place.card, 0);
   }
   const CUresult result = real<Real>(arguments...);

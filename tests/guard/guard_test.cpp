@@ -133,7 +133,7 @@ TEST_F(Guard, EachGpuHasItsOwnLimit) {
 
 TEST_F(Guard, AllProcessesOfATreeShareTheLimit) {
   const Outcome outcome = run(
-      "--limit 1000MiB", in_shell(program("direct init retain alloc 400 both init retain alloc 400 wait")));
+      "--limit 1000MiB", in_shell(program("direct init retain alloc 380 both init retain alloc 380 wait")));
   EXPECT_PRED2(has, outcome.out, "alloc 2\n");
   EXPECT_LE(peak_mib(), 1000);
 }

@@ -196,62 +196,6 @@ TEST_F(Guard, PythonProgramsStartAsWithoutIt) {
             "own\n<class 'torch.memory'>\n");
 }
 
-// The hook looks through the program's own frames when memory runs out.
-TEST_F(Guard, AVerdictNamesWhatKeepsTheMemoryAndItsLine) {
-  if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
-  std::filesystem::create_directories(folder_ / "own/torch");
-  folder_.write("own/torch/__init__.py", R"(
-class Storage:
-  nbytes, data_ptr = (lambda self: 64 << 20), (lambda self: id(self))
-class Tensor:
-  is_cuda, grad_fn = True, None
-  def __init__(self): self.storage = Storage()
-  def untyped_storage(self): return self.storage
-  def numel(self): return 1 << 24
-class nn: Parameter = type("Parameter", (Tensor,), {})
-class cuda:
-  def _lazy_call(call): call()
-  class memory: _record_memory_history = _dump_snapshot = lambda *_, **__: None
-class _C:
-  def _cuda_attach_out_of_memory_observer(call): _C.ran_out = call
-)");
-  const auto verdict = [&](const std::string& body) {
-    const std::string program = folder_.write(
-        "train.py", "import torch\n" + body +
-                        "  torch._C.ran_out()\n"
-                        "  raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')\n"
-                        "main()\n");
-    return run("--limit 1000MiB", "python3 " + program, "PYTHONPATH=" + folder_ / "own").errors;
-  };
-  const std::string text = verdict(
-      "class Hooks:\n"
-      "  def __init__(self): self.maps = {'a': []}\n"
-      "  def see(self, output):\n"
-      "    self.maps['a'].append(output)\n"  // line 5
-      "def main():\n"
-      "  hooks, weights = Hooks(), [torch.nn.Parameter() for _ in range(9)]\n"
-      "  for _ in range(5): hooks.see(torch.Tensor())\n");
-  EXPECT_PRED2(has, text, "leak: maps keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:5") << text;
-  EXPECT_PRED2(has, text, "memory ran out at " + folder_ / "train.py:") << text;
-  const std::string cached = verdict(
-      "import functools\n"
-      "@functools.lru_cache(None)\n"  // line 3
-      "def prepare(batch): return torch.Tensor()\n"
-      "def main():\n"
-      "  for i in range(4): prepare(i)\n");
-  EXPECT_PRED2(has, cached, "leak: prepare keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:3")
-      << cached;
-  const std::string logged = verdict(
-      "import logging.handlers\n"
-      "log = logging.getLogger('x')\n"
-      "log.addHandler(logging.handlers.MemoryHandler(99))\n"
-      "log.setLevel('DEBUG')\n"
-      "def main():\n"
-      "  for i in range(4): log.debug('%s', torch.Tensor())\n");  // line 7
-  EXPECT_PRED2(has, logged, "leak: log keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:7") << logged;
-  EXPECT_FALSE(has(verdict("def main():\n  a, b = torch.Tensor(), [torch.Tensor()]\n"), "keeps"));
-}
-
 TEST_F(Guard, TheProgramKeepsItsExitCodeSignalsAndStdin) {
   EXPECT_EQ(run("", program("direct exit 7")).code, 7);
   EXPECT_EQ(run("", in_shell("kill -TERM $$") + "; test $? = 143").code, 0);

@@ -103,7 +103,9 @@ class FakeTraining {
   // All so far was there before the file's history.
   void begin_history() { builder_.begin_history(); }
 
-  void fail_in_layer(int64_t bytes, int layer = 0) { fail(bytes, layer_stack(layer, 21)); }
+  void fail_in_layer(int64_t bytes, int layer = 0, int64_t free_bytes = 0) {
+    fail(bytes, layer_stack(layer, 21), free_bytes);
+  }
   void fail(int64_t bytes, const std::string& stack, int64_t free_bytes = 0) {
     const StackSummary summary = summarize(frames_of(stack));
     builder_.add({.kind = DeviceEvent::Kind::kOutOfMemory, .bytes = bytes, .free_bytes = free_bytes},

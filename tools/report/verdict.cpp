@@ -119,6 +119,13 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
     add(find_kept_gradients(evidence));
     if (findings.empty()) add(find_dense_gradient(evidence));
   }
+  // A finding is no cause if the request would not have fitted without it.
+  if (verdict.failure && verdict.failure->free_bytes) {
+    const int64_t lacking = verdict.failure->driver_bytes - *verdict.failure->free_bytes;
+    std::erase_if(findings, [lacking](const Finding& finding) {
+      return finding.bytes < lacking && finding.cause != Cause::kGrowingBatch;
+    });
+  }
   // If a program keeps more than is idle, fragmentation is only a symptom.
   if (auto pieces = find_fragmentation(evidence);
       pieces && std::none_of(findings.begin(), findings.end(),

@@ -138,11 +138,21 @@ Explained explain_libraries(const nlohmann::json& facts) {
 struct Kept {
   std::string name, line;  // "train.py:49"
   int64_t count = 0, bytes = 0;
-  bool graphs = false;
+  bool graphs = false, models = false;
+  std::string owner;  // "library" or "optimizer", where that keeps them
   std::string text() const {
-    return fmt::format("{} keeps {} tensor{}{}{}", name, count, count == 1 ? "" : "s",
+    return fmt::format("{} keeps {} {}{}{}{}", name, count, models ? "model" : "tensor",
+                       count == 1 ? "" : "s",
                        graphs ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
                        bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "");
+  }
+  std::string_view advice() const {
+    if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";
+    if (models && owner == "library")
+      return "free what each round prepares: accelerator.free_memory(), or a new object for each";
+    if (models) return "keep one model on the GPU, and of the others state_dict() on the CPU";
+    return "keep a copy in the machine's memory (.cpu(); np.asarray of a JAX array), or only what is needed "
+           "of it";
   }
 };
 // Of what holds graphs if the snapshot shows that graphs are kept, else of what holds most.
@@ -152,11 +162,44 @@ std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
     if (!entry.is_object()) continue;
     const Kept kept{printable(entry.value("name", ""), 80),
                     fmt::format("{}:{}", printable(entry.value("file", ""), 200), entry.value("line", 0)),
-                    entry.value("count", int64_t{0}), entry.value("bytes", int64_t{0}),
-                    entry.value("graphs", false)};
+                    entry.value("count", int64_t{0}),
+                    entry.value("bytes", int64_t{0}),
+                    entry.value("graphs", false),
+                    entry.value("models", false),
+                    entry.value("owner", "")};
     if (!best || (graphs && kept.graphs && !best->graphs)) best = kept;
   }
   return best;
+}
+
+// Weights that no optimizer trains, though they require gradients, as the start-up hook found them.
+Explained explain_untrained(const nlohmann::json& facts, int64_t limit) {
+  const nlohmann::json weights = facts.value("untrained", nlohmann::json::object());
+  const int64_t gradients = weights.value("gradients", int64_t{0});
+  const std::string model = printable(weights.value("runs", ""), 80);
+  if (gradients >= limit / 10) {
+    return {.cause = {fmt::format(
+                "exhausted: backward makes {} of gradients for weights that no optimizer trains",
+                format_bytes(gradients))},
+            .next = {"next: model.requires_grad_(False)  # then True for what is trained"},
+            .bytes = gradients};
+  }
+  if (model.empty() || weights.value("bytes", int64_t{0}) < limit / 50) return {};
+  return {.cause = {fmt::format("exhausted: {} runs with gradients, though no optimizer trains it: all its "
+                                "activations are kept",
+                                model)},
+          .next = {"next: with torch.no_grad():  # around it"}};
+}
+
+// Arrays of float64 and complex128 in the functions that ran, where they are most of what there is.
+Explained explain_doubles(const nlohmann::json& facts, int64_t peak) {
+  const nlohmann::json arrays = facts.value("arrays", nlohmann::json::object());
+  const int64_t bytes = arrays.value("bytes", int64_t{0}), doubles = arrays.value("doubles", int64_t{0});
+  if (doubles < bytes / 2 || doubles < peak / 4 || doubles == 0) return {};
+  return {
+      .cause = {fmt::format("exhausted: of the arrays in these functions, {}, {} are float64 or complex128",
+                            format_bytes(bytes), format_bytes(doubles))},
+      .next = {"next: float32 and complex64 where they are precise enough: half the memory"}};
 }
 
 // The process that was refused first: where several fail, the others fail because of it.
@@ -171,8 +214,17 @@ const guard::Slot* refused_first(const guard::Account& account) {
 }
 
 std::string context_text(const guard::Account& account) {
+  const guard::Slot* slot = refused_first(account);
+  const int64_t others = slot == nullptr ? 0 : slot->refused_others.load();
   for (const guard::Card& card : account.cards) {
     if (card.known != 2 || card.context_refused == 0) continue;
+    if (others >= card.limit_bytes / 2) {
+      return fmt::format(
+          "other-process: other processes of this command hold {} of the limit of {}, and each needs {} "
+          "before it "
+          "allocates anything",
+          format_bytes(others), format_bytes(card.limit_bytes), format_bytes(card.context_refused));
+    }
     return fmt::format(
         "a process needs at least {} on this card before it allocates anything; the limit is {}",
         format_bytes(card.context_refused), format_bytes(card.limit_bytes));
@@ -267,14 +319,11 @@ void name_kept(const nlohmann::json& facts, int64_t peak_bytes, Explained& found
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
   } else if (kept->count >= 3 &&
              kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes, peak_bytes / 4))) {
-    found = {
-        .cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
-        .next =
-            {"next: keep a copy in the machine's memory (.cpu(); np.asarray of a JAX array), or only what is "
-             "needed of it"},
-        .bytes = kept->bytes,
-        .is_kept = true,
-        .cause_name = std::string(name_of(Cause::kLeak))};
+    found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
+             .next = {fmt::format("next: {}", kept->advice())},
+             .bytes = kept->bytes,
+             .is_kept = true,
+             .cause_name = std::string(name_of(Cause::kLeak))};
   } else {
     return;
   }
@@ -304,6 +353,11 @@ Explained find_cause(const Failure& failure) {
   int64_t peak = 0;
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
   name_kept(facts, peak, found);
+  const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
+  if (const Explained weights = explain_untrained(facts, smallest_limit(failure.account));
+      !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
+    found = weights;
+  if (found.cause.empty()) found = explain_doubles(facts, peak);
   for (const Explained& other : {explain_libraries(facts), explain_others(failure.account)}) {
     if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= needed)
       found = other;
@@ -343,6 +397,8 @@ std::string verdict_of_command(const Failure& failure) {
   std::string own;
   if (const std::string context = context_text(failure.account); !context.empty()) {
     lines.push_back(context);
+    if (context.starts_with("other-process"))
+      next.push_back("next: fewer processes on the GPU: workers that load data need none  # num_workers=0");
   } else {
     Explained found = find_cause(failure);
     own = found.line;

@@ -58,6 +58,20 @@ TEST(Verdict, ALeakNamesItsLineAndItsRate) {
       << verdict.sentence;
 }
 
+TEST(Verdict, ALeakWithoutWhichTheRequestWouldNotFitIsNoCause) {
+  for (const bool would_fit : {false, true}) {
+    FakeTraining training;
+    for (int i = 0; i < 6; ++i) {
+      training.step(8 * kMiB);
+      training.user(24, 64 * kMiB);
+    }
+    const int64_t lacking = would_fit ? 200 * kMiB : 500 * kMiB;
+    training.fail_in_layer(4000 * kMiB, 0, 4000 * kMiB - lacking);
+    const Verdict verdict = verdict_of(training);
+    EXPECT_EQ(finds(verdict, Cause::kLeak), would_fit) << all_of(verdict);
+  }
+}
+
 TEST(Verdict, ALeakSaysWhenItFillsTheDevice) {
   FakeTraining training;
   for (int i = 0; i < 6; ++i) {

@@ -80,6 +80,8 @@ def _record_torch(torch):
 def _other_libraries():
     """Bytes on the GPU that libraries beside PyTorch hold in this process, by name."""
     held = {}
+    if "torch" not in sys.modules:
+        return held
     if "cupy" in sys.modules:
         held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
     if "jax" in sys.modules:
@@ -103,8 +105,27 @@ def _array_bytes(value):
     return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
 
 
+def _storage(array):
+    return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
+
+
+def _alive(kind):
+    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
+
+
+def _roots():
+    """The modules of PyTorch that are part of no other."""
+    modules = _alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
+    parts = {id(part) for module in modules for part in module._modules.values()}
+    return {id(module) for module in modules} - parts
+
+
 def _is_own(path):
     return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
+
+
+def _is_optimizer(value):
+    return hasattr(value, "param_groups") and isinstance(getattr(value, "state", None), dict)
 
 
 def _children(value):
@@ -115,7 +136,13 @@ def _children(value):
         return [("", part) for part in list(value.values())]
     if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
         return [("", part) for part in list(value)]
+    if isinstance(value, BaseException):  # its traceback holds what the functions had
+        frames = list(_frames_of_trace(value.__traceback__))
+        return [("", part) for frame in frames for part in frame.f_locals.values()]
     library = type(value).__module__.partition(".")[0]
+    if _is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
+        states = [part for state in value.state.values() for part in state.values()]
+        return [("", part) for part in states if isinstance(part, list)]
     if hasattr(value, "_modules") and hasattr(value, "_parameters"):  # a module of PyTorch
         parts = list(value._modules.items())
         own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
@@ -125,9 +152,9 @@ def _children(value):
     return list(getattr(value, "__dict__", {}).items())
 
 
-def _line_that_keeps(name, path, is_library, is_sum):
+def _line_that_keeps(name, path, owner, is_sum):
     """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it; of an
-    object of a library, the first call of it that is no setting; 0: none."""
+    object of a library, the first call of it that is no setting; of an optimizer, the line that makes it; 0: none."""
     with open(path, encoding="utf-8", errors="replace") as file:
         tree = ast.parse(file.read())
 
@@ -138,7 +165,7 @@ def _line_that_keeps(name, path, is_library, is_sum):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
             puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
-            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
+            uses = owner == "library" and node.args and not node.func.attr.startswith(("add", "set", "_"))
             if (puts or uses) and name in names(node.func.value):
                 lines.append(node.lineno)
         elif isinstance(node, ast.AugAssign) and name in names(node.target):
@@ -146,6 +173,7 @@ def _line_that_keeps(name, path, is_library, is_sum):
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 adds = isinstance(node.value, ast.BinOp) and name in names(node.value)
+                adds |= owner == "optimizer" and isinstance(node.value, ast.Call)
                 if name in names(target) and (adds or isinstance(target, ast.Subscript)):
                     lines.append(node.lineno)
     return min(lines, default=0)
@@ -157,30 +185,33 @@ def _is_sum(array):
 
 
 def _kept(frames, seconds=2.0):
-    """Names in the program's own frames under which three arrays or more are kept, or a sum with its graph: a list of
-    name, file, line, count, bytes and whether they hold graphs; the most bytes first."""
+    """Names in the program's own frames under which three arrays, models or more are kept, or a sum with its graph: a
+    list of name, file, line, count, bytes and whether they hold graphs; the most bytes first."""
+    roots = _roots()
     ends = time.monotonic() + seconds
     found, seen, queue, lines = {}, set(), collections.deque(), {}
 
-    def note(place, value):
-        entry = found.setdefault(place, [0, 0, False, set()])
+    def note(place, value, parts=None):
+        entry = found.setdefault(place, [0, 0, False, set(), False])
         entry[0] += 1
         entry[2] |= getattr(value, "grad_fn", None) is not None
-        storage = value.untyped_storage().data_ptr() if hasattr(value, "untyped_storage") else id(value)
-        if storage not in entry[3]:
-            entry[3].add(storage)
-            entry[1] += _array_bytes(value)
+        entry[4] |= parts is not None
+        for part in (value,) if parts is None else parts:
+            storage = _storage(part)
+            if storage not in entry[3]:
+                entry[3].add(storage)
+                entry[1] += _array_bytes(part) if parts is None else part.nbytes
 
-    # A place is a name, the file that has it, and whether an object of a library holds the arrays.
+    # A place is a name, the file that has it, and whose object holds the arrays: "library", "optimizer" or "".
     for frame in frames:
         path = frame.f_code.co_filename
         if not _is_own(path):
             continue
         for name, value in list(frame.f_locals.items()):
             if not _array_bytes(value):
-                queue.append(((name, path, False), value))
+                queue.append(((name, path, ""), value))
             elif _is_sum(value):
-                note((name, path, False), value)
+                note((name, path, ""), value)
     while queue and len(seen) < 200_000 and time.monotonic() < ends:
         place, value = queue.popleft()
         if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
@@ -188,33 +219,69 @@ def _kept(frames, seconds=2.0):
         seen.add(id(value))
         code = getattr(getattr(value, "__wrapped__", None), "__code__", None)
         if code is not None and type(value).__name__ == "_lru_cache_wrapper" and _is_own(code.co_filename):
-            place = (code.co_name, code.co_filename, False)
+            place = (code.co_name, code.co_filename, "")
             lines[place] = code.co_firstlineno
         own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
         is_own = bool(own and _is_own(own)) or type(value).__module__ in ("builtins", "__main__", "functools")
         for part, child in _children(value):
-            inner = (part, own if own and _is_own(own) else place[1], False) if part and is_own else place
-            if part and not is_own and not hasattr(value, "_modules"):
-                inner = place[:2] + (True,)
+            inner = (part, own if own and _is_own(own) else place[1], "") if part and is_own else place
+            if _is_optimizer(value):
+                inner = place[:2] + ("optimizer",)
+            elif part and not is_own and not hasattr(value, "_modules"):
+                inner = place[:2] + ("library",)
+            if id(child) in roots and not part and isinstance(value, (list, tuple, dict)):
+                note(inner, child, [weight for weight in child.parameters() if weight.is_cuda])
             if not _array_bytes(child):
                 queue.append((inner, child))
             elif not part or _is_sum(child):  # an attribute that is one array is no collection
                 note(inner, child)
     kept = []
-    for place, (count, size, graphs, _) in found.items():
+    for place, (count, size, graphs, _, models) in found.items():
         try:
             line = lines.get(place) or (_line_that_keeps(*place, count < 3) if count >= 3 or graphs else 0)
         except (OSError, SyntaxError, ValueError):
             line = 0
         if line:
-            name, path, _ = place
-            kept.append({"name": name, "file": path, "line": line, "count": count, "bytes": size, "graphs": graphs})
+            entry = {"name": place[0], "file": place[1], "line": line, "count": count, "bytes": size, "graphs": graphs}
+            kept.append({**entry, "owner": place[2], "models": models})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
 
 
+def _untrained(frames):
+    """The weights on a GPU that require gradients though no optimizer has them: their bytes, the bytes of their
+    gradients, and the class of a model made of them that runs with gradients; empty where no optimizer is alive."""
+    torch = sys.modules.get("torch")
+    optimizers = _alive(torch.optim.Optimizer) if torch else []
+    trained = {id(weight) for each in optimizers for group in each.param_groups for weight in group["params"]}
+    if not trained:
+        return {}
+    modules = _alive(torch.nn.Module)
+    weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
+    left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
+    runs = ""
+    for module in (frame.f_locals.get("self") for frame in frames if torch.is_grad_enabled()):
+        own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
+        if own and all(key in left for key in own):
+            runs = type(module).__name__  # the outermost one stays
+    gradients = sum(w.grad.nbytes for w in left.values() if w.grad is not None)
+    return {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
+
+
+def _doubles(frames):
+    """Bytes of the arrays in the program's own functions, and of those among them with numbers of 8 bytes, or 16."""
+    arrays = {}
+    for frame in frames:
+        if _is_own(frame.f_code.co_filename):
+            arrays.update((_storage(value), value) for value in frame.f_locals.values() if _array_bytes(value))
+    doubles = [value for value in arrays.values() if str(value.dtype).endswith(("float64", "complex128"))]
+    return {"bytes": sum(map(_array_bytes, arrays.values())), "doubles": sum(map(_array_bytes, doubles))}
+
+
 def _write_facts(path, frames):
-    facts = {}
-    for name, ask in (("libraries", _other_libraries), ("kept", lambda: _kept(frames))):
+    facts, frames = {}, list(frames)
+    asked = {"libraries": _other_libraries, "kept": lambda: _kept(frames)}
+    asked |= {"untrained": lambda: _untrained(frames), "arrays": lambda: _doubles(frames)}
+    for name, ask in asked.items():
         try:
             facts[name] = ask()
         except Exception as error:
