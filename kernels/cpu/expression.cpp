@@ -1,6 +1,7 @@
 // Several elementwise ops tile by tile: the values in between stay in the cache, and each op's own kernel
 // computes them.
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -23,11 +24,35 @@ Nest nest_of(const Request& request) {
   return {shape, strides};
 }
 
+// All loops of a nest but the innermost.
+Nest rows_of(const Nest& nest) {
+  std::vector<int64_t> extents;
+  std::array<Strides, Expression::kMaxOperands + 1> strides{};
+  for (int axis = nest.axis_count() - 1; axis > 0; --axis) {
+    for (size_t i = 0; i < strides.size(); ++i) strides[i][extents.size()] = nest.strides(axis)[i];
+    extents.push_back(nest.extent(axis));
+  }
+  return {Shape(std::span<const int64_t>(extents)), strides};
+}
+
+// A tile is a part of a row, or several rows that are short.
 class ExpressionKernel final : public Kernel {
  public:
   ExpressionKernel(const Expression& op, const Request& request)
-      : op_(op), nest_(nest_of(request)), tile_(std::clamp<int64_t>(nest_.row_extent(), 1, kTile)) {
+      : op_(op),
+        nest_(nest_of(request)),
+        rows_(rows_of(nest_)),
+        is_empty_(request.outputs[0].shape.elements() == 0),
+        columns_of_tile_(std::clamp<int64_t>(nest_.row_extent(), 1, kTile)),
+        rows_of_tile_(std::clamp<int64_t>(rows_.row_extent(), 1, kTile / columns_of_tile_)),
+        tile_(columns_of_tile_ * rows_of_tile_),
+        is_one_dense_tile_(nest_.axis_count() == 1 && nest_.row_extent() == tile_ &&
+                           std::all_of(nest_.row_strides().begin(),
+                                       nest_.row_strides().begin() + static_cast<long>(op_.operands),
+                                       [](int64_t step) { return step == 1; })) {
     const TensorSpec spec{DType::kF32, Shape({tile_})};
+    views_.assign(kMaxValues, TensorView{nullptr, spec});
+    operands_.fill(views_[0]);
     const std::vector<TensorSpec> specs(2, spec);
     for (const Instruction& step : op_.steps()) {
       const auto operands = std::span(specs).first(step.has_two_operands() ? 2 : 1);
@@ -39,51 +64,79 @@ class ExpressionKernel final : public Kernel {
 
   void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* /*workspace*/,
            Stream stream) override {
-    thread_local std::vector<float> scratch(kMaxValues * kTile);
-    nest_.for_each_row([&](const Nest::Offsets& at) {
-      for (int64_t begin = 0; begin < nest_.row_extent(); begin += tile_) {
-        const int64_t count = std::min(tile_, nest_.row_extent() - begin);
-        for (size_t i = 0; i < op_.operands; ++i) {
-          const int64_t stride = nest_.row_strides()[i];
-          const float* x = inputs[i].as<const float>() + at[i] + begin * stride;
-          values_[i] = stride == 1 && count == tile_ ? const_cast<float*>(x)  // only read
-                                                     : repeated(x, stride, count, &scratch[i * kTile]);
+    if (is_empty_) return;
+    alignas(64) thread_local std::array<float, kMaxValues * kTile> scratch;  // Eigen's bits depend on that
+    if (is_one_dense_tile_) {
+      for (size_t i = 0; i < op_.operands; ++i) views_[i].data = inputs[i].data;
+      compute(outputs[0].as<float>(), scratch, stream);
+      return;
+    }
+    repeated_.fill(nullptr);
+    const int64_t columns = nest_.row_extent(), rows = rows_.row_extent();
+    rows_.for_each_row([&](const Nest::Offsets& at) {
+      for (int64_t row = 0; row < rows; row += rows_of_tile_) {
+        const int64_t height = std::min(rows_of_tile_, rows - row);
+        for (int64_t column = 0; column < columns; column += columns_of_tile_) {
+          const int64_t width = std::min(columns_of_tile_, columns - column), count = height * width;
+          for (size_t i = 0; i < op_.operands; ++i) {
+            const float* x = inputs[i].as<const float>() + at[i] + row * rows_.row_strides()[i] +
+                             column * nest_.row_strides()[i];
+            views_[i].data = operand(i, x, height, width, &scratch[i * kTile]);
+          }
+          float* const y = outputs[0].as<float>() + at.back() + row * columns + column;
+          const float* const result = compute(count == tile_ ? y : nullptr, scratch, stream);
+          if (count < tile_) std::copy_n(result, count, y);
         }
-        float* const y = outputs[0].as<float>() + at.back() + begin;
-        const float* const result = compute(count == tile_ ? y : nullptr, scratch, stream);
-        if (count < tile_) std::copy_n(result, count, y);
       }
     });
   }
 
  private:
-  static float* repeated(const float* x, int64_t stride, int64_t count, float* to) {
-    if (stride == 0) return std::fill_n(to, kTile, *x), to;
-    std::copy_n(x, count, to);
+  // A tile of operand i: where it lies if it is dense and whole, otherwise a copy. Later tiles take a copy
+  // of the same row again.
+  float* operand(size_t i, const float* x, int64_t height, int64_t width, float* to) {
+    const int64_t step = nest_.row_strides()[i], row_step = rows_.row_strides()[i];
+    const bool is_dense = step == 1 && (height == 1 || row_step == width);
+    if (is_dense && height * width == tile_) return const_cast<float*>(x);  // only read
+    if (row_step == 0) {
+      if (repeated_[i] == x && width == columns_of_tile_) return to;
+      repeated_[i] = width == columns_of_tile_ ? x : nullptr;
+      height = rows_of_tile_;
+    }
+    for (int64_t row = 0; row < height; ++row, x += row_step) {
+      step == 0 ? (void)std::fill_n(to + row * width, width, *x)
+                : (void)std::copy_n(x, width, to + row * width);
+    }
     return to;
   }
 
   // Runs all steps; the last one writes to `y` unless that is null. Returns the last result.
-  const float* compute(float* y, std::vector<float>& scratch, Stream stream) {
-    const TensorSpec spec{DType::kF32, Shape({tile_})};
+  const float* compute(float* y, std::span<float> scratch, Stream stream) {
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Instruction& step = op_.instructions[i];
       const size_t id = op_.operands + i;
       const bool is_last = i + 1 == steps_.size();
-      values_[id] = is_last && y != nullptr ? y : &scratch[id * kTile];
-      const TensorView operands[] = {{values_[step.a], spec}, {values_[step.b], spec}};
-      const TensorView result{values_[id], spec};
-      steps_[i]->run(std::span(operands).first(step.has_two_operands() ? 2 : 1), {&result, 1}, nullptr,
-                     stream);
+      views_[id].data = is_last && y != nullptr ? y : &scratch[id * kTile];
+      if (!step.has_two_operands()) {
+        steps_[i]->run({&views_[step.a], 1}, {&views_[id], 1}, nullptr, stream);
+      } else {
+        operands_[0].data = views_[step.a].data;
+        operands_[1].data = views_[step.b].data;
+        steps_[i]->run(operands_, {&views_[id], 1}, nullptr, stream);
+      }
     }
-    return values_[op_.operands + steps_.size() - 1];
+    return views_[op_.operands + steps_.size() - 1].as<const float>();
   }
 
   const Expression op_;
-  const Nest nest_;
-  const int64_t tile_;
+  const Nest nest_, rows_;
+  const bool is_empty_;
+  const int64_t columns_of_tile_, rows_of_tile_, tile_;
+  const bool is_one_dense_tile_;
   std::vector<std::unique_ptr<Kernel>> steps_;
-  std::array<float*, kMaxValues> values_{};  // of one tile
+  std::vector<TensorView> views_;                                  // of a tile of each value
+  std::array<TensorView, 2> operands_{};                           // of a step
+  std::array<const float*, Expression::kMaxOperands> repeated_{};  // the row that a copy repeats
 };
 
 }  // namespace

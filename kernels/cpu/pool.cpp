@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd.h"
 
 namespace headroom::cpu {
 namespace {
@@ -85,27 +86,34 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
     const float* x = call.in(0);
     float* y = call.out(0);
     uint8_t* index = call.out<uint8_t>(1);
+    // NaN wins over numbers and then stays.
     const auto reduce = [&](const Window& window) {
-      for_each_lanes(geometry.channels, [&](int64_t channel, auto lanes) {
-        float best[lanes];
-        int32_t best_position[lanes];
-        const int32_t first = window.first_row * op.pool.window[1] + window.first_column;
-        for (int j = 0; j < lanes; ++j) best[j] = x[window.input + channel + j];
-        for (int j = 0; j < lanes; ++j) best_position[j] = first;
-        geometry.for_each_position(window, [&](int64_t offset, int32_t position) {
-          const float* values = x + offset + channel;
-#pragma omp simd
-          for (int j = 0; j < lanes; ++j) {
-            // NaN wins over numbers and then stays.
-            const bool better = !(values[j] <= best[j]) & (best[j] == best[j]);
-            best[j] = better ? values[j] : best[j];
-            best_position[j] = better ? position : best_position[j];
-          }
-        });
-        for (int j = 0; j < lanes; ++j) y[window.output + channel + j] = best[j];
-        if (index == nullptr) return;
-        for (int j = 0; j < lanes; ++j)
-          index[window.output + channel + j] = static_cast<uint8_t>(best_position[j]);
+      for_each_vectors(geometry.channels, [&](auto vectors, int64_t first, auto lanes) {
+        Vec best[vectors];
+        for (int v = 0; v < vectors; ++v) best[v] = load_some(x + window.input + first + v * kLanes, lanes);
+        const auto each = [&](auto take) {
+          geometry.for_each_position(window, [&](int64_t offset, int32_t position) {
+            for (int v = 0; v < vectors; ++v)
+              take(v, load_some(x + offset + first + v * kLanes, lanes), position);
+          });
+        };
+        if (index == nullptr) {
+          each([&](int v, Vec value, int32_t) {
+            best[v] = (value > best[v]) | (value != value) ? value : best[v];
+          });
+        } else {
+          IntVec at[vectors];
+          for (int v = 0; v < vectors; ++v)
+            at[v] = IntVec{} + (window.first_row * op.pool.window[1] + window.first_column);
+          each([&](int v, Vec value, int32_t position) {
+            const IntVec better = ((value > best[v]) | (value != value)) & (best[v] == best[v]);
+            best[v] = better ? value : best[v];
+            at[v] = better ? IntVec{} + position : at[v];
+          });
+          for (int v = 0; v < vectors; ++v)
+            store_some_bytes(index + window.output + first + v * kLanes, at[v], lanes);
+        }
+        for (int v = 0; v < vectors; ++v) store_some(y + window.output + first + v * kLanes, best[v], lanes);
       });
     };
     for (int64_t image = 0; image < geometry.images; ++image) geometry.for_each_window(image, reduce);

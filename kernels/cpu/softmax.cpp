@@ -3,9 +3,11 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/index_check.h"
+#include "kernels/cpu/vector_math.h"
 #include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
@@ -13,10 +15,6 @@ namespace {
 
 using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
-
-// Elements that go through the steps of a softmax together: they stay in the first-level cache, and short
-// rows share a vectorized exp.
-constexpr int64_t kSoftmaxBlockElements = 4096;
 
 struct RowsOf {
   RowsOf(int64_t n, int64_t rows) : extent(n), count(rows) {}
@@ -47,34 +45,44 @@ class MaskRows {
   Strides extents_{}, strides_{};
 };
 
-// y may be x.
+// y may be x. Lanes beyond a row hold -infinity, whose power is 0; NaN makes the sum NaN, and so all of a
+// row.
 void softmax_rows(const Softmax& op, const float* x, const float* mask, const MaskRows* mask_rows, float* y,
                   RowsOf rows) {
-  const int64_t n = rows.extent,
-                rows_per_block = std::max<int64_t>(1, kSoftmaxBlockElements / std::max<int64_t>(1, n));
-  for (int64_t begin = 0; begin < rows.count; begin += rows_per_block) {
-    const int64_t end = std::min(begin + rows_per_block, rows.count);
-    for (int64_t row = begin; row < end; ++row) {
-      Array values(y + row * n, n);
-      if (mask != nullptr) {
-        values = ConstArray(x + row * n, n) * op.scale + ConstArray(mask + mask_rows->offset(row), n);
-      } else {
-        values = ConstArray(x + row * n, n) * op.scale;
-      }
-      const float largest = values.maxCoeff<Eigen::PropagateNaN>();
-      values -= largest;
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  const int64_t n = rows.extent, whole = n / kLanes * kLanes, rest = n - whole;
+  for (int64_t row = 0; row < rows.count; ++row, x += n, y += n) {
+    const float* const added = mask == nullptr ? nullptr : mask + mask_rows->offset(row);
+    Vec largest = Vec{} + kLeast, last = largest;
+    const auto scaled = [&](auto load_from, int64_t i) {
+      const Vec v = load_from(x + i) * op.scale;
+      return added == nullptr ? v : v + load_from(added + i);
+    };
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      const Vec v = scaled(load, i);
+      store(y + i, v);
+      largest = vec_max(v, largest);
     }
-    Array block(y + begin * n, (end - begin) * n);
-    block = block.exp();
-    for (int64_t row = begin; row < end; ++row) {
-      Array values(y + row * n, n);
-      const float sum = values.sum();
-      if (op.zero_nan_rows && std::isnan(sum)) {
-        values = 0;
-      } else {
-        values *= 1 / sum;
-      }
+    if (rest > 0) {
+      last = lanes_below(rest) ? scaled([&](const float* p) { return load_some(p, rest); }, whole) : last;
+      largest = vec_max(last, largest);
     }
+    const float most = combine_lanes(largest, vec_max);
+    Vec sums = {};
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      const Vec v = exp(load(y + i) - most);
+      store(y + i, v);
+      sums += v;
+    }
+    if (rest > 0) {
+      last = exp(last - most);
+      sums += last;
+    }
+    const float sum = combine_lanes(sums, [](Vec a, Vec b) { return a + b; });
+    const bool is_zero = op.zero_nan_rows && std::isnan(sum);
+    const float factor = 1 / sum;
+    for (int64_t i = 0; i < whole; i += kLanes) store(y + i, is_zero ? Vec{} : load(y + i) * factor);
+    if (rest > 0) store_some(y + whole, is_zero ? Vec{} : last * factor, rest);
   }
 }
 

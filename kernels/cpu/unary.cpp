@@ -1,11 +1,12 @@
-// Functions of one number, and their gradients. Eigen's expressions give vectorized exp, log, tanh, sin and
-// erf; plain loops are marked `omp simd`, see elementwise.cpp.
+// Functions of one number, and their gradients. Eigen's expressions give vectorized log, sin, cos and erf;
+// plain loops are marked `omp simd`, see elementwise.cpp.
 #include <Eigen/Core>
 #include <cmath>
 #include <numbers>
 #include <unsupported/Eigen/SpecialFunctions>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace headroom::cpu {
 namespace {
@@ -34,6 +35,12 @@ std::unique_ptr<Kernel> array_grad_kernel(int64_t n, F f) {
   return function_kernel([=](const Call& call) {
     f(ConstArray(call.in(0), n), ConstArray(call.in(1), n), Array(call.out(), n));
   });
+}
+
+// The kernel y = f(x), a vector at a time.
+template <typename F>
+std::unique_ptr<Kernel> vector_kernel(int64_t n, F f) {
+  return function_kernel([=](const Call& call) { for_each_vector(call.in(0), call.out(), n, f); });
 }
 
 // The kernel y = f(x), number by number.
@@ -68,11 +75,11 @@ std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request) {
     case UnaryKind::kRelu:
       return number_kernel(n, [](float x) { return x < 0 ? 0 : x; });
     case UnaryKind::kSigmoid:
-      return array_kernel(n, [](auto x, auto y) { y = 1 / (1 + (-x).exp()); });
+      return vector_kernel(n, [](Vec x) { return sigmoid(x); });
     case UnaryKind::kTanh:
-      return array_kernel(n, [](auto x, auto y) { y = x.tanh(); });
+      return vector_kernel(n, [](Vec x) { return tanh(x); });
     case UnaryKind::kExp:
-      return array_kernel(n, [](auto x, auto y) { y = x.exp(); });
+      return vector_kernel(n, [](Vec x) { return exp(x); });
     case UnaryKind::kSqrt:
       return number_kernel(n, [](float x) { return std::sqrt(x); });
     case UnaryKind::kReciprocal:

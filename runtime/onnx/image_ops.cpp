@@ -103,9 +103,13 @@ Item along_axis(NodeImport& n, const Item& x, int axis, const HostTensor& matrix
   int64_t before = 1, after = 1;
   for (int i = 0; i < place; ++i) before *= value.shape()[i];
   for (int i = place + 1; i < value.shape().rank(); ++i) after *= value.shape()[i];
-  const Value rows = n.im.add_one(Reshape{{before, value.shape()[place], after}}, {value});
+  const int64_t extent = value.shape()[place];
   const Value weights = n.im.plain(n.im.constant(matrix, ElementType::kFloat));
-  const Value product = n.im.add_one(MatMul{}, {weights, rows});
+  // Along the last axis it is one product of all rows.
+  const Value product =
+      after == 1
+          ? n.im.add_one(MatMul{false, true}, {n.im.add_one(Reshape{{before, extent}}, {value}), weights})
+          : n.im.add_one(MatMul{}, {weights, n.im.add_one(Reshape{{before, extent, after}}, {value})});
   const Value result = n.im.add_one(Reshape{value.shape().with(place, matrix.shape()[0])}, {product});
   return n.im.item_of(result, x.type, order);
 }

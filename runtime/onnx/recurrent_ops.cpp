@@ -18,6 +18,9 @@ namespace {
 // Maximum over all directions. Each step adds some ten nodes, so this is a graph of 100,000.
 constexpr int64_t kMaxUnrolledSteps = 10'000;
 
+// With so few steps, turning the recurrent weights costs more than it saves.
+constexpr int64_t kFewSteps = 2;
+
 Item part(const NodeImport& n, const Item& x, int axis, int64_t begin, int64_t extent) {
   Slice slice{std::vector<int64_t>(static_cast<size_t>(x.rank()), 0), x.shape.with(axis, extent)};
   slice.begin[static_cast<size_t>(axis)] = begin;
@@ -116,7 +119,9 @@ void import_layer(NodeImport& n, const Layer& layer) {
   for (int64_t d = 0; d < directions; ++d) {
     const auto weights = [&](size_t i) { return n.im.transpose(row_of(n, n.in(i), d), {1, 0}); };
     Direction of{n, hidden, {}, {}, {}};
-    const Item recurrent = weights(2);
+    Item recurrent = weights(2);
+    // Turned once, as a product of few rows by turned weights takes longer than one by weights as they lie.
+    if (steps > kFewSteps) recurrent = n.im.item_of(n.im.plain(recurrent), recurrent.type, in_order(2));
     int64_t first = 0;
     for (const int64_t count : layer.products) {
       of.recurrent_weights.push_back(count == gates ? recurrent : of.gates(recurrent, first, count));

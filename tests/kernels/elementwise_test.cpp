@@ -52,6 +52,13 @@ TEST(Activations, ReachTheirLimitsWithoutNan) {
     };
     EXPECT_EQ(at(UnaryKind::kSigmoid, 200), 1);
     EXPECT_NEAR(at(UnaryKind::kSigmoid, -200), 0, 1e-30);
+    EXPECT_EQ(at(UnaryKind::kExp, kInfinity), kInfinity);
+    EXPECT_EQ(at(UnaryKind::kExp, 89), kInfinity);
+    EXPECT_EQ(at(UnaryKind::kExp, -kInfinity), 0);
+    EXPECT_FLOAT_EQ(at(UnaryKind::kExp, -87), std::exp(-87.0f));
+    EXPECT_TRUE(std::isnan(at(UnaryKind::kExp, kNan)));
+    EXPECT_TRUE(std::isnan(at(UnaryKind::kTanh, kNan)));
+    EXPECT_EQ(at(UnaryKind::kTanh, 1e-30f), 1e-30f);
     EXPECT_NEAR(at(UnaryKind::kTanh, kInfinity), 1, 1e-6);
     EXPECT_NEAR(at(UnaryKind::kTanh, -kInfinity), -1, 1e-6);
     EXPECT_EQ(at(UnaryKind::kGelu, 100), 100);

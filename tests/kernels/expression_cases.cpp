@@ -68,14 +68,16 @@ void add_expression_cases(std::vector<KernelCase>& cases) {
     add_row(cases, name, value, {x, y});
     add_row(cases, name + "_grad", slope, {random_floats({5, 264}, 9), x});
   }
-  const std::vector<std::vector<Shape>> operands = {{{1031}},
-                                                    {{}, {}},
-                                                    {{4, 6, 24}, {24}},
-                                                    {{4, 6, 24}, {4, 6, 1}, {24}, {}},
-                                                    {{3, 1, 5}, {1, 7, 1}, {3, 7, 5}},
-                                                    {{2, 4096}, {2, 4096}, {2, 1}, {2, 4096}},
-                                                    {{2, 3, 2, 8}, {3, 1, 8}, {2, 1, 1, 1}}};
-  for (uint32_t seed = 0; seed < 24; ++seed) {
+  const std::vector<std::vector<Shape>> operands = {
+      {{1031}},
+      {{}, {}},
+      {{4, 6, 24}, {24}},
+      {{4, 6, 24}, {4, 6, 1}, {24}, {}},
+      {{3, 1, 5}, {1, 7, 1}, {3, 7, 5}},
+      {{2, 4096}, {2, 4096}, {2, 1}, {2, 4096}},
+      {{2, 3, 2, 8}, {3, 1, 8}, {2, 1, 1, 1}},
+      {{2, 300, 7}, {2, 300, 7}, {7}}};  // several rows to a tile
+  for (uint32_t seed = 0; seed < 32; ++seed) {
     const std::vector<Shape>& shapes = operands[seed % operands.size()];
     std::vector<HostTensor> inputs;
     for (const Shape& shape : shapes)

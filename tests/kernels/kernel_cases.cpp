@@ -60,6 +60,7 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       product("batch_of_columns", {3}, {3}, 11, 1, 7);
       product("odd", {}, {}, 37, 19, 65);
       product("wide", {}, {}, 130, 300, 40);
+      product("deep", {}, {}, 11, 83, 530);  // in three parts of the depth
       product("batch", {2, 3}, {2, 3}, 5, 7, 9);
       product("shared_b", {2, 3}, {}, 5, 7, 9);
       product("shared_a", {}, {4}, 5, 7, 9);
@@ -205,6 +206,8 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
   add(cases, "matrix", Transpose{{1, 0}}, {floats({33, 17})});
   add(cases, "matrix_u8", Transpose{{1, 0}}, {bytes({33, 17})});
   add(cases, "channels_first", Transpose{{0, 3, 1, 2}}, {floats({2, 5, 6, 7})});
+  add(cases, "channels_last", Transpose{{0, 2, 3, 1}}, {floats({2, 21, 5, 8})});
+  add(cases, "slice", Slice{{0, 3}, {33, 17}}, {floats({33, 40})});
   add(cases, "rank6", Transpose{{4, 0, 5, 2, 1, 3}}, {floats({2, 3, 2, 4, 3, 2})});
   add(cases, "one", Concat{0}, {floats({3, 2})});
   add(cases, "first", Concat{0}, {floats({3, 2}), floats({0, 2}), floats({1, 2})});

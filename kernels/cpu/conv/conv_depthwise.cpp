@@ -1,30 +1,10 @@
 #include "kernels/cpu/conv/conv_depthwise.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "base/thread_pool.h"
 
 namespace headroom::cpu {
-namespace {
-
-// Vectors of channels that pass over the taps together: their sums and operands stay in registers.
-constexpr int kVectors = 4;
-
-// Calls body(vectors, first, lanes) for all channels: `vectors` vectors starting at `first`, of `lanes` lanes
-// each. Both counts are constants, except the lanes of a last part.
-template <typename Body>
-void for_each_channels(int64_t channels, const Body& body) {
-  constexpr std::integral_constant<int64_t, kLanes> kWhole = {};
-  int64_t first = 0;
-  for (; first + kVectors * kLanes <= channels; first += kVectors * kLanes) {
-    body(std::integral_constant<int, kVectors>{}, first, kWhole);
-  }
-  for (; first + kLanes <= channels; first += kLanes) body(std::integral_constant<int, 1>{}, first, kWhole);
-  if (first < channels) body(std::integral_constant<int, 1>{}, first, channels - first);
-}
-
-}  // namespace
 
 AxisTaps AxisTaps::of_outputs(int64_t outputs, int64_t pixels, int64_t taps, int stride, int padding,
                               int dilation) {
@@ -79,7 +59,7 @@ void Depthwise::accumulate(const AxisTaps& rows, const AxisTaps& columns, const 
       for (int64_t column = 0; column < width; ++column) {
         const auto column_taps = columns.of(column);
         float* pixel = to + (line * width + column) * channels;
-        for_each_channels(channels, [&](auto vectors, int64_t first, auto lanes) {
+        for_each_vectors(channels, [&](auto vectors, int64_t first, auto lanes) {
           Vec sums[vectors] = {};
           for (int v = 0; v < vectors && bias != nullptr; ++v)
             sums[v] = load_some(bias + first + v * kLanes, lanes);
@@ -118,7 +98,7 @@ void Depthwise::filter_grad(const float* x, const float* dy, float* dfilter) con
   for_each_piece(threads_, pieces, 1, [&](int64_t begin, int64_t end, int) {
     const int64_t from = begin * kLanes, to = std::min(end * kLanes, channels);
     for (int64_t tap = 0; tap < window; ++tap) std::fill_n(dfilter + tap * channels + from, to - from, 0.0f);
-    for_each_channels(to - from, [&](auto vectors, int64_t offset, auto lanes) {
+    for_each_vectors(to - from, [&](auto vectors, int64_t offset, auto lanes) {
       const int64_t first = from + offset;
       const float* gradient = dy + first;
       for (int64_t image = 0; image < shape_.n; ++image) {

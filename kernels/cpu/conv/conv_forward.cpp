@@ -12,6 +12,7 @@
 #include "kernels/cpu/conv/conv_shape.h"
 #include "kernels/cpu/conv/filter_rows.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/tiled_product.h"
 #include "kernels/cpu/worker_scratch.h"
 
 namespace headroom::cpu {
@@ -180,6 +181,22 @@ std::unique_ptr<Kernel> make(const Forward& forward) {
   return function_kernel(forward, forward.workspace_bytes());
 }
 
+// A convolution of single pixels is a product.
+bool is_product(const ConvShape& shape) {
+  return shape.kh == 1 && shape.kw == 1 && shape.groups == 1 && !shape.padded() &&
+         shape.op.stride == Pair{1, 1};
+}
+
+std::unique_ptr<Kernel> make_product(const ConvShape& shape, Epilogue epilogue, ThreadPool* threads) {
+  const TiledProduct all{
+      shape.n * shape.positions(), shape.k, shape.c, shape.c, 1, shape.k, 1, shape.k, epilogue.relu};
+  return function_kernel(
+      [multiply = TiledKernel(all, threads), has_bias = epilogue.bias](const Call& call) {
+        multiply(call.in(0), call.in(1), has_bias ? call.in(2) : nullptr, call.out(), call.scratch<float>());
+      },
+      all.workspace_bytes());
+}
+
 // A block whose windows do not fit a tile or reach outside the image: convolution, then pooling, through
 // workspace.
 std::unique_ptr<Kernel> make_composed(const ConvBlock& op, const Request& request) {
@@ -212,6 +229,7 @@ std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request) {
       conv.forward(call.in(0), call.in(1), nullptr, call.out());
     });
   }
+  if (is_product(shape)) return make_product(shape, {}, request.settings.threads);
   return make(Forward(op, std::nullopt, {}, request, request.outputs[0].shape));
 }
 
@@ -222,6 +240,7 @@ std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request)
       conv.forward(call.in(0), call.in(1), call.in(2), call.out());
     });
   }
+  if (!op.pool && is_product(shape)) return make_product(shape, {true, true}, request.settings.threads);
   const bool fits =
       !op.pool || (op.pool->padding == Pair{0, 0} && op.pool->window[0] * op.pool->window[1] <= kMostWindow);
   if (!fits) return make_composed(op, request);
