@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/tiled_product.h"
 #include "kernels/sequence_kernel.h"
 
 namespace headroom::cpu {
@@ -11,6 +12,17 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
       MatMul{false, op.transpose_b}, {request.inputs.first(2), request.outputs, request.settings});
   const int64_t columns = request.outputs[0].shape.last();
   const int64_t rows = columns == 0 ? 0 : request.outputs[0].shape.elements() / columns;
+  if (request.inputs.size() == 3 && rows > kMostFewRows && columns > 1) {
+    const int64_t depth = request.inputs[0].shape.last();
+    const TiledProduct tiled{
+        rows,    columns, depth, depth, 1, op.transpose_b ? 1 : columns, op.transpose_b ? depth : 1,
+        columns, op.relu};
+    return function_kernel(
+        [multiply = TiledKernel(tiled, request.settings.threads)](const Call& call) {
+          multiply(call.in(0), call.in(1), call.in(2), call.out(), call.scratch<float>());
+        },
+        tiled.workspace_bytes());
+  }
   return function_kernel(
       [=](const Call& call) {
         product->run(call.inputs.first(2), call.outputs, call.workspace, {});

@@ -27,9 +27,6 @@ struct Product {
   }
 };
 
-// A product of few rows reads each number of b once, so that to pack b first costs more than to multiply.
-constexpr int64_t kMostFewRows = 8;
-
 // y (kRows,n) += some rows of b (k,n), in blocks of columns whose part of y stays in a near cache. `a` has
 // steps between its rows and between the numbers of a row.
 template <int kRows, int kDepth>

@@ -7,6 +7,9 @@
 
 namespace headroom::cpu {
 
+// A product of few rows reads each number of b once, so that tiles do not pay (matmul.cpp).
+inline constexpr int64_t kMostFewRows = 8;
+
 // a (m,k) x b (k,n) -> y (m,n). Each number of y is summed in the order of k alone: its bits depend neither
 // on the other rows and columns nor on the build's vectors.
 struct TiledProduct {
