@@ -70,22 +70,23 @@ class SquareCopy {
 
   // from (rows, columns) -> to (columns, rows)
   void matrix(const float* from, float* to) const {
+    const int64_t from_step = from_step_, to_step = to_step_;  // in registers while `to` is written
     for (int64_t column = 0; column < columns_; column += kLanes) {
       const int64_t width = std::min<int64_t>(kLanes, columns_ - column);
       for (int64_t row = 0; row < rows_; row += kLanes) {
         const int64_t height = std::min<int64_t>(kLanes, rows_ - row);
-        const float* const x = from + row * from_step_ + column;
-        float* const y = to + column * to_step_ + row;
+        const float* const x = from + row * from_step + column;
+        float* const y = to + column * to_step + row;
         Vec square[kLanes];
         if (width == kLanes && height == kLanes) {
-          for (int i = 0; i < kLanes; ++i) square[i] = load(x + i * from_step_);
+          for (int i = 0; i < kLanes; ++i) square[i] = load(x + i * from_step);
           transpose(square);
-          for (int i = 0; i < kLanes; ++i) store(y + i * to_step_, square[i]);
+          for (int i = 0; i < kLanes; ++i) store(y + i * to_step, square[i]);
         } else {
           for (int i = 0; i < kLanes; ++i)
-            square[i] = i < height ? load_some(x + i * from_step_, width) : Vec{};
+            square[i] = i < height ? load_some(x + i * from_step, width) : Vec{};
           transpose(square);
-          for (int i = 0; i < width; ++i) store_some(y + i * to_step_, square[i], height);
+          for (int i = 0; i < width; ++i) store_some(y + i * to_step, square[i], height);
         }
       }
     }

@@ -1,6 +1,8 @@
 #include "kernels/cpu/conv/conv_depthwise.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
 #include "base/thread_pool.h"
 
@@ -56,28 +58,51 @@ void Depthwise::accumulate(const AxisTaps& rows, const AxisTaps& columns, const 
     for (int64_t line = begin; line < end; ++line) {
       const float* image = from + line / height * from_height * from_width * channels;
       const auto row_taps = rows.of(line % height);
-      for (int64_t column = 0; column < width; ++column) {
-        const auto column_taps = columns.of(column);
-        float* pixel = to + (line * width + column) * channels;
+      // kPixels pixels side by side that all taps reach share the weights that they load.
+      const auto run = [&]<int kPixels>(int64_t column) {
+        std::span<const AxisTaps::Tap> taps[kPixels];
+        for (int p = 0; p < kPixels; ++p) taps[p] = columns.of(column + p);
         for_each_vectors(channels, [&](auto vectors, int64_t first, auto lanes) {
-          Vec sums[vectors] = {};
-          for (int v = 0; v < vectors && bias != nullptr; ++v)
-            sums[v] = load_some(bias + first + v * kLanes, lanes);
+          Vec sums[kPixels][vectors] = {};
+          for (int v = 0; v < vectors && bias != nullptr; ++v) {
+            for (int p = 0; p < kPixels; ++p) sums[p][v] = load_some(bias + first + v * kLanes, lanes);
+          }
           for (const AxisTaps::Tap& row : row_taps) {
             const float* line_of_image = image + row.at * from_width * channels + first;
             const float* line_of_filter = filter + row.index * shape_.kw * channels + first;
-            for (const AxisTaps::Tap& of_column : column_taps) {
-              const float* x = line_of_image + of_column.at * channels;
-              const float* weights = line_of_filter + of_column.index * channels;
-              for (int v = 0; v < vectors; ++v)
-                sums[v] += load_some(x + v * kLanes, lanes) * load_some(weights + v * kLanes, lanes);
+            for (size_t tap = 0; tap < taps[0].size(); ++tap) {
+              const float* weights = line_of_filter + taps[0][tap].index * channels;
+              Vec w[vectors];
+              for (int v = 0; v < vectors; ++v) w[v] = load_some(weights + v * kLanes, lanes);
+              for (int p = 0; p < kPixels; ++p) {
+                const float* x = line_of_image + taps[p][tap].at * channels;
+                for (int v = 0; v < vectors; ++v) sums[p][v] += load_some(x + v * kLanes, lanes) * w[v];
+              }
             }
           }
-          for (int v = 0; v < vectors; ++v) {
-            if (bias != nullptr) sums[v] = sums[v] < 0.0f ? Vec{} : sums[v];
-            store_some(pixel + first + v * kLanes, sums[v], lanes);
+          for (int p = 0; p < kPixels; ++p) {
+            float* pixel = to + (line * width + column + p) * channels + first;
+            for (int v = 0; v < vectors; ++v) {
+              if (bias != nullptr) sums[p][v] = sums[p][v] < 0.0f ? Vec{} : sums[p][v];
+              store_some(pixel + v * kLanes, sums[p][v], lanes);
+            }
           }
         });
+      };
+      constexpr int kPixels = kVectorRegisters == 32 ? 4 : 2;
+      const auto are_whole = [&](int64_t column) {
+        for (int p = 0; p < kPixels; ++p) {
+          if (column + p >= width || std::ssize(columns.of(column + p)) != shape_.kw) return false;
+        }
+        return true;
+      };
+      for (int64_t column = 0; column < width;) {
+        if (are_whole(column)) {
+          run.template operator()<kPixels>(column);
+          column += kPixels;
+        } else {
+          run.template operator()<1>(column++);
+        }
       }
     }
   });
