@@ -291,7 +291,7 @@ class Ours:
 
 
 class Theirs:
-    """The same in ONNX Runtime, with inputs and outputs in place."""
+    """A session of ONNX Runtime on the same file, with inputs and outputs in place."""
 
     def __init__(self, path, inputs):
         options = onnxruntime.SessionOptions()

@@ -20,7 +20,7 @@ constexpr int64_t kDepth = 256;
 // With fewer rows the copy of b costs more than its tiles save.
 constexpr int64_t kRowsToPack = 48;
 
-// As few tiles as registers allow; vectors of `a` and b stay beside the sums.
+// Registers hold the sums of so many rows, beside vectors of `a` and b.
 constexpr int most_rows(int vectors) {
   return vectors > 2 ? 6 : kVectorRegisters == 32 || vectors == 1 ? 8 : 6;
 }

@@ -19,7 +19,7 @@ struct TiledProduct {
   int64_t y_row;
   bool relu = false;  // y is at least 0
 
-  // The same on every host.
+  // Returns the same on every host.
   int64_t workspace_bytes() const;
   // Starts with `bias` (n), or with zeros if that is null.
   void operator()(const float* a, const float* b, const float* bias, float* y, float* workspace) const;
