@@ -1,8 +1,7 @@
 """Recurrent nets as cuDNN computes them: LSTM, GRU and RNN as one op, with what it keeps for the backward
 pass and its workspace. On a CPU PyTorch takes other ways.
 
-Sizes are those of recorded runs (docs/notes/pytorch-memory.md): what cuDNN keeps is exact, the workspace an
-estimate.
+Sizes are what cudnnGetRNNTempSpaceSizes of cuDNN 9.14 said on an H200 for 125,000 shapes (docs/notes/pytorch-memory.md).
 """
 
 import itertools
@@ -10,36 +9,88 @@ import itertools
 import torch
 
 _TENSORS_KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # for each layer and direction
+_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _PARAMETERS = 256  # bytes
-_FIXED = 16 << 20
-_SUMS = {1: 6, 2: 16}  # tensors of a workspace, by directions
+_LAYER = 8 << 20  # bytes for each layer and direction
 
 
 class _Shape:
-    def __init__(self, kind, rows, hx, weights, has_biases, layers, dropout, directions):
-        self.kind, self.rows, self.layers, self.directions = kind, rows, layers, directions
+    """One call: `steps` of at most `batch` sequences, `rows` of them in all, packed or padded."""
+
+    def __init__(self, kind, x, batch_sizes, batch_first, hx, weights, layers, dropout, directions, train):
+        self.kind, self.layers, self.directions, self.train = kind, layers, directions, train
+        self.rows, self.inputs = x.numel() // x.size(-1), x.size(-1)
+        self.is_packed = batch_sizes is not None
+        if self.is_packed:
+            self.steps, self.batch = len(batch_sizes), int(batch_sizes[0])
+        else:
+            self.batch, self.steps = (x.size(0), x.size(1)) if batch_first else (x.size(1), x.size(0))
         self.hidden = hx[-1].size(-1)  # of an LSTM with projections that of its cells
         self.outputs = hx[0].size(-1)
-        self.element = hx[0].element_size()
-        self.weights = sum(weight.numel() for weight in weights) * self.element
-        self.has_dropout = dropout > 0 and layers > 1
-
-    @property
-    def tensor(self):
-        return self.rows * self.hidden * self.element
+        self.dtype, self.element = hx[0].dtype, hx[0].element_size()
+        self.matrices = sum(weight.numel() for weight in weights if weight.dim() > 1) * self.element
+        self.has_dropout = dropout > 0
 
     def kept_bytes(self):
         tensors = _TENSORS_KEPT[self.kind] * self.layers + self.layers - 1
         if self.outputs != self.hidden:
             tensors += self.layers * (1 + self.outputs / self.hidden)
-        size = int(self.directions * tensors * self.tensor) + _PARAMETERS
-        if self.has_dropout:  # a bit for each input of an upper layer
+        size = int(self.directions * tensors * self.rows * self.hidden * self.element) + _PARAMETERS
+        if self.has_dropout and self.layers > 1:  # a bit for each input of an upper layer
             size += (self.layers - 1) * self.directions**2 * self.rows * self.hidden // 8
         return size
 
-    def workspace_bytes(self):
-        tensors = _SUMS[self.directions] + self.directions * self.has_dropout
-        return self.weights + _FIXED + tensors * self.tensor
+    def _is_persistent(self, backward):
+        """Whether cuDNN keeps the weights in registers: get_algo in cudnn/RNN.cpp. In bfloat16 it does not."""
+        gates, hidden = _GATES[self.kind], self.hidden
+        if self.is_packed or self.outputs != hidden or self.dtype == torch.bfloat16:
+            return False
+        if hidden <= (128 if backward else 192) * (2 if gates == 1 else 1):
+            return True
+        is_one = self.layers == self.directions == 1 and hidden <= 1024 and hidden % 128 == self.inputs % 128 == 0
+        fits = self.batch % 8 == 0 and self.batch <= 128 and (gates == 4 or self.batch < 96 or hidden < 896)
+        return self.dtype == torch.float16 and is_one and fits and gates != 3
+
+    def workspace_bytes(self, backward=False):
+        """The larger of what the gradients of weights take (sums) and what the steps take (gates)."""
+        gates, layers, d, h = _GATES[self.kind], self.layers, self.directions, self.hidden
+        two, cells, small = d - 1, gates == 4, self._is_persistent(backward)
+        per_row = (2 * (gates + 3) if two else gates + 1) * h + self.inputs
+        once = {1: (3, 10), 3: (5, 14), 4: (10, 24)}[gates][two]
+        if small:
+            per_row += 4 * gates * h
+            once = {1: (4, 10), 3: (4, 10), 4: (8, 18)}[gates][two]
+        if self.is_packed:
+            per_row -= d * h + self.inputs
+            once -= (4 if cells else 2) * d
+        if self.has_dropout and not two:
+            per_row += h
+        of_gates = per_row * self.rows + once * layers * h * self.batch
+        if self.train and not two and not small:
+            of_gates -= gates * max(0, self.steps - 256) * h * self.batch
+        size = max(of_gates, self._sums(small)) if self.train else of_gates
+        if not self.is_packed:
+            size += -(-2 * self.batch // 8) * 8
+        return layers * d * _LAYER + self.matrices + _PARAMETERS + int(size) * self.element
+
+    def _sums(self, small):
+        gates, layers, d, h = _GATES[self.kind], self.layers, self.directions, self.hidden
+        two, cells = d - 1, gates == 4
+        per_row = (3 * d + 2 * two * (layers > 1)) * h + 2 * self.inputs + (3 * d - 2) * max(h, self.inputs)
+        once = 5 + 9 * two + 6 * d * cells
+        if self.is_packed:
+            per_row -= 2 * d * h + 2 * self.inputs
+            once -= 4 * d
+        if small:
+            per_row += ({1: 9, 3: 14, 4: 12}[gates] + (layers > 1 and not two)) * h
+            once += 1 - two
+        size = per_row * self.rows + once * layers * h * self.batch
+        if layers > 1 and not two and not small:  # one tensor of all steps is instead one of some steps at a time
+            at_once = 16 if self.batch <= 8 else 8 if self.batch <= 16 else 4 if self.batch <= 64 else 2
+            at_once = max(at_once, 8) if self.steps > 128 else at_once
+            needed = ((layers + 1) * at_once + max(0, 8 - at_once)) * self.batch
+            size -= max(0, self.rows - needed) * h
+        return size
 
 
 def _make_function(tracer, shape):
@@ -56,7 +107,7 @@ def _make_function(tracer, shape):
             output = dense.new_empty((*steps.shape[:-1], shape.directions * shape.outputs))
             last = [state.new_empty(state.shape) for state in hx]
             with tracer.held(name, [shape.workspace_bytes()]):
-                kept = dense.new_empty((shape.kept_bytes(),), dtype=torch.uint8)
+                kept = dense.new_empty((shape.kept_bytes() if shape.train else 0,), dtype=torch.uint8)
             for state in (output, *last):
                 tracer.values.forget(state)
             ctx.batch_first, ctx.count = batch_first, count
@@ -75,11 +126,11 @@ def _make_function(tracer, shape):
             rows = rows.contiguous()
             of_input = dense.new_empty(steps.shape)
             of_states = [state.new_empty(state.shape) for state in hx]
-            tracer.temporaries(name, [shape.workspace_bytes()])
+            tracer.temporaries(name, [shape.workspace_bytes(backward=True)])
             del rows, dense
             dense = steps.contiguous()
             of_weights = dense.new_zeros((sum(weight.numel() for weight in weights),))
-            tracer.temporaries(name, [shape.workspace_bytes()])
+            tracer.temporaries(name, [shape.workspace_bytes(backward=True)])
             ctx.flat = None
             of_input = of_input.transpose(0, 1) if ctx.batch_first else of_input
             parts = [part.to(w.dtype) for part, w in zip(_parts(of_weights, weights), weights)]
@@ -108,28 +159,20 @@ def _cast(autocast, x, hx, weights):
 
 
 def _make(tracer, autocast, kind):
-    def run(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    def run(x, batch_sizes, hx, params, num_layers, dropout, train, bidirectional, batch_first):
         hx = list(hx) if isinstance(hx, (list, tuple)) else [hx]
         weights = list(params)
         x, hx, flat = _cast(autocast, x, hx, weights)
         directions = 2 if bidirectional else 1
-        rows = x.numel() // x.size(-1)
-        shape = _Shape(
-            kind, rows, hx, weights, has_biases, num_layers, dropout * train, directions
-        )
+        dropout *= train
+        shape = _Shape(kind, x, batch_sizes, batch_first, hx, weights, num_layers, dropout, directions, train)
         return _make_function(tracer, shape)(x, batch_first, flat, len(hx), *hx, *weights)
 
-    def padded(
-        input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
-    ):
-        return run(
-            input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
-        )
+    def padded(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+        return run(input, None, hx, params, num_layers, dropout, train, bidirectional, batch_first)
 
-    def packed(
-        data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional
-    ):
-        return run(data, hx, params, has_biases, num_layers, dropout, train, bidirectional, False)
+    def packed(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional):
+        return run(data, batch_sizes, hx, params, num_layers, dropout, train, bidirectional, False)
 
     return padded, packed
 

@@ -265,5 +265,45 @@ class Sparse(unittest.TestCase):
         self.assertNotIn(100 * 100 * 4, sizes)
 
 
+class RecurrentNets(unittest.TestCase):
+    """Workspaces that PyTorch 2.11 asked for on an H200 (cuDNN 9.14)."""
+
+    def workspaces(self, kind, dtype, layers, directions, inputs, hidden, steps, batch, packed=False, dropout=0.0):
+        def make_step():
+            options = {"bidirectional": directions == 2, "dropout": dropout}
+            net = getattr(nn, kind)(inputs, hidden, layers, **options).cuda().to(dtype)
+            x = torch.randn(steps, batch, inputs, device="cuda", dtype=dtype)
+            if packed:
+                lengths = torch.tensor([steps - index * steps // (2 * batch) for index in range(batch)])
+                x = nn.utils.rnn.pack_padded_sequence(x, lengths)
+
+            def step():
+                y = net(x)[0]
+                (y.data if packed else y).sum().backward()
+
+            return step
+
+        return {block.size for block in trace(make_step, steps=1).blocks if block.op == "aten::_cudnn_rnn"}
+
+    def test_take_the_workspace_of_cudnn(self):
+        f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+        recorded = {
+            ("LSTM", f32, 1, 1, 300, 100, 35, 20): 15845024,
+            ("LSTM", f32, 2, 1, 256, 256, 50, 64): 41943808,
+            ("LSTM", f32, 2, 1, 256, 256, 50, 64, False, 0.5): 45220608,
+            ("LSTM", f32, 2, 2, 128, 128, 35, 20): 47655328,
+            ("LSTM", f16, 2, 1, 256, 256, 50, 64): 29360896,
+            ("LSTM", bf16, 1, 1, 300, 100, 35, 20): 10433024,
+            ("GRU", f32, 2, 1, 256, 256, 50, 64): 38011648,
+            ("GRU", f32, 1, 2, 300, 100, 35, 20): 28489632,
+            ("GRU", f32, 2, 1, 256, 256, 50, 64, True): 27824384,
+            ("RNN", f32, 1, 1, 128, 128, 35, 20, True): 9086208,
+            ("RNN", f32, 2, 2, 256, 256, 50, 64): 113378048,
+        }
+        for net, size in recorded.items():
+            nearest = min(self.workspaces(*net), key=lambda found: abs(found - size))
+            self.assertLessEqual(abs(nearest - size), 256, net)
+
+
 if __name__ == "__main__":
     unittest.main()
