@@ -38,11 +38,6 @@ struct Tile {
   bool relu;
 };
 
-// NaN stays.
-Vec zero_below(Vec v) {
-  return v < 0.0f ? Vec{} : v;
-}
-
 template <int kRows, int kVectors>
 void run_tile(const Tile& t) {
   Vec sums[kRows][kVectors];
@@ -70,7 +65,7 @@ void run_tile(const Tile& t) {
   }
   for (int i = 0; i < kRows; ++i) {
     for (int v = 0; v < kVectors; ++v) {
-      const Vec sum = t.relu ? zero_below(sums[i][v]) : sums[i][v];
+      const Vec sum = t.relu ? vec_max(Vec{}, sums[i][v]) : sums[i][v];  // NaN stays
       store_some(t.y + i * t.y_row + v * kLanes, sum, lanes(v));
     }
   }

@@ -141,7 +141,20 @@ class Forward {
         for (int v = 0; v < V; ++v) sums[p][v] += pixel * row[v];
       }
     }
+    uint8_t* const indices = call.outputs.size() > 1 ? call.out<uint8_t>(1) : nullptr;
     const int area = static_cast<int>(windows_.area);
+    if (area == 1 && indices == nullptr) {  // sums stay in registers
+      float* const y = call.out() + at;
+#pragma GCC unroll 8
+      for (int p = 0; p < kPositions; ++p) {
+        if (p >= count) return;
+        for (int v = 0; v < V; ++v) {
+          const Vec sum = epilogue_.relu ? vec_max(Vec{}, sums[p][v]) : sums[p][v];
+          store_some(y + p * shape_.k + v * kLanes, sum, lanes_of(channels, v));
+        }
+      }
+      return;
+    }
     for (int window = 0; window < count; ++window) {
       for (int v = 0; v < V; ++v) {
         Vec best = sums[window * area][v];
@@ -157,7 +170,6 @@ class Forward {
           best = best < 0.0f ? Vec{} : best;
         }
         const int64_t lanes = lanes_of(channels, v), place = at + window * shape_.k + v * kLanes;
-        uint8_t* indices = call.outputs.size() > 1 ? call.out<uint8_t>(1) : nullptr;
         if (lanes == kLanes) {
           store(call.out() + place, best);
           if (indices != nullptr) store_bytes(indices + place, index);
