@@ -2,9 +2,11 @@
 
 import argparse
 import copy
+import itertools
 import re
 from collections.abc import MutableMapping, MutableSequence
 
+import torch
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
@@ -12,6 +14,7 @@ from .errors import TraceError
 from .standin.patch import patch
 
 _NO_TRAINING = re.compile(r"eval|valid|(^|_)(val|test|dev|infer|predict|gen)(_|$)|accum|batches|norm")
+_MOST_ITEMS = 4096  # that are taken from the data for one batch
 _WORD = re.compile(r"(-{0,2}[\w.-]*batch[\w.-]*=)(\d+)$", re.IGNORECASE)
 
 
@@ -126,20 +129,38 @@ def _fill_batches(stack, batch, steps):
 
 
 def _fetch_items_once(stack):
-    """Takes an item that a batch has several times from the data once: a search tries batches of 100,000 items."""
+    """Takes an item that a batch has several times from the data once, and of a larger batch the first items again and
+    again: a search tries batches of 100,000 items."""
     original = _MapDatasetFetcher.fetch
 
     def fetch(fetcher, indices):
-        if not fetcher.auto_collation or len(places := dict.fromkeys(indices)) == len(indices):
+        places = list(dict.fromkeys(indices))[:_MOST_ITEMS] if fetcher.auto_collation else indices
+        if len(places) == len(indices):
             return original(fetcher, indices)
         fetcher.collate_fn, collate = list, fetcher.collate_fn
         try:
-            items = dict(zip(places, original(fetcher, list(places)), strict=True))
+            items = dict(zip(places, original(fetcher, places), strict=True))
         finally:
             fetcher.collate_fn = collate
-        return collate([_apart(items[index]) for index in indices])
+        first = itertools.cycle(items.values())
+        return collate([_apart(items[index] if index in items else next(first)) for index in indices])
 
     patch(stack, _MapDatasetFetcher, "fetch", fetch)
+    _stack_once(stack)
+
+
+def _stack_once(stack):
+    """Stacks tensors that a list has several times once, and takes the rows from that."""
+    original = torch.stack
+
+    def stack_distinct(tensors, dim=0, *, out=None):
+        distinct = {id(tensor): tensor for tensor in tensors}
+        if out is not None or dim != 0 or 2 * len(distinct) > len(tensors):
+            return original(tensors, dim, out=out)
+        rows = {key: row for row, key in enumerate(distinct)}
+        return original(list(distinct.values()))[torch.tensor([rows[id(tensor)] for tensor in tensors])]
+
+    patch(stack, torch, "stack", stack_distinct)
 
 
 def _apart(item):

@@ -66,7 +66,7 @@ class _Shape:
         if self.has_dropout and not two:
             per_row += h
         of_gates = per_row * self.rows + once * layers * h * self.batch
-        if self.train and not two and not small:
+        if not two and not small:
             of_gates -= gates * max(0, self.steps - 256) * h * self.batch
         size = max(of_gates, self._sums(small)) if self.train else of_gates
         if not self.is_packed:

@@ -1,0 +1,350 @@
+"""Tests traced commands: where their steps end, and what else is traced of them. See python_test.sh"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import torch._dynamo  # noqa: F401  # which a trace loads: here once for all copies of this process
+
+from headroom.__main__ import main
+from headroom.torch.child import in_child
+from in_folder import InFolder
+
+# A training; a test gives the lines of BEFORE, STEP and AFTER.
+TRAINING = """
+    import argparse, os, sys, torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("-b", "--batch-size", type=int, default=16)
+        parser.add_argument("--eval-batch-size", type=int, default=16)
+        parser.add_argument("--epochs", type=int, default=2)
+        args = parser.parse_args()
+        data = TensorDataset(torch.randn(256, 64), torch.zeros(256, dtype=torch.long))
+        loader = DataLoader(data, args.batch_size, num_workers=2)
+        net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8)).cuda()
+        optimizer = torch.optim.AdamW(net.parameters())
+        BEFORE
+        for epoch in range(args.epochs):
+            net.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(net(x.cuda()), y.cuda())
+                loss.backward()
+                STEP
+            AFTER
+
+    if __name__ == "__main__":
+        main()
+"""
+EVALUATION = """
+net.eval()
+with torch.no_grad():
+    for x, y in DataLoader(data, args.eval_batch_size):
+        net(x.cuda())
+"""
+
+
+class Tracing(InFolder):
+    def program(self, before="pass", step="optimizer.step()", after="pass"):
+        lines = []
+        for line in textwrap.dedent(TRAINING).splitlines():
+            made = {"BEFORE": before, "STEP": step, "AFTER": after}.get(line.strip(), line.strip())
+            lines.append(textwrap.indent(made, line[: len(line) - len(line.lstrip())]))
+        self.text = "\n".join(lines)
+        self.write("train.py", self.text)
+
+    def run_main(self, *words):
+        """The exit code of the command in a copy of this process; its output goes to two members."""
+
+        def run():
+            for descriptor, name in ((1, "out"), (2, "errors")):
+                with open(os.path.join(folder, name), "w") as file:
+                    os.dup2(file.fileno(), descriptor)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            return main(["trace", *words])
+
+        with tempfile.TemporaryDirectory() as folder:
+            code = in_child(run)
+            with open(os.path.join(folder, "out")) as out, open(
+                os.path.join(folder, "errors")
+            ) as errors:
+                self.out, self.errors = out.read(), errors.read()
+        return code
+
+    def trace(self, *words, options=(), code=0):
+        """Runs it; the marks of its trace as (step, phase), or the error."""
+        self.assertEqual(
+            self.run_main("-o", "run.trace", *options, "--", *words), code, self.errors
+        )
+        if code:
+            return self.errors.splitlines()[-1]
+        with open("run.trace") as file:
+            self.lines = file.read().splitlines()
+        marks = [tuple(map(int, line.split(",")[1:3])) for line in self.lines if line[:2] == "m,"]
+        return [mark for mark, before in zip(marks, [None, *marks]) if mark != before]
+
+    def largest(self):
+        return max(int(line.split(",")[2]) for line in self.lines if line.startswith("a,"))
+
+    STEP = [1, 2, 1, 3, 1]
+
+    def test_it_ends_after_its_steps_and_what_it_evaluates_is_a_phase(self):
+        self.program(after=EVALUATION)
+        marks = self.trace("python", "train.py")
+        steps = [(step, phase) for step in (1, 2, 3) for phase in self.STEP]
+        self.assertEqual(marks, [*steps, (3, 4), (3, 5), (3, 4)])
+        self.assertEqual(self.files(), ["./run.trace", "./train.py"])
+        self.assertEqual(self.trace("python", "train.py", options=["--steps", "1"])[:5], steps[:5])
+
+    def test_no_handler_of_the_program_goes_on_after_the_last_step(self):
+        self.program(
+            step="try:\n    optimizer.step()\nexcept BaseException:\n    print('caught', file=sys.stderr)"
+        )
+        self.trace("python", "train.py")
+        self.assertNotIn("caught", self.errors)
+
+    def test_a_loop_of_forward_passes_without_an_optimizer_is_one_step(self):
+        self.write(
+            "infer.py",
+            """import torch
+net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).cuda()
+for _ in range(8):
+    y = net(torch.randn(32, 64).cuda())
+""",
+        )
+        marks = self.trace("python", "infer.py")
+        self.assertEqual({step for step, phase in marks}, {1})
+        self.assertEqual(marks, sorted(marks, key=lambda mark: mark[0]))
+
+    def test_a_trace_uses_no_gpu_of_the_machine_and_the_program_reads_its_own_variable(self):
+        seen = "import ctypes; get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p"
+        self.program(
+            before=f'{seen}; print(get(b"CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_VISIBLE_DEVICES"), file=sys.stderr)'
+        )
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES", None)
+        self.trace("python", "train.py")
+        self.assertIn("b'' 0", self.errors)
+
+    def test_a_program_that_writes_changes_no_file(self):
+        self.program(
+            before='os.makedirs("out"); torch.save(net.state_dict(), "out/a.pt"); open("log", "w").write("x")',
+            step='optimizer.step(); torch.save({"a": 1}, "out/b.pt"); assert os.path.exists("out/b.pt")',
+        )
+        self.trace("python", "train.py")
+        self.assertEqual(self.files(), ["./run.trace", "./train.py"])
+
+    def test_a_program_resumes_from_the_checkpoint_that_it_wrote(self):
+        self.program(
+            before='kept = "training.pt"; count = 0',
+            step="""
+optimizer.step()
+count += 1
+torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "count": count}, kept)
+saved = torch.load(kept, map_location="cuda")
+assert saved["count"] == count
+assert saved["optimizer"]["state"][0]["step"].item() == count
+net.load_state_dict(saved["net"])
+optimizer.load_state_dict(saved["optimizer"])
+""",
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+        self.assertEqual(self.files(), ["./run.trace", "./train.py"])
+
+    def test_batches_that_are_larger_than_the_traced_ones_are_named(self):
+        for growth in (0, 10):
+            self.program(
+                before=f"""def collate(items, count=iter(range(99))):
+    rows = 100 + {growth} * next(count)
+    return torch.randn(rows, 64), torch.zeros(rows).long()
+loader.collate_fn = collate"""
+            )
+            self.trace("python", "train.py")
+            said = "batches differ in size: the largest of the next 13 has 108"
+            self.assertEqual(said in "".join(self.lines), growth > 0)
+
+    def test_several_optimizers_and_accumulated_gradients_are_one_step(self):
+        self.program(
+            before="other = torch.optim.SGD(net.parameters(), 0.1); count = 0",
+            step="count += 1\nif count % 2 == 0: optimizer.step(); other.step()",
+        )
+        marks = self.trace("python", "train.py")
+        self.assertEqual(sum(mark[1] == 3 for mark in marks), 6)
+        self.assertEqual(sum(mark[1] == 2 for mark in marks), 6)
+        self.assertEqual(max(step for step, _ in marks), 3)
+
+    def test_an_optimizer_that_takes_no_step_does_not_count(self):
+        self.program(before="other = torch.optim.SGD(net.parameters(), 0.1)")
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
+    def test_the_batch_is_an_option_or_that_of_the_loader(self):
+        self.program(after=EVALUATION)
+        self.trace("python", "train.py", options=["--batch", "128"])
+        self.assertIn("note: the batch is --batch-size (16 as typed)", self.errors)
+        large = self.largest()
+        self.trace("python", "train.py", "-b", "128")
+        self.assertEqual(self.largest(), large)
+        self.program()
+        self.write("train.py", self.text.replace("args.batch_size,", "20,"))
+        self.trace("python", "train.py", options=["--batch", "128"])
+        self.assertIn("note: the batch is batch_size of its data loader (20 as typed)", self.errors)
+        self.assertEqual(self.largest(), large)
+
+    def test_a_batch_larger_than_the_data_is_full(self):
+        self.program()
+        self.trace("python", "train.py", options=["--batch", "1024"])
+        self.assertIn(str(1024 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
+
+    def test_an_item_that_a_batch_has_several_times_is_loaded_once(self):
+        self.program()
+        items = """
+            class Items(torch.utils.data.Dataset):
+                taken = 0
+
+                def __len__(self):
+                    return 64
+
+                def __getitem__(self, index):
+                    self.taken += 1
+                    assert self.taken <= 3 * 64, "loaded again"
+                    return {"x": torch.zeros(64), "y": torch.tensor(1)}
+
+            def pack(items):
+                return tuple(torch.stack([item.pop(name) for item in items]) for name in "xy")
+
+            def main():
+        """
+        text = self.text.replace("def main():", textwrap.dedent(items).strip())
+        self.write("train.py", text.replace("DataLoader(data,", "DataLoader(Items(), collate_fn=pack, batch_size="))
+        self.trace("python", "train.py", options=["--batch", "1024"])
+        self.assertIn(str(1024 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
+
+    def test_a_batch_of_many_items_takes_a_part_of_them(self):
+        self.program()
+        items = """
+            class Items(torch.utils.data.Dataset):
+                taken = 0
+
+                def __len__(self):
+                    return 200_000
+
+                def __getitem__(self, index):
+                    self.taken += 1
+                    assert self.taken <= 3 * 4096, "more than a part"
+                    return torch.zeros(64), 1
+
+            def main():
+        """
+        text = self.text.replace("def main():", textwrap.dedent(items).strip())
+        self.write("train.py", text.replace("DataLoader(data,", "DataLoader(Items(), batch_size="))
+        self.trace("python", "train.py", options=["--batch", "100000"])
+        self.assertIn(str(100000 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
+
+    def test_errors_name_the_line_and_those_after_the_last_step_do_not_matter(self):
+        self.program(before='raise ValueError("no data")')
+        self.assertRegex(self.trace("python", "train.py", code=2), r"train\.py:\d+: ValueError: no data$")
+        self.program(after='raise ValueError("no data")')
+        self.trace("python", "train.py")
+        self.program()
+        self.assertRegex(
+            self.trace("python", "train.py", "--what", code=2),
+            r"train\.py:\d+: unrecognized arguments: --what$",
+        )
+        self.program(before="sys.exit(3)")
+        self.assertRegex(
+            self.trace("python", "train.py", code=2), r"the program ended \(3\) before its first step$"
+        )
+
+    def test_modules_code_notebooks_and_ranks_run_too(self):
+        self.program(before='print(os.environ.get("WORLD_SIZE"), sys.argv, file=sys.stderr)')
+        self.write("pkg/__init__.py")
+        self.write("pkg/train.py", self.text)
+        first = self.trace("python", "train.py")
+        self.assertEqual(self.trace("python", "-m", "pkg.train"), first)
+        self.assertEqual(self.trace("python", "-c", "import train; train.main()"), first)
+        self.assertEqual(self.trace("torchrun", "--nproc-per-node", "4", "train.py", "-b", "8"), first)
+        self.assertIn("4 ['train.py', '-b', '8']", self.errors)
+        cells = [{"cell_type": "code", "source": ["%cd x\n", self.text]}]
+        self.write("train.ipynb", json.dumps({"cells": cells}))
+        self.assertEqual(self.trace("train.ipynb"), first)
+
+    def test_folders_of_modules_and_processes_with_a_model_are_as_python_has_them(self):
+        self.write("lib/made_for_it.py", "size = 512")
+        self.write(
+            "train.py",
+            """import torch
+import torch.multiprocessing as mp
+from made_for_it import size
+
+def train(rank, net):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(8):
+        net(torch.randn(4, size, device="cuda")).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    net = torch.nn.Linear(size, size).cuda()
+    net.share_memory()
+    mp.set_start_method("spawn", force=True)
+    processes = [mp.Process(target=train, args=(rank, net)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+""",
+        )
+        marks = self.trace("env", "PYTHONPATH=lib", "python", "train.py")
+        self.assertEqual(max(step for step, _ in marks), 3)
+        self.assertEqual(self.largest(), 32 << 20)
+
+    def test_of_several_ranks_the_one_that_takes_most_is_traced(self):
+        ranks = 'torch.distributed.init_process_group("nccl"); rank = torch.distributed.get_rank()'
+        self.program(before=ranks + '; kept = torch.empty(1 + min(rank, 2), 100000, device="cuda")')
+        self.trace("python", "train.py", options=["--ranks", "4"])
+        self.assertRegex(self.errors, "rank 2 of 4, which takes the most; .* MiB in 0; .* in 1; .* in 2, 3\n")
+        taken = self.largest()
+        self.trace("torchrun", "--nproc-per-node", "4", "train.py")
+        self.assertEqual(self.largest(), taken)
+        self.program(before=ranks)
+        self.trace("torchrun", "--nproc-per-node", "2", "train.py")
+        self.assertIn("rank 0 of 2, whose requests are those of rank 1\n", self.errors)
+
+    def test_a_function_that_trains_by_itself_is_a_whole_program(self):
+        self.program()
+        self.assertEqual(self.run_main("train.py:main", "-o", "a.trace"), 0, self.errors)
+        self.assertIn("in 3 steps", self.out)
+
+    def test_requests_trace_it_anew_with_changes(self):
+        self.program()
+        requests = [{"batch": 64}, {"batch": 128}, {"batch": 128, "changes": {"passes": 2}}, {}]
+        ran = subprocess.run(
+            [sys.executable, "-m", "headroom", "trace", "--requests", "--", "python", "train.py"],
+            input="".join(
+                json.dumps({"output": f"{number}.trace", **request}) + "\n"
+                for number, request in enumerate(requests)
+            ),
+            capture_output=True,
+            text=True,
+        )
+        answers = [json.loads(line) for line in ran.stdout.splitlines()]
+        self.assertEqual([answer.get("error") for answer in answers], [None] * 4, ran.stderr)
+        self.assertEqual(answers[0]["name"], "net")
+        self.assertEqual(answers[0]["batch"], "the batch is --batch-size (16 as typed)")
+        sums = []
+        for number in range(4):
+            with open(f"{number}.trace") as file:
+                lines = file.read().splitlines()
+            backward = sum(line[:2] == "m," and line.split(",")[2] == "2" for line in lines)
+            sums.append((backward, sum(line[:2] == "m," and line.split(",")[2] == "3" for line in lines)))
+        self.assertEqual(sums, [(3, 3), (3, 3), (6, 3), (3, 3)])
+
+
+if __name__ == "__main__":
+    unittest.main()
