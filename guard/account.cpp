@@ -212,9 +212,11 @@ Sum sum_of(const Account& account, int card, int slot) {
     if (!is_counted(account.slots[i].owner)) continue;
     const Share& share = account.slots[i].cards[card];
     const int64_t claim = share.claim;
+    const int64_t guess = share.guess;
     sum.claims += claim;
-    sum.guesses += share.guess;
+    sum.guesses += guess;
     sum.held += share.held + share.extra;
+    if (share.floor > 0 || guess > 0 || claim > 0) ++sum.contexts;
     if (i < slot && claim > 0) sum.lower_claim = true;
   }
   return sum;
@@ -224,7 +226,7 @@ int64_t room_on(const Account& account, int card) {
   const int64_t limit = account.cards[card].limit_bytes;
   if (limit == kNoLimit) return kNoLimit;
   const Sum sum = sum_of(account, card);
-  const int64_t left = limit - reserve_of(limit) - sum.held - sum.claims;
+  const int64_t left = limit - reserve_of(limit, sum.contexts) - sum.held - sum.claims;
   return left > 0 ? left : 0;
 }
 
@@ -257,12 +259,13 @@ bool take(Account& account, int slot, int card, int64_t bytes, Asked what) {
   const bool guesses = what == Asked::kContext;
   const int64_t limit = account.cards[card].limit_bytes;
   Share& share = account.slots[slot].cards[card];
-  // A context may use half of the reserve: its process loads code next.
-  const int64_t top = limit == kNoLimit ? limit : limit - reserve_of(limit) / (guesses ? 2 : 1);
   constexpr int kTries = 20000, kSpins = 64;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     share.claim = bytes;
     const Sum sum = sum_of(account, card, slot);
+    // A context may use half of the reserve: its process loads code next.
+    const int64_t reserve = reserve_of(limit, sum.contexts) / (guesses ? 2 : 1);
+    const int64_t top = limit == kNoLimit ? limit : limit - reserve;
     if (sum.held <= top - sum.claims) {
       if (guesses) share.guess = bytes;
       hold(share, bytes);

@@ -20,6 +20,11 @@ inline int64_t reserve_of(int64_t limit_bytes) {
   constexpr int64_t kMost = int64_t{64} << 20;
   return limit_bytes / 16 < kMost ? limit_bytes / 16 : kMost;
 }
+// For so many processes, which may all grow before the next measurement.
+inline int64_t reserve_of(int64_t limit_bytes, int processes) {
+  const int64_t all = reserve_of(limit_bytes) * (processes < 1 ? 1 : processes);
+  return all < limit_bytes / 4 ? all : limit_bytes / 4;
+}
 
 // The share of one process on one card, in bytes. Sums read `claim` before `held`.
 struct Share {
@@ -100,6 +105,7 @@ struct Sum {
   int64_t held = 0;     // all that counts, without claims
   int64_t guesses = 0;  // the part of it that is not there yet
   int64_t claims = 0;
+  int contexts = 0;          // processes with one, or that ask for memory
   bool lower_claim = false;  // of a slot below the asking one
 };
 Sum sum_of(const Account& account, int card, int slot = 0);

@@ -2,6 +2,7 @@
 // wait for a measurement where they must. The hooks by which programs read the size of a card follow.
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "guard/hooks.h"
 
@@ -22,6 +23,15 @@ int64_t growth_since(int64_t process_before, int64_t used_before, int card) {
   return used_before < 0 ? 0 : known.used_bytes - used_before;
 }
 
+// Waits while another process makes the first context, as nobody knows what one needs before: for ten seconds
+// at most.
+void await_first_context(const Account& account, int card) {
+  for (int i = 0; i < 10000 && account.cards[card].context_bytes == 0; ++i) {
+    if (sum_of(account, card).guesses == 0) return;
+    usleep(1000);
+  }
+}
+
 // Counts a guess, makes the context, and counts what it took instead; `undo` destroys one that is too large.
 template <typename Call, typename Undo>
 CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, Undo undo) {
@@ -33,13 +43,16 @@ CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, 
   // it.
   constexpr int kTries = 16;
   for (int attempt = 0; attempt < kTries && !is_counted; ++attempt) {
+    await_first_context(account, card);
     const Locked locked;
     const int64_t known = facts.context_bytes, limit = facts.limit_bytes;
     const Sum sum = sum_of(account, card);
+    if (known == 0 && sum.guesses > 0) continue;
     guess = known;
     if (known == 0) {
-      const int64_t left =
-          limit == kNoLimit ? kContextGuess : limit - reserve_of(limit) / 2 - sum.held - sum.claims;
+      const int64_t left = limit == kNoLimit
+                               ? kContextGuess
+                               : limit - reserve_of(limit, sum.contexts + 1) / 2 - sum.held - sum.claims;
       guess = left > kContextGuess ? kContextGuess : left < kLeastContext ? kLeastContext : left;
     }
     is_counted = ask(card, guess, Asked::kContext);

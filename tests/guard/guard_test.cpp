@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "guard/account.h"
@@ -133,7 +134,7 @@ TEST_F(Guard, EachGpuHasItsOwnLimit) {
 
 TEST_F(Guard, AllProcessesOfATreeShareTheLimit) {
   const Outcome outcome = run(
-      "--limit 1000MiB", in_shell(program("direct init retain alloc 380 both init retain alloc 380 wait")));
+      "--limit 1000MiB", in_shell(program("direct init retain alloc 300 both init retain alloc 300 wait")));
   EXPECT_PRED2(has, outcome.out, "alloc 2\n");
   EXPECT_LE(peak_mib(), 1000);
 }
@@ -192,6 +193,18 @@ TEST_F(Guard, GrowthThatNobodyAskedForCounts) {
         run("--limit 1000MiB", program("direct init retain module code fill 2"), settings);
     EXPECT_PRED2(has, outcome.out, "fill 2\n") << settings;
     EXPECT_LE(peak_mib(), 1000) << settings;
+  }
+}
+
+TEST_F(Guard, ManyProcessesThatGrowAtOnceStayBelow) {
+  std::string script;
+  for (int i = 0; i < 12; ++i) script += program("direct init retain module code sleep 300") + " & ";
+  for (const char* settings : {"HEADROOM_STANDIN_CONTEXT=100 HEADROOM_STANDIN_MODULE=12",
+                               "HEADROOM_STANDIN_CONTEXT=110 HEADROOM_STANDIN_MODULE=8",
+                               "HEADROOM_STANDIN_CONTEXT=50 HEADROOM_STANDIN_MODULE=16"}) {
+    run("--limit 1000MiB", in_shell(script + "wait"), settings);
+    EXPECT_LE(peak_mib(), 1000) << settings;
+    std::filesystem::remove(folder_ / "cards");
   }
 }
 
