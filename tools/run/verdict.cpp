@@ -373,7 +373,13 @@ Explained find_cause(const Failure& failure) {
     if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
     return logged;
   }
-  found.next.insert(found.next.end(), logged.next.begin(), logged.next.end());
+  // No smaller batch or other allocator mends what is kept, and no step is told twice.
+  const bool has_segments =
+      !found.next.empty() && found.next.front().find("expandable_segments") != std::string::npos;
+  for (const std::string& step : logged.next) {
+    const bool is_again = has_segments && step.find("expandable_segments") != std::string::npos;
+    if (!found.is_kept && !is_again) found.next.push_back(step);
+  }
   return found;
 }
 
