@@ -239,6 +239,47 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
       .advice = "keep the batch at its size before, or accumulate gradients over several of them"};
 }
 
+std::optional<Finding> find_growing_work(const Evidence& evidence) {
+  constexpr size_t kPoints = 8;  // random sizes rise eight times in a row once in 40,000
+  if (evidence.failure == nullptr || evidence.last <= kPoints) return std::nullopt;
+  if (std::none_of(evidence.steps.begin(), evidence.steps.end(),
+                   [](const Step& s) { return s.has_backward; }))
+    return std::nullopt;
+  struct Largest {
+    int64_t bytes = 0;
+    size_t block = 0;  // the largest that has a line
+    bool has_line = false;
+  };
+  std::vector<Largest> steps(evidence.last);  // the last one may be incomplete
+  for (size_t block = 0; block < evidence.step_of.size(); ++block) {
+    const auto step = static_cast<size_t>(evidence.step_of[block]);
+    if (evidence.step_of[block] < 0 || step >= steps.size()) continue;
+    const int64_t bytes = evidence.history.bytes(block);
+    Largest& largest = steps[step];
+    largest.bytes = std::max(largest.bytes, bytes);
+    // What backward makes has no line.
+    if (evidence.born[block].phase != StepPhase::kBackward &&
+        bytes > (largest.has_line ? evidence.history.bytes(largest.block) : 0)) {
+      largest.block = block;
+      largest.has_line = true;
+    }
+  }
+  const auto at = [&](size_t point) { return point * (steps.size() - 1) / (kPoints - 1); };
+  for (size_t point = 1; point < kPoints; ++point) {
+    if (steps[at(point)].bytes <= steps[at(point - 1)].bytes) return std::nullopt;
+  }
+  const Largest &first = steps.front(), &last = steps.back();
+  if (last.bytes < 2 * first.bytes || !evidence.matters(last.bytes - first.bytes)) return std::nullopt;
+  return Finding{
+      .cause = Cause::kGrowingBatch,
+      .bytes = last.bytes - first.bytes,
+      .title = "Steps grow",
+      .sentence = fmt::format("the largest tensor of a step grew from {} in step {} to {} in step {}, at {}",
+                              short_size(first.bytes), evidence.steps.front().number, short_size(last.bytes),
+                              evidence.steps[steps.size() - 1].number, evidence.place(last.block)),
+      .advice = "bound what a step works on: its rows, its length or its data grow from step to step"};
+}
+
 std::optional<Finding> find_kept_gradients(const Evidence& evidence) {
   const History& history = evidence.history;
   int64_t bytes = 0;

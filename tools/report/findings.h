@@ -46,6 +46,8 @@ std::vector<Finding> find_leaks(const Evidence& evidence);
 // Steps that keep graphs until they end, though they never call backward, in a program that fails in one.
 std::optional<Finding> find_unused_graphs(const Evidence& evidence);
 std::optional<Finding> find_growing_batch(const Evidence& evidence);
+// A training whose largest tensor grows from step to step, though nothing is kept.
+std::optional<Finding> find_growing_work(const Evidence& evidence);
 std::optional<Finding> find_kept_gradients(const Evidence& evidence);
 std::optional<Finding> find_optimizer_state(const Evidence& evidence);
 // State that optimizers made in several steps and that stays: those before the last one are still referred

@@ -117,6 +117,7 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
     add(find_growing_batch(evidence));
     add(find_optimizer_state(evidence));
     add(find_kept_gradients(evidence));
+    if (findings.empty()) add(find_growing_work(evidence));
     if (findings.empty()) add(find_dense_gradient(evidence));
   }
   // A finding is no cause if the request would not have fitted without it.

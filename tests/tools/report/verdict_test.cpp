@@ -126,6 +126,23 @@ TEST(Verdict, AGrowingBatchNamesTheGrowthOfActivations) {
   EXPECT_NE(verdict.sentence.find("the batch was doubled"), std::string::npos) << verdict.sentence;
 }
 
+TEST(Verdict, StepsThatGrowFromOneToTheNextAreNamed) {
+  const auto train = [](bool grows) {
+    FakeTraining training;
+    for (int i = 0; i < 20; ++i) training.step((grows ? 4 + i : 4 + 7 * i % 20) * kMiB);
+    training.forward(24 * kMiB);
+    training.fail_in_layer(100 * kMiB);
+    return verdict_of(training);
+  };
+  const Verdict verdict = train(true);
+  ASSERT_TRUE(finds(verdict, Cause::kGrowingBatch)) << all_of(verdict);
+  EXPECT_NE(
+      verdict.sentence.find("the largest tensor of a step grew from 4 MiB in step 1 to 23 MiB in step 20"),
+      std::string::npos)
+      << verdict.sentence;
+  EXPECT_EQ(all_of(train(false)).find("the largest tensor of a step grew"), std::string::npos);
+}
+
 TEST(Verdict, BatchesThatVaryAreNotGrowing) {
   FakeTraining training;
   for (const int size : {16, 8, 12, 16, 4, 12, 16}) training.step(size * kMiB);
