@@ -257,7 +257,7 @@ std::optional<Finding> find_growing_work(const Evidence& evidence) {
     const int64_t bytes = evidence.history.bytes(block);
     Largest& largest = steps[step];
     largest.bytes = std::max(largest.bytes, bytes);
-    // What backward makes has no line.
+    // Tensors that backward makes have no line.
     if (evidence.born[block].phase != StepPhase::kBackward &&
         bytes > (largest.has_line ? evidence.history.bytes(largest.block) : 0)) {
       largest.block = block;

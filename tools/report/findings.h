@@ -46,7 +46,7 @@ std::vector<Finding> find_leaks(const Evidence& evidence);
 // Steps that keep graphs until they end, though they never call backward, in a program that fails in one.
 std::optional<Finding> find_unused_graphs(const Evidence& evidence);
 std::optional<Finding> find_growing_batch(const Evidence& evidence);
-// A training whose largest tensor grows from step to step, though nothing is kept.
+// Finds a training whose largest tensor grows from step to step, though nothing is kept.
 std::optional<Finding> find_growing_work(const Evidence& evidence);
 std::optional<Finding> find_kept_gradients(const Evidence& evidence);
 std::optional<Finding> find_optimizer_state(const Evidence& evidence);
