@@ -99,7 +99,7 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
         };
         if (index == nullptr) {
           each([&](int v, Vec value, int32_t) {
-            best[v] = (value > best[v]) | (value != value) ? value : best[v];
+            best[v] = ((value > best[v]) | (value != value)) ? value : best[v];
           });
         } else {
           IntVec at[vectors];

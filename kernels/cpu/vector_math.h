@@ -12,9 +12,9 @@ inline Vec clamp(Vec x, float least, float most) {
 
 // Within two units in the last place: Cephes' expf.
 inline Vec exp(Vec x) {
-  constexpr float kLog2E = 1.44269504088896341f, kRound = 12582912;  // 1.5 x 2^23: no bits below 1
-  x = clamp(x, -105, 89);                                            // 0 and infinity beyond
-  const Vec whole = (x * kLog2E + kRound) - kRound;
+  constexpr float kLogOfE = 1.44269504088896341f, kRound = 12582912;  // 1.5 x 2^23: no bits below 1
+  x = clamp(x, -105, 89);                                             // 0 and infinity beyond
+  const Vec whole = (x * kLogOfE + kRound) - kRound;
   const Vec r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;  // less ln 2, in two parts
   Vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
