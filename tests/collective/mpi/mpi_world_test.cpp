@@ -52,7 +52,8 @@ void expect_end(const std::string& scenario, const std::string& line, const std:
   EXPECT_TRUE(codes.contains(outcome.code)) << outcome.code << outcome.errors;
   const size_t at = outcome.errors.find("child: ");
   if (or_by_mpiexec && at == std::string::npos) {
-    EXPECT_NE(outcome.errors.find("exited on signal 9"), std::string::npos) << outcome.errors;
+    EXPECT_NE(outcome.errors.find("signal 9"), std::string::npos)
+        << outcome.errors;  // lines are broken anywhere
     return;
   }
   ASSERT_NE(at, std::string::npos) << outcome.errors;
