@@ -220,6 +220,9 @@ TEST_F(Guard, BadInputGetsOneLine) {
   refused("--limit 1GiB", "no-such-command", 2, "cannot run no-such-command: no such command");
   refused("--limit 1GiB", GUARD_PROGRAM "_static", 2, "it is linked statically");
   refused("--limit much", program("direct"), 2, "--limit");
+  const std::string no_interpreter = folder_.write("run.sh", "#!/no/such\n");
+  std::filesystem::permissions(no_interpreter, std::filesystem::perms::owner_all);
+  refused("--limit 1GiB", no_interpreter, 2, "No such file or directory");
   const Outcome outcome = run_shell(folder_, HEADROOM_COMMAND " run --limit 1GiB -- true");
   if (outcome.code != 0) {
     EXPECT_PRED2(has, outcome.errors, "no GPU: NVIDIA's driver (libcuda.so.1) is not installed");

@@ -344,8 +344,12 @@ std::optional<int> run_command(int argc, char** argv) {
     snapshots = std::filesystem::absolute(options.record);
   }
   const std::string python = folder.make("python");
-  std::ofstream(python + "/sitecustomize.py") << kPythonHook;
-  std::ofstream(python + "/headroom_hook.py") << kHeadroomHook;
+  // Not by write_file, which waits for the disk: a temporary file need not survive a crash.
+  for (const auto& [name, text] :
+       {std::pair{"/sitecustomize.py", kPythonHook}, std::pair{"/headroom_hook.py", kHeadroomHook}}) {
+    std::ofstream hook(python + name);
+    if (!(hook << text).flush()) throw Error(fmt::format("cannot write {}{}", python, name));
+  }
   variables.insert(variables.end(), {{"HEADROOM_RUN_SNAPSHOT", snapshots},
                                      {"PYTHONPATH", with_first(python, "PYTHONPATH", ":")}});
 

@@ -169,7 +169,7 @@ Ended launch(const std::vector<std::string>& words,
   const Channel channel = open_channel();
   const bool both = terminal_end < 0 && writes_same_file(STDOUT_FILENO, STDERR_FILENO);  // keeps their order
   const PassedOnSignals signals;
-  int why = 0;
+  volatile int why = 0;  // the child writes it
   const auto begin = [&, output = both ? channel.write : STDOUT_FILENO] {
     signals.restore();
     if (!processes_file.empty()) {

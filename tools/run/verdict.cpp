@@ -173,18 +173,18 @@ std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
 }
 
 // Weights that no optimizer trains, though they require gradients, as the start-up hook found them.
-Explained explain_untrained(const nlohmann::json& facts, int64_t limit) {
+Explained explain_untrained(const nlohmann::json& facts, int64_t peak) {
   const nlohmann::json weights = facts.value("untrained", nlohmann::json::object());
   const int64_t gradients = weights.value("gradients", int64_t{0});
   const std::string model = printable(weights.value("runs", ""), 80);
-  if (gradients >= limit / 10) {
+  if (gradients > peak / 10) {
     return {.cause = {fmt::format(
                 "exhausted: backward makes {} of gradients for weights that no optimizer trains",
                 format_bytes(gradients))},
             .next = {"next: model.requires_grad_(False)  # then True for what is trained"},
             .bytes = gradients};
   }
-  if (model.empty() || weights.value("bytes", int64_t{0}) < limit / 50) return {};
+  if (model.empty() || weights.value("bytes", int64_t{0}) < peak / 50) return {};
   return {.cause = {fmt::format("exhausted: {} runs with gradients, though no optimizer trains it: all its "
                                 "activations are kept",
                                 model)},
@@ -354,7 +354,7 @@ Explained find_cause(const Failure& failure) {
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
   name_kept(facts, peak, found);
   const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
-  if (const Explained weights = explain_untrained(facts, smallest_limit(failure.account));
+  if (const Explained weights = explain_untrained(facts, peak);
       !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
     found = weights;
   if (found.cause.empty()) found = explain_doubles(facts, peak);

@@ -155,7 +155,8 @@ def _stack_once(stack):
 
     def stack_distinct(tensors, dim=0, *, out=None):
         distinct = {id(tensor): tensor for tensor in tensors}
-        if out is not None or dim != 0 or 2 * len(distinct) > len(tensors):
+        on_gpu = any(tensor.is_cuda for tensor in distinct.values())  # where each allocation counts
+        if on_gpu or out is not None or dim != 0 or 2 * len(distinct) > len(tensors):
             return original(tensors, dim, out=out)
         rows = {key: row for row, key in enumerate(distinct)}
         return original(list(distinct.values()))[torch.tensor([rows[id(tensor)] for tensor in tensors])]

@@ -202,6 +202,14 @@ loader.collate_fn = collate"""
         self.trace("python", "train.py", options=["--batch", "1024"])
         self.assertIn(str(1024 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
 
+    def test_a_stack_on_the_gpu_is_as_the_program_has_it(self):
+        self.program(step="torch.stack([net[0].weight] * 8)\noptimizer.step()")
+        sizes = []
+        for words, options in (((), ["--batch", "128"]), (("-b", "128"), ())):
+            self.trace("python", "train.py", *words, options=options)
+            sizes.append([line.split(",")[2] for line in self.lines if line[:2] == "a,"])
+        self.assertEqual(*sizes)
+
     def test_an_item_that_a_batch_has_several_times_is_loaded_once(self):
         self.program()
         items = """
