@@ -208,7 +208,8 @@ loader.collate_fn = collate"""
         for words, options in (((), ["--batch", "128"]), (("-b", "128"), ())):
             self.trace("python", "train.py", *words, options=options)
             sizes.append([line.split(",")[2] for line in self.lines if line[:2] == "a,"])
-        self.assertEqual(*sizes)
+        filled, own = sizes  # the loader of a changed batch goes on for a batch more
+        self.assertEqual(filled[: len(own)], own)
 
     def test_an_item_that_a_batch_has_several_times_is_loaded_once(self):
         self.program()
