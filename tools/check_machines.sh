@@ -13,7 +13,8 @@ the commands of README's section on the start. What is not committed is left out
   --only demo|test  one of the two commands
   --keep            leave the systems there, to look around in; they are removed otherwise
   --root DIR        make them in this folder, which needs 5 GB for each (otherwise a new one in /var/tmp)
-  --mirror URL      install from this mirror (otherwise a Debian from where this machine gets its packages)
+  --mirror URL      install from this mirror (otherwise a Debian from where this machine gets its packages); an
+                    Ubuntu needs it where Ubuntu's keys are missing, and its packages are not verified then
 Logs are in build/machines. Needs root, debootstrap, unshare and the network.
 Exit codes: 0 all passed, 5 a command failed, 2 bad arguments or something is missing, 1 anything else.
 HELP

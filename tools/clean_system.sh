@@ -52,9 +52,13 @@ make_system() {
     ubuntu-22.04) suite=jammy components=main,universe ;;
     ubuntu-24.04) suite=noble components=main,universe ;;
   esac
-  from=${mirror:-$(mirror_of "${1%-*}")}
-  # shellcheck disable=SC2086  # a mirror or nothing
-  debootstrap --variant=minbase --components=$components --include=$2 $suite "$system" $from || return 1
+  # All systems of a family have one script; a debootstrap that is older than a system lacks that system's name.
+  case "$1" in
+    debian-*) script=sid ;;
+    *) script=gutsy ;;
+  esac
+  debootstrap --variant=minbase --components=$components "--include=$2" "$suite" "$system" \
+    "${mirror:-$(mirror_of "${1%-*}")}" "$script" || return 1
   cp /etc/resolv.conf /etc/hosts "$system/etc/"
   apt-config dump | grep -iE '^Acquire::[a-z]+::proxy' >"$system/etc/apt/apt.conf.d/99proxy" || true
   if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
