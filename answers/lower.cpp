@@ -72,13 +72,13 @@ class Lowering final : PlanWork {
   }
 
   // Adds the traces and their turns; those of steps to `repeated`, whose steps begin at `begins`.
-  void add_to(const ReplicaDevices& on, const std::vector<std::shared_ptr<const Trace>>& traces,
+  void add_to(int rank, const ReplicaDevices& on, const std::vector<std::shared_ptr<const Trace>>& traces,
               Traced& program, std::vector<Turn>& repeated, std::vector<size_t>& begins) const {
     const size_t first = program.devices.size(), setup = steps_.front();
     for (size_t i = 0; i < devices_.size(); ++i) {
       const std::string& name = devices_[i].name;
       program.devices.push_back({on.find(name).text(), traces[i], devices_[i].starts,
-                                 libraries_of(graph_, name), variable_bytes_[i]});
+                                 libraries_of(graph_, name), variable_bytes_[i], rank});
     }
     for (const size_t begin : steps_) begins.push_back(repeated.size() + begin - setup);
     for (size_t i = 0; i < turns_.size(); ++i) {
@@ -204,7 +204,7 @@ Traced lower_all(std::span<const Program> ranks, std::span<const ReplicaDevices>
       lowered.emplace(ranks[rank], devices[rank]);
       traces = lowered->take_traces();
     }
-    lowered->add_to(devices[rank], traces, program, repeated, begins);
+    lowered->add_to(static_cast<int>(rank), devices[rank], traces, program, repeated, begins);
     count_copies(ranks[rank], program);
     const MemorySolution* const memory = ranks[rank].memory.get();
     if (memory != nullptr && !memory->fits && !program.refusal)

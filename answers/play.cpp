@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "answers/player.h"
+#include "answers/sharing_replicas.h"
 #include "base/errors.h"
 #include "device/host/simulated_gpu.h"
 #include "runtime/session/device_set.h"
@@ -385,8 +386,10 @@ Played play(const Traced& program, const RunSetup& setup, const PlayOptions& opt
     return {.error = program.refusal->what(),
             .lacking_bytes = std::max<int64_t>(1, program.refusal->least_bytes() - budget)};
   }
-  return program.starts_libraries ? play_on_machine(program, setup, options)
-                                  : play_beside_process(program, setup, options);
+  if (!program.starts_libraries) return play_beside_process(program, setup, options);
+  Played played = play_on_machine(program, setup, options);
+  if (played.fits && has_sharing_replicas(program, setup)) let_peaks_meet(program, setup, played);
+  return played;
 }
 
 bool would_play_alike(const Traced& program, const Played& fitted, const RunSetup& smaller) {

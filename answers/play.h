@@ -42,6 +42,7 @@ struct Played {
   int64_t enough_total = 0;
   int64_t lacking_bytes = 0;  // for the call that failed, at least 1
   int64_t work = 0;           // events that were played
+  bool is_most = false;       // replicas share a GPU: what the process takes of it is the most that it can be
   double driver_time_us = 0;  // time of driver calls, on the device's clock
   double ns_per_call = 0;     // host time in the fastest complete pass; 0 if none
 

@@ -165,6 +165,7 @@ void note_peaks(const Played& played, const RunSetup& setup, Prediction& predict
                                         });
   prediction.fullest = static_cast<size_t>(fullest - played.devices.begin());
   prediction.total_bytes = fullest->process_bytes;
+  prediction.total_is_most = played.is_most;
   prediction.context_bytes = fullest->context_bytes;
   prediction.library_bytes = fullest->library_bytes;
   // The highest of any device, as a run reports them.

@@ -23,6 +23,7 @@ struct Prediction {
   // fit, on the smallest device on which it does, or 0 where that was not searched for.
   int64_t total_bytes = 0, context_bytes = 0, library_bytes = 0;
   int64_t reserved_bytes = 0, allocated_bytes = 0, requested_bytes = 0;
+  bool total_is_most = false;                // replicas share a GPU, where their peaks may meet or not
   size_t fullest = 0;                        // position of that device
   std::string reason = {};                   // why it does not fit, one line
   std::optional<MemoryFacts> facts = {};     // about the request without room

@@ -35,6 +35,7 @@ struct TracedDevice {
   std::vector<Start> starts = {};       // in order
   std::vector<Library> libraries = {};  // that the program uses there, if it starts them
   int64_t variable_bytes = 0;           // bytes of blocks for the variables of a graph
+  int rank = 0;                         // of its replica; rising
 
   // The most that a step of any session has beside them.
   int64_t step_bytes() const { return trace->peak_bytes - variable_bytes; }

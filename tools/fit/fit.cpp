@@ -238,6 +238,7 @@ Sheet to_sheet(const FitOptions& options, const Found& found) {
   sheet.set("device_bytes", answer.device_bytes);
   sheet.set("margin_bytes", options.margin());
   sheet.set("predicted_total_bytes", answer.prediction.total_bytes);
+  sheet.set("total_is_upper_bound", answer.prediction.total_is_most);
   sheet.set("predicted_reserved_bytes", answer.prediction.reserved_bytes);
   sheet.set("predicted_allocated_bytes", answer.prediction.allocated_bytes);
   sheet.set("reserved_is_lower_bound", is_lower_bound(runtime.strategy));

@@ -244,6 +244,7 @@ Record figures_of(const Row& row) {
           {"fits", prediction.fits},
           {"margin_bytes", prediction.margin_bytes},
           {"total_bytes", or_null(prediction.total_bytes)},
+          {"total_is_upper_bound", prediction.total_is_most},
           {"peak_reserved_bytes", or_null(prediction.reserved_bytes)},
           {"reserved_is_lower_bound", is_lower_bound(row.strategy)},
           {"peak_allocated_bytes", or_null(prediction.allocated_bytes)},

@@ -30,6 +30,9 @@ void add_devices(std::string key, const Traced& program, const Prediction& predi
   const bool is_shown = program.devices.size() > 1;
   if (!is_shown) table.hide();
   sheet.table(std::move(table));
+  if (prediction.total_is_most)
+    sheet.note(
+        "process: the most that it can be, as replicas that share a GPU may reach their peaks together");
   if (is_shown && program.copies > 0) {
     sheet.note(fmt::format("{} values are copied between devices in a step, {}", program.copies,
                            format_bytes(program.copied_bytes)));

@@ -1,5 +1,6 @@
-// Setups with all options drawn: what predict says is what a run takes, to the byte; the batch that fit finds
-// fits and the next does not; a budget is kept. By hand: DRAWN_CASES=2000 DRAWN_SEED=1000.
+// Setups with all options drawn: what predict says is what a run takes, to the byte, and the most that it
+// takes where replicas share a GPU; the batch that fit finds fits and the next does not; a budget is kept. By
+// hand: DRAWN_CASES=2000 DRAWN_SEED=1000.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -62,7 +63,7 @@ std::string drawn_gpus(Draw& draw, DrawnSetup& setup) {
   if (setup.replicas == 2) options += " --replicas 2";
   if (draw.chance(30))
     options += " --visible-devices " + draw.of({"1,2", "3,0", "0,1,2"});
-  else if (setup.replicas == 1)  // whether the peaks of two that share a card meet is a matter of time
+  else if (draw.chance(60))
     options += fmt::format(" --virtual-devices 0:{}MiB,{}MiB", part_mib, 700);
   else
     options += fmt::format(" --others-by-gpu 0:{}MiB/1:{}MiB", 10 * part_mib, part_mib);
@@ -188,9 +189,12 @@ class Checked {
       return false;
     }
     const bool fits = said.value("fits", false), ran = took.value("outcome", "") == "ok";
-    if (fits != ran) wrong(fmt::format("predict says fits={}, run {}", fits, took["outcome"].dump()));
+    const bool is_most = said.value("total_is_upper_bound", false);
+    if (fits != ran && (fits || !is_most))
+      wrong(fmt::format("predict says fits={}, run {}", fits, took["outcome"].dump()));
     if (!fits || !ran) return true;
-    compare(said, "total_bytes", took, "peak_process_bytes");
+    if (!is_most || took.value("peak_process_bytes", INT64_MAX) > said.value("total_bytes", int64_t{0}))
+      compare(said, "total_bytes", took, "peak_process_bytes");
     compare(said, "peak_reserved_bytes", took, "peak_reserved_bytes");
     compare(said, "peak_allocated_bytes", took, "peak_allocated_bytes");
     const int64_t budget = setup_.memory_mib << 20;

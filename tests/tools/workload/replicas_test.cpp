@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+
 #include "answers/predict.h"
 #include "base/errors.h"
 #include "tools/workload/explain_failure.h"
@@ -85,6 +88,34 @@ TEST(ReplicaWorkloads, OneThatFindsNoRoomEndsAllAndIsExplained) {
   ASSERT_NE(report->smallest(), nullptr);
   EXPECT_TRUE(report->smallest()->what.starts_with("limit of /device:GPU:1 +")) << report->smallest()->what;
   EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, RunOutcome::kOk);
+}
+
+TEST(ReplicaWorkloads, ThatShareAGpuTakeAtMostWhatIsPredictedWhetherTheirPeaksMeetOrNot) {
+  WorkloadOptions options = four_replicas("lenet");
+  options.runtime.device = "sim:laptop-2gb";
+  options.runtime.virtual_devices = "0:40MiB,40MiB";
+  options.runtime.plan = PlanMode::kDynamic;
+  options.replicas.replicas = 2;
+  options.step.batch = 256;
+  const Prediction predicted = predict_replicas(options);
+  EXPECT_TRUE(predicted.total_is_most);
+  int64_t together = predicted.context_bytes + predicted.library_bytes;
+  for (const PlayedDevice& device : predicted.devices) together += device.statistics.reserved.peak;
+  EXPECT_GE(predicted.total_bytes, together);
+  const RunSetup setup = setup_to_fit(options.runtime);
+  const std::optional<int64_t> least = least_total_bytes(trace_of(options), setup);
+  ASSERT_TRUE(least.has_value());
+  options.runtime.device_memory_bytes = least;
+  for (int i = 0; i < 3; ++i) {
+    const Measurement measured = measure(options);
+    ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
+    EXPECT_LE(measured.peak_process_bytes, predicted.total_bytes);
+    EXPECT_EQ(measured.peak_reserved_bytes, predicted.reserved_bytes);
+  }
+  options.runtime.device_memory_bytes = *least - setup.device.granularity_bytes;
+  const Prediction smaller = predict_replicas(options);
+  EXPECT_FALSE(smaller.fits);
+  EXPECT_NE(smaller.reason.find("may reach their peaks together"), std::string::npos) << smaller.reason;
 }
 
 TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
