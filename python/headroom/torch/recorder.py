@@ -92,6 +92,7 @@ class Recorder:
         self.events = []
         self.blocks = {}  # address of a live storage -> Block
         self._references = {}
+        self._followers = {}  # number of a block -> blocks that are freed with it
         self.count = 0
         self.live_bytes = 0
         self.peak_bytes = 0
@@ -170,19 +171,35 @@ class Recorder:
         )
         block.node = self.node
         block.stream = self.stream
+        return self._add(block)
+
+    def _add(self, block):
         self.count += 1
         self.events.append(("a", block))
-        self.live_bytes += size
+        self.live_bytes += block.size
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
         return block
 
     def free(self, block):
+        for follower in self._followers.pop(block.number, ()):
+            self.free(follower)
         if not block.is_live:
             return
         block.is_live = False
         self.live_bytes -= block.size
         self.events.append(("f", block))
+
+    def repeat(self, block, size):
+        """One more block like another, of a size."""
+        like = (block.op, block.category, block.module, block.source, block.stack, block.phase, block.step)
+        made = self._add(Block(self.count, size, *like))
+        made.node, made.stream = block.node, block.stream
+        return made
+
+    def follow(self, block, follower):
+        """Frees a block when, from now on, another is freed or would be."""
+        self._followers.setdefault(block.number, []).append(follower)
 
     def find(self, tensor):
         """The block of a tensor's storage, or None if it is not on the GPU."""

@@ -14,10 +14,10 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
+from .growth import ENOUGH, Growth
 from .standin.patch import patch
 
 _MOST_TURNS = 8  # steps of one optimizer in which others take none: they are not used
-_MOST_BATCHES = 3  # of a data loader in an evaluation
 _MOST_PASSES = 64  # forward passes after the last step
 _MOST_AHEAD = 200  # batches that are not traced, of which the sizes are looked at
 _MOST_SECONDS_AHEAD = 2
@@ -48,6 +48,8 @@ class _Loop:
         self.at_steps = []  # the batches that it had given at the end of each step
         self.sizes = set()  # the elements of its batches
         self.is_training = False
+        self.growth = Growth(steps.recorder)
+        self.most = ENOUGH  # batches of an evaluation
 
 
 class Steps:
@@ -72,6 +74,10 @@ class Steps:
         self._passes_left = _MOST_PASSES
         self._loops = weakref.WeakKeyDictionary()  # iterator of a data loader -> _Loop
         self._current = None  # the iterator that gave the last batch
+        self._modes = set()  # if modules were training in passes that a backward pass followed
+        self._mode = False  # if the module of the last pass with a graph was
+        self._with_graphs = False  # the last evaluation was without torch.no_grad()
+        self._doubtful = None  # (iterator, events before) of passes that may be an evaluation, or the next epoch
 
     def install(self, stack):
         handles = [
@@ -157,23 +163,38 @@ class Steps:
         if not self._is_trained(module):
             return
         if torch.is_grad_enabled():
+            self._mode = module.training
             if self.is_finished:
-                self.end()
-            if not self.changed.optimizers:  # it is only tried out, or nothing is trained
+                if self._doubtful is None or self._doubtful[0] is not self._current:
+                    self._doubtful = (self._current, len(recorder.events))
+                self._evaluate()
+            elif not self.changed.optimizers:  # it is only tried out, or nothing is trained
                 if recorder.phase == "setup":
                     recorder.enter("forward")
             elif recorder.step == 0:
                 self._begin()
+            elif self._modes == {True} and not module.training:
+                self._evaluate()
             elif recorder.phase == "evaluation":
                 recorder.enter("forward", self.done + 1)
         elif not module.training:
-            self.evaluations += 1
-            if recorder.phase != "evaluation":
-                recorder.enter("evaluation")
-            if self.is_finished:
-                self._passes_left -= 1
-                if self._passes_left == 0:
-                    self.end()
+            self._evaluate()
+
+    def _evaluate(self):
+        self.evaluations += 1
+        self._with_graphs = torch.is_grad_enabled()
+        if self.recorder.phase != "evaluation":
+            self.recorder.enter("evaluation")
+        if self.is_finished:
+            self._passes_left -= 1
+            if self._passes_left == 0:
+                self.end()
+
+    def _end_in_training(self):
+        """Ends the program where it trains on after its last step: the passes for that are no evaluation."""
+        if self._doubtful and self._doubtful[0] is self._current:
+            del self.recorder.events[self._doubtful[1] :]
+        self.end()
 
     def _begin(self):
         """The first pass of the training: what came before it was the setup."""
@@ -200,10 +221,11 @@ class Steps:
             if self.recorder.phase == "backward":
                 return original(*args, **kwargs)
             if self.is_finished:
-                self.end()
+                self._end_in_training()
             if self.recorder.step == 0:
                 self._begin()
             self.backwards += 1
+            self._modes.add(self._mode)
             result = original(*args, **kwargs)
             if self._depth:
                 self.recorder.enter("optimizer")
@@ -246,7 +268,9 @@ class Steps:
             if self._has_enough(loop):
                 if loop.is_training and len(loop.sizes) > 1:
                     self._look_ahead(loop, lambda: original(batches))
-                raise StopIteration
+                if loop.is_training or not self._extend(loop, batches):
+                    raise StopIteration
+            loop.growth.begin_batch()
             batch = original(batches)
             loop.batches += 1
             loop.sizes.add(elements_of(batch))
@@ -254,6 +278,19 @@ class Steps:
             return batch
 
         patch(stack, iterator, "__next__", next_batch)
+
+    def _extend(self, loop, batches):
+        """Records what the batches of an evaluation keep that are left out. Returns true if one more is to be traced."""
+        try:
+            left_out = len(batches) - ENOUGH - 1
+        except TypeError:  # data without a length
+            left_out = 0
+        if loop.most > ENOUGH or left_out < 0 or not loop.growth.extend(left_out, self._with_graphs):
+            return False
+        loop.most += 1
+        if loop.growth.sentence:
+            self.tracer.assumed[loop.growth.sentence] = True
+        return True
 
     def _look_ahead(self, loop, next_batch):
         """Says by how much some of the batches that are not traced are larger than those that are."""
@@ -275,7 +312,7 @@ class Steps:
         """Returns true for a loop of a training that has the batches of all steps, and one of an evaluation with some."""
         if loop.is_training:
             return self.is_finished or loop.batches >= self._batches_of(loop)
-        if loop.batches < _MOST_BATCHES or loop.backwards != self.backwards:
+        if loop.batches < loop.most or loop.backwards != self.backwards:
             return False
         return self.is_finished or loop.evaluations != self.evaluations
 

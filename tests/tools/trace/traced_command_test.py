@@ -103,6 +103,56 @@ class Tracing(InFolder):
         self.assertEqual(self.files(), ["./run.trace", "./train.py"])
         self.assertEqual(self.trace("python", "train.py", options=["--steps", "1"])[:5], steps[:5])
 
+    def kept(self, evaluation):
+        """(the bytes of each block that is live at the peak, what is said) of an evaluation of 16 batches after a training."""
+        test = "for x, y in DataLoader(data, args.eval_batch_size):"
+        self.program(after=textwrap.dedent(evaluation).replace("LOOP", test) + "\nbreak")
+        self.trace("python", "train.py")
+        live, most = {}, []
+        for line in self.lines:
+            kind, *rest = line.split(",")
+            if kind == "f":
+                del live[rest[0]]
+            elif kind == "a":
+                live[rest[0]] = int(rest[1])
+                most = max(most, list(live.values()), key=sum)
+        said = [line for line in self.lines if line.startswith("s,assumed,")]
+        return most, said[0].replace("%2c", ",") if said else ""
+
+    def test_an_evaluation_that_keeps_graphs_grows_with_all_its_batches(self):
+        hidden, output = 256 * 16 * 256 * 4, 256 * 16 * 8 * 4
+        for mode in ("net.eval()", "pass"):
+            sizes, said = self.kept(f"{mode}\nlosses = []\nLOOP\n    losses.append(net(x.cuda().repeat(256, 1)).square().mean())")
+            self.assertEqual((sizes.count(hidden), sizes.count(output)), (17, 15))  # in the last pass
+            self.assertRegex(said, r"train.py:\d+: the evaluation keeps .* of each batch, .* of 16: put it under torch.no_grad")
+
+    def test_an_evaluation_that_keeps_results_grows_with_all_its_batches(self):
+        evaluation = """
+            net.eval()
+            kept = KEPT
+            with torch.no_grad():
+                LOOP
+                    x = net[0](x.cuda().repeat(256, 1))
+                    KEEP
+        """
+        rows = 256 * 16 * 256 * 4
+        sizes, said = self.kept(evaluation.replace("KEPT", "[]").replace("KEEP", "kept.append(x)"))
+        self.assertEqual(sizes.count(rows), 16)
+        self.assertIn("move to the CPU what it keeps", said)
+        joined = "kept = torch.cat([kept, x])"
+        sizes, _ = self.kept(evaluation.replace("KEPT", "torch.empty(0, 256).cuda()").replace("KEEP", joined))
+        self.assertIn(15 * rows, sizes)  # those of all batches but one, while all are joined
+        self.assertIn(16 * rows, sizes)
+
+    def test_a_training_that_goes_on_is_no_evaluation(self):
+        self.program()
+        self.trace("python", "train.py")
+        sizes = self.largest()
+        self.program(step="optimizer.step(); done = globals().get('done', 0) + 1; globals().update(done=done)\nif done == 3: break")
+        marks = self.trace("python", "train.py")
+        self.assertEqual([step for step, phase in marks if phase == 5], [])
+        self.assertEqual(self.largest(), sizes)
+
     def test_no_handler_of_the_program_goes_on_after_the_last_step(self):
         self.program(
             step="try:\n    optimizer.step()\nexcept BaseException:\n    print('caught', file=sys.stderr)"
