@@ -8,6 +8,8 @@ import os
 import sys
 import time
 
+import torch
+
 from . import cpu_ops
 from .recipes import Evaluation, Kept, NotComputable
 
@@ -58,7 +60,7 @@ class Computing:
             raise ValueError(f"{_VARIABLE} is '{self.mode}': give auto, all or never")
         self.is_quiet = False
         self.seeds = 1  # that the program is traced with where a computed value decides sizes
-        self.kept = Kept(_KEPT_BYTES)
+        self.kept = Kept(_KEPT_BYTES), Kept(_KEPT_BYTES)
         self._factor = 1.0  # of the last real time to its estimate
         self.seconds = 0.0  # that computations take by estimates, which are the same in each run
         self.has_decided = False  # a computed value of the model, on a size or a branch
@@ -133,8 +135,10 @@ class Computing:
     def _run(self, evaluation):
         estimate, start = self._estimate(evaluation), time.perf_counter()
         self.seconds += estimate
+        # Threads that wait for each other at small ops take longer than one.
+        torch.set_num_threads(1 if estimate < _CHEAP_SECONDS else os.cpu_count() or 1)
         with cpu_ops.plain_torch():
-            evaluation.run(self.kept)
+            evaluation.run(*self.kept)
         seconds = time.perf_counter() - start
         if estimate > _CHEAP_SECONDS:
             self._factor = min(max(seconds / estimate, 0.1), 10)

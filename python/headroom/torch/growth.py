@@ -1,4 +1,4 @@
-"""What an evaluation keeps on the GPU from batch to batch: the graphs of passes without torch.no_grad(), or results.
+"""Counts what an evaluation keeps on the GPU from batch to batch: graphs of passes without torch.no_grad(), or results.
 
 A trace runs some of the batches; `extend` records what those that are left out keep as well.
 """
@@ -28,8 +28,8 @@ class Growth:
         self._starts.append(self._recorder.count)
 
     def extend(self, left_out, has_graphs):
-        """Records what batches beyond the first three keep, of which the trace leaves some out. Returns false where they
-        keep nothing.
+        """Records what the batches after the first three keep, of which the trace leaves some out. Returns false where
+        they keep nothing.
         """
         starts = self._starts
         if len(starts) < ENOUGH:
@@ -50,8 +50,8 @@ class Growth:
             line = max(kept or grown, key=lambda block: block.size).source
             advice = "put it under torch.no_grad()" if has_graphs else "move to the CPU what it keeps"
             self.sentence = (
-                f"{line + ': ' if line else ''}the evaluation keeps {_size(each)} of each batch, {_size(each * batches)} of "
-                f"{batches}: {advice}"
+                f"{line + ': ' if line else ''}the evaluation keeps {_size(each)} of each batch, "
+                f"{_size(each * batches)} of {batches}: {advice}"
             )
         return True
 

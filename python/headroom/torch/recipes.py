@@ -232,9 +232,6 @@ def bound_of(value):
     return None
 
 
-_MOST_KEPT = 1 << 14
-
-
 _MOST_COPIES = 1024  # in one step
 
 
@@ -277,28 +274,31 @@ def _copy_all(base, targets, sources):
 
 
 class Kept:
-    """Bounds the bytes of values that can be computed again: the oldest are dropped first."""
+    """Bounds the bytes of values that can be computed again, or of data: the oldest are dropped first."""
 
-    def __init__(self, limit):
-        self.limit = limit
+    def __init__(self, limit, are_data=False):
+        self._limit = limit
+        self._are_data = are_data
         self._bytes = 0
-        self._values = collections.deque()
+        self._sizes = {}  # weak reference to a Value -> its bytes, the oldest first
 
     def add(self, value, buffer):
-        if value.size > self.limit:
+        if value.size > self._limit:
             return
         value.buffer = buffer
-        self._values.append((weakref.ref(value), value.size))
+        reference = weakref.ref(value, self._drop)
+        self._drop(reference)
+        self._sizes[reference] = value.size
         self._bytes += value.size
-        if len(self._values) > _MOST_KEPT:
-            self._values = collections.deque(v for v in self._values if v[0]() is not None)
-            self._bytes = sum(size for _, size in self._values)
-        while self._bytes > self.limit:
-            reference, size = self._values.popleft()
-            self._bytes -= size
-            oldest = reference()
-            if oldest is not None and oldest.step is not None:
-                oldest.buffer = None
+        while self._bytes > self._limit:
+            oldest = next(iter(self._sizes))
+            value = oldest()
+            self._drop(oldest)
+            if value is not None and (self._are_data or value.step is not None):
+                value.buffer = None
+
+    def _drop(self, reference):
+        self._bytes -= self._sizes.pop(reference, 0)
 
 
 class Evaluation:
@@ -317,8 +317,8 @@ class Evaluation:
         self._uses = uses
 
     def _is_needed_later(self, value):
-        """Returns true if the program has a value, and no step has read it yet or one that does not run now reads it."""
-        return value.is_current() and (value.uses == 0 or value.uses > self._uses[id(value)])
+        """Returns true if no step has read a value that the program has yet, or one that does not run now reads it."""
+        return value.uses == 0 or value.uses > self._uses[id(value)]
 
     def flops(self):
         return sum(step.flops() for step in self.steps)
@@ -348,8 +348,10 @@ class Evaluation:
                     live -= sizes.get(id(value), 0)
         return peak
 
-    def run(self, kept):
-        """Computes the targets, whose recipes end with it."""
+    def run(self, kept, rest):
+        """Computes the targets, whose recipes end with it. What is surely read again goes to `kept`, and all else that the
+        program still has to `rest`.
+        """
         uses, targets = dict(self._uses), {id(value) for value in self.targets}
         known = [value for step in self.steps for value in step.values()]
         buffers = {id(value): value.buffer for value in known if value.buffer is not None}
@@ -368,8 +370,8 @@ class Evaluation:
             for value, buffer in step.run(buffer_of):
                 if uses.get(id(value)):
                     buffers[id(value)] = buffer
-                if id(value) not in targets and self._is_needed_later(value):
-                    kept.add(value, buffer)
+                if id(value) not in targets and value.is_current():
+                    (kept if self._is_needed_later(value) else rest).add(value, buffer)
             for value in step.values():
                 uses[id(value)] -= 1
                 if uses[id(value)] == 0:

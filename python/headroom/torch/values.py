@@ -23,7 +23,7 @@ from .computing import Computing
 from .cpu_ops import ATTENTION, plain_torch
 from .draws import Draws
 from .errors import called_function, data_dependent, refusal
-from .recipes import NotComputable, Part, Step, Value, bound_of, copy_into, replace
+from .recipes import Kept, NotComputable, Part, Step, Value, bound_of, copy_into, replace
 from .results import tensors_in
 from .standin import lbfgs
 from .unknown import holds_unknown
@@ -127,8 +127,7 @@ class KnownValues:
         self._tracer = tracer
         self.computing = Computing(compute)
         self.draws = Draws()
-        self._data_kept = {}  # weak reference to the Value of data -> its bytes, the oldest first
-        self._data_bytes = 0
+        self._data = Kept(_MOST_BYTES, are_data=True)
 
     def assumed(self):
         """Sentences about the values that sizes follow from; none where all are those of the program's data."""
@@ -147,7 +146,7 @@ class KnownValues:
         if isinstance(tensor, FakeTensor):
             value = getattr(storage, "_headroom_value", None)
             return None if value is None or value.is_lost() else value
-        return self._data(tensor, storage)
+        return self._value_of_data(tensor, storage)
 
     def are_data(self, tensors):
         """Returns true if there are tensors, and all of them are real ones of known values."""
@@ -157,7 +156,7 @@ class KnownValues:
             for tensor in tensors
         )
 
-    def _data(self, tensor, storage):
+    def _value_of_data(self, tensor, storage):
         """The Value of real data, which the program may change later."""
         version = None if tensor.is_inference() else tensor._version
         value, known_version = getattr(storage, "_headroom_data", _NO_DATA)
@@ -177,23 +176,13 @@ class KnownValues:
         if size > _MOST_BYTES:
             return None
         with plain_torch():
-            value = Value(size, make())
-        reference = weakref.ref(value, lambda gone: self._drop(gone, size))
-        self._data_kept[reference] = size
-        self._data_bytes += size
-        while self._data_bytes > _MOST_BYTES:
-            oldest = next(iter(self._data_kept))
-            oldest().buffer = None
-            self._drop(oldest, self._data_kept[oldest])
+            value = Value(size)
+            self._data.add(value, make())
         return value
-
-    def _drop(self, reference, size):
-        if self._data_kept.pop(reference, None) is not None:
-            self._data_bytes -= size
 
     def as_fake(self, tensor):
         """A fake tensor on the CPU with the values of real data."""
-        value = self._data(tensor, tensor.untyped_storage())
+        value = self._value_of_data(tensor, tensor.untyped_storage())
         fake = self._tracer.fake_mode.from_tensor(tensor.detach())
         if value is not None:
             self._assign(fake, value)
@@ -283,9 +272,12 @@ class KnownValues:
         self._follow(op, func, args, kwargs, inputs, sources, result)
 
     def _follow(self, op, func, args, kwargs, inputs, sources, result):
-        if sources is None:
-            for tensor in op.written(args, kwargs):
-                self._overwrite(tensor)
+        is_step = self._tracer.recorder.phase == "optimizer"
+        written = op.written(args, kwargs) if sources is None or is_step else ()
+        if sources is None or is_step and written and all(map(_is_weight, written)):
+            for tensor in written:
+                if not _is_weight(tensor):
+                    self.forget(tensor)
         else:
             self._record(op, func, args, kwargs, inputs, sources, result)
         finite.follow(func, inputs, result)
@@ -448,13 +440,6 @@ class KnownValues:
 
     # Values that become unknown.
 
-    def _overwrite(self, tensor):
-        """An op has written unknown values into a tensor. Weights keep those that they had."""
-        is_weight = tensor.requires_grad and tensor.is_leaf
-        if isinstance(tensor, FakeTensor) and not is_weight:
-            if not getattr(tensor.untyped_storage(), "_headroom_is_weight", False):
-                self.forget(tensor)
-
     def mark_weight(self, tensor):
         """Leaves the values of a tensor as they are, whatever an optimizer writes into it."""
         tensor.untyped_storage()._headroom_is_weight = True
@@ -465,6 +450,12 @@ class KnownValues:
             tensor.untyped_storage()._headroom_value = None
         else:
             tensor.untyped_storage()._headroom_data = (None, _UNKNOWN)
+
+
+def _is_weight(tensor):
+    """Returns true for what keeps its values, whatever an optimizer writes into it."""
+    is_weight = tensor.requires_grad and tensor.is_leaf
+    return is_weight or getattr(tensor.untyped_storage(), "_headroom_is_weight", False)
 
 
 def _covers_storage(tensor):

@@ -161,7 +161,6 @@ class WholeProgram:
 
     def _run(self, folder, stack, steps, command, batch=None):
         """Runs the program until its end, which calls that of `steps`."""
-        torch.set_num_threads(os.cpu_count() or 1)  # for values that are computed
         os.environ.update(ENVIRONMENT)
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)

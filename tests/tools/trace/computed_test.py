@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import nn
 
-from headroom.torch import computing, trace
+from headroom.torch import computing, recipes, trace
 from headroom.torch.session import trace_loaded
 from small_training import refusal, training, unknown
 
@@ -210,6 +210,40 @@ class AModel(unittest.TestCase):
             traced = trace(training(self.routed, optimizer=optimizer), batch=8, steps=3)
             steps = {b.step for b in traced.blocks if b.op == "aten::index.Tensor"}
             self.assertEqual(steps, {1, 2, 3})
+
+    def test_is_computed_once_for_all_who_ask_and_in_each_step_anew(self):
+        def make_step():
+            gates = nn.ModuleList(nn.Linear(64, 8) for _ in range(3)).cuda()
+            experts = nn.ModuleList(nn.Linear(64, 64) for _ in range(24)).cuda()
+            optimizer = torch.optim.AdamW([*gates.parameters(), *experts.parameters()])
+
+            def step():
+                x = torch.randn(512, 64, device="cuda")
+                for layer, gate in enumerate(gates):
+                    chosen, y = gate(x).argmax(1), torch.zeros_like(x)
+                    for number in range(8):
+                        rows = torch.where(chosen == number)[0]
+                        y[rows] += experts[8 * layer + number](x[rows])
+                    x = x + y
+                x.sum().backward()
+                optimizer.step()
+                steps.append(ran[:])
+                ran.clear()
+
+            return step
+
+        ran, steps = [], []
+        run = recipes.Step.run
+
+        def count(step, buffer_of):
+            ran.append(step.name())
+            return run(step, buffer_of)
+
+        with mock.patch.object(recipes.Step, "run", count):
+            trace(make_step, steps=3)
+        for names in steps:  # a gate of each layer, and the experts of all but the last
+            self.assertEqual(names.count("addmm"), 3 + 16)
+            self.assertEqual([name for name in names if name.startswith("foreach")], [])
 
     def test_is_computed_again_in_a_checkpoint(self):
         from torch.utils.checkpoint import checkpoint
