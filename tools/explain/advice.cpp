@@ -96,12 +96,30 @@ class Holes {
  private:
   std::string filled_in(std::string_view row) const {
     std::string text(row);
-    if (!fill_values(text) || !fill_sets(text) || !fill_withouts(text) || !fill_halves(text)) return {};
+    if (!fill_changes(text) || !fill_values(text) || !fill_sets(text) || !fill_withouts(text) ||
+        !fill_halves(text))
+      return {};
     replace(text, "{lighter}", lighter());
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", without_assigned_in(text));
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
     return text;
+  }
+
+  // What the program calls it: of "a || b" a command's option, or an argument. "less" and "lighter" have
+  // words for any program.
+  bool fill_changes(std::string& text) const {
+    constexpr std::string_view kOr = " || ";
+    for (const std::string_view name : found_.rules().change_names()) {
+      const std::string hole = fmt::format("{{{}}}", name);
+      if (name == "less" || name == "lighter" || text.find(hole) == std::string::npos) continue;
+      std::string_view own = own_words(found_, name);
+      if (const size_t end = own.find(kOr); end != own.npos)
+        own = is_command() ? own.substr(0, end) : own.substr(end + kOr.size());
+      if (own.empty() || own == "-") return false;
+      replace(text, hole, own);
+    }
+    return true;
   }
 
   bool trains() const {
@@ -215,7 +233,7 @@ class Holes {
     if (text.find("{half}") == std::string::npos) return true;
     const std::optional<int64_t> batch = run_.batch();
     const auto& printed = found_.log->background[Field::kBatch];
-    std::string_view own = own_words(found_, &OwnWords::less);
+    std::string_view own = own_words(found_, "less");
     const bool is_one = batch ? *batch < 2 : printed && printed->bytes == 1;
     if (is_one && own.empty()) own = "shorter sequences, or smaller images or chunks: the batch is 1 already";
     replace(text, "{half}",
@@ -232,8 +250,7 @@ class Holes {
   }
 
   std::string lighter() const {
-    if (const std::string_view own = own_words(found_, &OwnWords::lighter); !own.empty())
-      return std::string(own);
+    if (const std::string_view own = own_words(found_, "lighter"); !own.empty()) return std::string(own);
     if (found_.in(kInference))
       return "a smaller or quantized model (8 or 4 bits), or a part of it on the CPU or another GPU";
     return found_.in(kTraining)

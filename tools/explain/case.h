@@ -78,7 +78,7 @@ void find_facts(Case& found);
 
 // What the facts, the tools and the framework call it, in this order; empty where none does. In a training
 // the words of a tool that serves do not count.
-std::string_view own_words(const Case& found, std::string_view OwnWords::*which);
+std::string_view own_words(const Case& found, std::string_view change);
 
 // The first failure of a kind, or null.
 const Failure* first_of(const Log& log, Kind kind);

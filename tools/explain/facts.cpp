@@ -168,15 +168,22 @@ void find_long_sequence(Case& result) {
 
 }  // namespace
 
-std::string_view own_words(const Case& found, std::string_view OwnWords::*which) {
+std::string_view own_words(const Case& found, std::string_view change) {
+  const auto text_in = [&](const Changes& changes) {
+    const auto at =
+        std::find_if(changes.begin(), changes.end(), [&](const auto& each) { return each.first == change; });
+    return at == changes.end() ? std::string_view() : at->second;
+  };
   for (const Fact& fact : found.rules().facts()) {
-    if (!(fact.words.*which).empty() && found.in(fact.name)) return fact.words.*which;
+    const std::string_view text = text_in(fact.changes);
+    if (!text.empty() && found.in(fact.name)) return text;
   }
   for (const Framework tool : found.tools) {
     const FrameworkInfo& info = found.rules()[tool];
-    if (!(info.words.*which).empty() && !(info.serves && found.in(kTraining))) return info.words.*which;
+    const std::string_view text = text_in(info.changes);
+    if (!text.empty() && !(info.serves && found.in(kTraining))) return text;
   }
-  return found.rules()[found.framework].words.*which;
+  return text_in(found.rules()[found.framework].changes);
 }
 
 void find_facts(Case& found) {
@@ -192,7 +199,7 @@ void find_facts(Case& found) {
   find_rest_elsewhere(found);
   find_words_of_request(found);
   find_stated_facts(found);
-  if (!own_words(found, &OwnWords::less).empty()) found.derived.insert(kOwnWords);
+  if (!own_words(found, "less").empty()) found.derived.insert(kOwnWords);
 }
 
 }  // namespace headroom::explain

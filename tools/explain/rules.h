@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/cause.h"
@@ -21,15 +23,15 @@ namespace headroom::explain {
 
 // All texts are views of the files' text.
 
-// What a program's users make smaller, and how its model or state takes fewer bytes, in its own words.
-struct OwnWords {
-  std::string_view less, lighter;
-};
+// What a program's users can change, in its own words: what they make smaller ("less"), how its model or
+// state takes fewer bytes ("lighter"), "share", "tokens" and others. "a || b" is a command's option and an
+// argument.
+using Changes = std::vector<std::pair<std::string_view, std::string_view>>;
 
 struct FrameworkInfo {
   std::string_view id, name;  // "webui", "Stable Diffusion web UI"
   std::string_view start;     // usual command of a program if the log does not show it
-  OwnWords words;
+  Changes changes;
   bool is_tool = false;  // stands on a framework, whose failure it is; advice comes in the tool's words
   bool serves = false;   // runs models and has no training step
   bool trains = false;   // a program of its own, which may run a server's engine inside
@@ -104,7 +106,7 @@ struct Fact {
   std::string_view name;
   std::vector<std::vector<std::string_view>> any;
   std::vector<std::string_view> unless;
-  OwnWords words = {};
+  Changes changes = {};
 };
 
 // Steps with these words are good only where one of the facts holds, or only where none does.
@@ -232,6 +234,8 @@ class Rules {
   // In order: a fact may build on those before it.
   std::span<const Fact> facts() const { return facts_; }
   std::span<const StepCondition> step_conditions() const { return step_conditions_; }
+  // That some program has.
+  const std::set<std::string_view>& change_names() const { return change_names_; }
   // By cause, in order of preference.
   std::span<const AdviceRow> advice() const { return advice_; }
   // Lines to paste into a program. The first row that fits counts.
@@ -270,6 +274,7 @@ class Rules {
   std::vector<Fact> facts_;
   std::vector<StepCondition> step_conditions_;
   std::vector<AdviceRow> advice_, code_;
+  std::set<std::string_view> change_names_;
   std::vector<TemplatePart> parts_;
   std::vector<std::string_view> words_;
   std::optional<WordScanner> scanner_;

@@ -20,6 +20,8 @@ namespace {
 constexpr size_t kLongestLine = 1000;
 constexpr size_t kMostFrameworks = 200;
 constexpr std::string_view kExamples = "===";  // starts examples, which are for tests
+constexpr std::string_view kOr = " || ";       // between the texts of a row
+constexpr int kMostChoices = 4;
 
 std::string_view take_word(std::string_view& text) {
   const size_t end = std::min(text.find(' '), text.size());
@@ -52,7 +54,7 @@ class RulesReader {
       take_word(head_);
       FrameworkInfo& info = rules_.infos_[static_cast<size_t>(named_framework(take_word(head_)))];
       detail_.start = &info.start;
-      detail_.words = &info.words;
+      detail_.changes = &info.changes;
     });
     end_row();
   }
@@ -71,6 +73,8 @@ class RulesReader {
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
     for (const FrameworkInfo& info : rules_.infos_) names.insert(info.id);
+    for (const FrameworkInfo& info : rules_.infos_) add_names(info.changes);
+    for (const Fact& fact : rules_.facts_) add_names(fact.changes);
     for (const Reference& reference : references_) {
       if (names.contains(reference.name)) continue;
       file_ = reference.file;
@@ -90,9 +94,10 @@ class RulesReader {
   };
   // Targets of the indented lines after a row; null for those that the row does not take.
   struct Detail {
-    std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr, *why = nullptr;
-    std::vector<std::string_view>* lines = nullptr;
-    OwnWords* words = nullptr;
+    std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr;
+    std::vector<AdviceRow>* rows = nullptr;  // of one line, from the first one on
+    size_t first_row = 0;
+    Changes* changes = nullptr;
     int64_t line = 0;  // line of the row
   };
 
@@ -123,13 +128,48 @@ class RulesReader {
     const size_t colon = line.find(": ");
     if (colon == std::string_view::npos) fail("expected 'words: text', found '{}'", line);
     head_ = line.substr(0, colon);
-    std::string_view text = line.substr(colon + 2);
-    if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
-    if (text.empty()) fail("the text is empty");
+    const std::string_view text = line.substr(colon + 2);
     const bool is_plain =
         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c < '\x7f'; });
     if (!is_plain && printable(text) != text) fail("the text has characters that are no text");
     return text;
+  }
+
+  // Without its quotes.
+  std::string_view unquoted(std::string_view text) const {
+    if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+    if (text.empty()) fail("the text is empty");
+    return text;
+  }
+
+  // Calls read(text) for each text of a row: "a || b" are two, and so is "{a|b} c".
+  template <class Read>
+  void each_text(std::string_view texts, Read&& read) {
+    for (size_t end = 0; end != texts.npos; texts.remove_prefix(std::min(end + kOr.size(), texts.size()))) {
+      end = texts.find(kOr);
+      each_choice(unquoted(texts.substr(0, end)), kMostChoices, read);
+      if (end == texts.npos) return;
+    }
+  }
+
+  template <class Read>
+  void each_choice(std::string_view text, int most, Read&& read) {
+    size_t open = text.find('{');
+    for (; open != text.npos; open = text.find('{', open + 1)) {
+      if (text.substr(open, text.find('}', open) - open).find('|') != text.npos) break;
+    }
+    if (open == text.npos) return read(text);
+    const size_t close = text.find('}', open);
+    if (close == text.npos) fail("'{}' lacks a '}}'", text.substr(open));
+    if (most == 0) fail("'{}' has more than {} choices", text, kMostChoices);
+    std::string_view choices = text.substr(open + 1, close - open - 1);
+    for (size_t end = 0; end != choices.npos; choices.remove_prefix(std::min(end + 1, choices.size()))) {
+      end = choices.find('|');
+      rules_.made_.push_back(std::string(text.substr(0, open)) + std::string(choices.substr(0, end)) +
+                             std::string(text.substr(close + 1)));
+      each_choice(rules_.made_.back(), most - 1, read);
+      if (end == choices.npos) return;
+    }
   }
 
   std::string_view pattern(std::string_view text) const {
@@ -150,28 +190,26 @@ class RulesReader {
   }
 
   void read_row(std::string_view line) {
-    const std::string_view text = split(line);
+    const std::string_view texts = split(line), text = unquoted(texts);
     const std::string_view key = take_word(head_);
     if (key == to_string(kind_)) {
-      read_message(text);
+      read_messages(texts);
     } else if (key == "framework") {
       read_framework(text);
     } else if (key == "advice") {
       read_advice(text, rules_.advice_);
-      detail_.why = &rules_.advice_.back().why;
-      detail_.parts = &rules_.advice_.back().parts;
     } else if (key == "code") {
       read_advice(text, rules_.code_);
-      detail_.lines = &rules_.code_.back().lines;
-      detail_.parts = &rules_.code_.back().parts;
     } else if (key == "setting") {
-      rules_.settings_.push_back({name(), pattern(text)});
+      each_text(texts, [&, name = name()](auto each) { rules_.settings_.push_back({name, pattern(each)}); });
     } else if (key == "phase") {
-      rules_.phases_.push_back({name(), pattern(text)});
+      each_text(texts, [&, name = name()](auto each) { rules_.phases_.push_back({name, pattern(each)}); });
     } else if (key == "fact") {
       read_fact(text);
     } else if (key == "needs" || key == "never") {
-      rules_.step_conditions_.push_back({text, key == "needs", references(name())});
+      each_text(texts, [&, needed = key == "needs", facts = references(name())](auto each) {
+        rules_.step_conditions_.push_back({each, needed, facts});
+      });
     } else if (key == "verdict") {
       const Kind kind = named<Kind>();
       const std::string_view setting = take_flag("on") ? reference() : std::string_view();
@@ -189,27 +227,29 @@ class RulesReader {
       detail_.line = line_;
       detail_.confirm = &rules_.possible_causes_.back().confirm;
     } else if (key == "status") {
-      rules_.statuses_.push_back({name(), text});
+      each_text(texts, [&, list = name()](auto each) { rules_.statuses_.push_back({list, each}); });
     } else if (key == "fault") {
       const int64_t xid = number(name());
       rules_.faults_.push_back({xid, take_flag("program"), text});
     } else if (key == "vendor") {
       read_vendor(text);
     } else if (key == "hypothetical") {
-      rules_.hypothetical_words_.push_back(text);
+      each_text(texts, [&](auto each) { rules_.hypothetical_words_.push_back(each); });
     } else if (key == "advising") {
-      rules_.advising_words_.push_back(text);
+      each_text(texts, [&](auto each) { rules_.advising_words_.push_back(each); });
     } else {
       kind_ = parse<Kind>(key);
-      read_message(text);
+      read_messages(texts);
     }
     if (!head_.empty()) fail("'{}' means nothing here", head_);
   }
 
   void end_row() {
-    const bool lacks_why = detail_.why != nullptr && detail_.why->empty();
+    const AdviceRow* row = detail_.rows == nullptr ? nullptr : &detail_.rows->back();
+    const bool is_code = detail_.rows == &rules_.code_;
+    const bool lacks_why = row != nullptr && !is_code && row->why.empty();
     const bool lacks_confirm = detail_.confirm != nullptr && detail_.confirm->empty();
-    const bool lacks_lines = detail_.lines != nullptr && detail_.lines->empty();
+    const bool lacks_lines = row != nullptr && is_code && row->lines.empty();
     line_ = lacks_why || lacks_confirm || lacks_lines ? detail_.line : line_;
     if (lacks_lines) fail("the code has no line '  line: ...'");
     if (lacks_why) fail("the advice has no line '  why: ...'");
@@ -218,18 +258,31 @@ class RulesReader {
   }
 
   void read_detail(std::string_view line) {
-    const std::string_view text = split(line);
-    if (head_ == "line" && detail_.lines != nullptr) return detail_.lines->push_back(text);
-    const bool has_words = detail_.words != nullptr;
-    std::string_view* const target = head_ == "start"                  ? detail_.start
-                                     : head_ == "less" && has_words    ? &detail_.words->less
-                                     : head_ == "lighter" && has_words ? &detail_.words->lighter
-                                     : head_ == "if"                   ? detail_.parts
-                                     : head_ == "confirm"              ? detail_.confirm
-                                     : head_ == "why"                  ? detail_.why
-                                                                       : nullptr;
-    if (target == nullptr) fail("'{}' means nothing here", head_);
-    *target = text;
+    const std::string_view text = unquoted(split(line));
+    const bool is_code = detail_.rows == &rules_.code_, is_advice = detail_.rows == &rules_.advice_;
+    if (is_advice || is_code) {
+      if (head_ != "if" && head_ != (is_code ? "line" : "why")) fail("'{}' means nothing here", head_);
+      for (size_t i = detail_.first_row; i < detail_.rows->size(); ++i) {
+        AdviceRow& row = (*detail_.rows)[i];
+        if (head_ == "line") {
+          row.lines.push_back(text);
+        } else {
+          (head_ == "if" ? row.parts : row.why) = text;
+        }
+      }
+      return;
+    }
+    std::string_view* const target = head_ == "start"     ? detail_.start
+                                     : head_ == "if"      ? detail_.parts
+                                     : head_ == "confirm" ? detail_.confirm
+                                                          : nullptr;
+    if (target != nullptr) {
+      *target = text;
+    } else if (detail_.changes != nullptr && head_.find(' ') == head_.npos) {
+      detail_.changes->emplace_back(head_, text);
+    } else {
+      fail("'{}' means nothing here", head_);
+    }
   }
 
   void read_framework(std::string_view text) {
@@ -253,10 +306,9 @@ class RulesReader {
     rules_.order_.push_back(static_cast<Framework>(index));
   }
 
-  void read_message(std::string_view text) {
+  void read_messages(std::string_view texts) {
     Message message;
     message.kind = kind_;
-    message.pattern = pattern(text);
     while (!head_.empty()) {
       if (take_flag("weak")) {
         message.weak = true;
@@ -272,6 +324,24 @@ class RulesReader {
         message.framework = named_framework(take_word(head_));
       }
     }
+    each_text(texts, [&](auto each) {
+      message.pattern = pattern(each);
+      rules_.messages_.push_back(message);
+      if (message.framework == Framework::kNone && is_of_any_program(kind_)) add_capital(message);
+    });
+  }
+
+  // What any program prints may begin a sentence.
+  static bool is_of_any_program(Kind kind) {
+    return kind == Kind::kSomeMemory || kind == Kind::kRecovered || kind == Kind::kFallback ||
+           kind == Kind::kTip || kind == Kind::kHint || kind == Kind::kProgress || kind == Kind::kSample;
+  }
+
+  void add_capital(Message message) {
+    if (message.pattern[0] < 'a' || message.pattern[0] > 'z') return;
+    rules_.made_.emplace_back(message.pattern);
+    rules_.made_.back()[0] = static_cast<char>(message.pattern[0] - 'a' + 'A');
+    message.pattern = rules_.made_.back();
     rules_.messages_.push_back(message);
   }
 
@@ -286,7 +356,9 @@ class RulesReader {
 
   void read_advice(std::string_view text, std::vector<AdviceRow>& rows) {
     AdviceRow row;
-    row.cause = named_cause();
+    std::vector<Cause> causes;
+    std::vector<Framework> frameworks;
+    each_name(name(), [&](auto word) { causes.push_back(cause_named(word)); });
     row.command = text;
     for (size_t open = 0; (open = text.find("{set ", open)) != std::string_view::npos; ++open) {
       if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
@@ -319,10 +391,19 @@ class RulesReader {
       } else if (take_flag("script")) {
         row.when = When::kScript;
       } else {
-        row.framework = named_framework(take_word(head_));
+        each_name(take_word(head_), [&](auto word) { frameworks.push_back(named_framework(word)); });
       }
     }
-    rows.push_back(std::move(row));
+    if (frameworks.empty()) frameworks.push_back(Framework::kNone);
+    detail_.rows = &rows;
+    detail_.first_row = rows.size();
+    for (const Cause cause : causes) {
+      for (const Framework framework : frameworks) {
+        row.cause = cause;
+        row.framework = framework;
+        rows.push_back(row);
+      }
+    }
     detail_.line = line_;
   }
 
@@ -342,14 +423,26 @@ class RulesReader {
   // The name of a setting, phase, fact or framework, of this row or another one.
   std::string_view reference() { return references(name()).front(); }
 
+  void add_names(const Changes& changes) {
+    for (const auto& [name, text] : changes) rules_.change_names_.insert(name);
+  }
+
   // Names with '|' between them.
+  template <class Read>
+  static void each_name(std::string_view text, Read&& read) {
+    for (size_t end = 0; end != text.npos && !text.empty();
+         text.remove_prefix(std::min(end, text.size() - 1) + 1)) {
+      end = text.find('|');
+      read(text.substr(0, end));
+    }
+  }
+
   std::vector<std::string_view> references(std::string_view text) {
     std::vector<std::string_view> names;
-    for (size_t end = 0; end != text.npos; text.remove_prefix(std::min(end, text.size() - 1) + 1)) {
-      end = text.find('|');
-      names.push_back(text.substr(0, end));
-      references_.push_back({names.back(), file_, line_});
-    }
+    each_name(text, [&](auto each) {
+      names.push_back(each);
+      references_.push_back({each, file_, line_});
+    });
     return names;
   }
 
@@ -373,7 +466,7 @@ class RulesReader {
       text.remove_prefix(end + 1);
     }
     rules_.facts_.push_back(std::move(fact));
-    detail_.words = &rules_.facts_.back().words;
+    detail_.changes = &rules_.facts_.back().changes;
   }
 
   template <NamedEnum E>
@@ -388,8 +481,9 @@ class RulesReader {
     return parse<E>(name());
   }
 
-  Cause named_cause() {
-    const std::string_view word = name();
+  Cause named_cause() { return cause_named(name()); }
+
+  Cause cause_named(std::string_view word) const {
     for (const CauseInfo& row : causes()) {
       if (row.name == word) return row.cause;
     }
