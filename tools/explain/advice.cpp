@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "tools/explain/command_line.h"
 #include "tools/explain/log_rules.h"
+#include "tools/explain/rule_texts.h"
 
 namespace headroom::explain {
 namespace {
@@ -78,6 +79,20 @@ class Holes {
     return abridged(run_.text(), text.substr(0, end)) + text.substr(end);
   }
 
+  // In the program's own words, of "a || b" a command's option, or an argument; empty where it has none.
+  // "less" and "lighter" have words for any program.
+  std::string with_changes(std::string_view row) const {
+    std::string text(row);
+    for (const std::string_view name : found_.rules().change_names()) {
+      const std::string hole = fmt::format("{{{}}}", name);
+      if (text.find(hole) == std::string::npos) continue;
+      const std::string own = name == "lighter" ? lighter() : std::string(own_change(name));
+      if (own.empty()) return {};
+      replace(text, hole, own);
+    }
+    return text;
+  }
+
   bool has_workers() const { return !run_.with_fewer_workers().empty(); }
   bool is_python() const {
     const auto is_python = [&](F any) { return found_.rules()[any].is_python; };
@@ -96,30 +111,18 @@ class Holes {
  private:
   std::string filled_in(std::string_view row) const {
     std::string text(row);
-    if (!fill_changes(text) || !fill_values(text) || !fill_sets(text) || !fill_withouts(text) ||
-        !fill_halves(text))
+    if (text.empty() || !fill_values(text) || !fill_sets(text) || !fill_withouts(text) || !fill_halves(text))
       return {};
-    replace(text, "{lighter}", lighter());
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", without_assigned_in(text));
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
     return text;
   }
 
-  // What the program calls it: of "a || b" a command's option, or an argument. "less" and "lighter" have
-  // words for any program.
-  bool fill_changes(std::string& text) const {
-    constexpr std::string_view kOr = " || ";
-    for (const std::string_view name : found_.rules().change_names()) {
-      const std::string hole = fmt::format("{{{}}}", name);
-      if (name == "less" || name == "lighter" || text.find(hole) == std::string::npos) continue;
-      std::string_view own = own_words(found_, name);
-      if (const size_t end = own.find(kOr); end != own.npos)
-        own = is_command() ? own.substr(0, end) : own.substr(end + kOr.size());
-      if (own.empty() || own == "-") return false;
-      replace(text, hole, own);
-    }
-    return true;
+  std::string_view own_change(std::string_view name) const {
+    const std::string_view own = own_words(found_, name);
+    const size_t end = own.find(kOr);
+    return end == own.npos || is_command() ? own.substr(0, end) : own.substr(end + kOr.size());
   }
 
   bool trains() const {
@@ -170,12 +173,6 @@ class Holes {
       value = lower_value(flags, value.substr(1));
       if (value.empty()) return false;
     }
-    const std::string_view argument =
-        found_.uses(F::kLlamaCpp) && !is_command() ? binding_argument(flags) : std::string_view();
-    if (!argument.empty()) {
-      text = fmt::format("{}={}  # an argument of Llama(...)", argument, value == "on" ? "True" : value);
-      return true;
-    }
     if (found_.uses(F::kLlamaCpp) && !is_command()) return false;  // an option that the binding lacks
     // "--memPoolSize=workspace:1024" replaces another value of the same option.
     const size_t equals = flags.find('=');
@@ -216,19 +213,6 @@ class Holes {
     return *known > 1 ? fmt::format("{}", *known / 2) : "";
   }
 
-  // Names llama.cpp's options as Python has them; empty if it has none.
-  static std::string_view binding_argument(std::string_view flags) {
-    constexpr std::pair<std::string_view, std::string_view> kArguments[] = {{"-ngl", "n_gpu_layers"},
-                                                                            {"-c", "n_ctx"},
-                                                                            {"-ub", "n_ubatch"},
-                                                                            {"-fa", "flash_attn"},
-                                                                            {"-m", "model_path"}};
-    for (const auto& [flag, argument] : kArguments) {
-      if (flags.substr(0, flags.find('|')) == flag) return argument;
-    }
-    return {};
-  }
-
   bool fill_halves(std::string& text) const {
     if (text.find("{half}") == std::string::npos) return true;
     const std::optional<int64_t> batch = run_.batch();
@@ -250,7 +234,7 @@ class Holes {
   }
 
   std::string lighter() const {
-    if (const std::string_view own = own_words(found_, "lighter"); !own.empty()) return std::string(own);
+    if (const std::string_view own = own_change("lighter"); !own.empty()) return std::string(own);
     if (found_.in(kInference))
       return "a smaller or quantized model (8 or 4 bits), or a part of it on the CPU or another GPU";
     return found_.in(kTraining)
@@ -371,7 +355,8 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   if (row.cause != cause) return false;
   if (row.framework != F::kNone && !found.uses(row.framework)) return false;
   if (std::any_of(row.unless.begin(), row.unless.end(), is_on)) return false;
-  if (!std::all_of(row.on.begin(), row.on.end(), is_on)) return false;
+  const auto is_one_on = [&](const auto& facts) { return std::any_of(facts.begin(), facts.end(), is_on); };
+  if (!std::all_of(row.on.begin(), row.on.end(), is_one_on)) return false;
   if (row.kind && !found.is(*row.kind)) return false;
   // While weights load there is no batch yet.
   const bool halves = row.command.find("{half}") != std::string_view::npos;
@@ -412,11 +397,11 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
     if (advice.size() >= most) return;
     if (!fits(row, found, cause, holes)) continue;
     if (!is_in_time(row, found.version(), found.named_version())) continue;
-    const std::string here = with_own_words(found, row.command);
+    const std::string here = with_own_words(found, holes.with_changes(row.command));
     if (!any_use && !is_of_use(found, here)) continue;
     std::string command = holes.fill(here);
     // A tool's own words for the batch come first, and are not said again.
-    const bool halves = row.command.find("{half}") != std::string_view::npos;
+    const bool halves = here.find("{half}") != std::string::npos;
     const auto same = [&](const Advice& other) {
       return other.command == command || (halves && other.command.find("batch") != std::string::npos);
     };

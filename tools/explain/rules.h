@@ -119,13 +119,13 @@ struct StepCondition {
 // A step for a cause, and its conditions.
 struct AdviceRow {
   Cause cause = Cause::kUnknown;
-  int8_t place = 0;                        // -1 before and 1 after other rows of the cause
-  Framework framework = Framework::kNone;  // or tool; kNone: any
-  std::vector<std::string_view> unless;    // facts, each of which makes the step useless
-  std::vector<std::string_view> on;        // facts that the step is for
-  int64_t from = 0;                        // not for a version that is known to be older, as in Message
-  int64_t before = 0;                      // only for a version that is known to be older
-  std::optional<Kind> kind;                // kind of failure; nullopt: any
+  int8_t place = 0;                               // -1 before and 1 after other rows of the cause
+  Framework framework = Framework::kNone;         // or tool; kNone: any
+  std::vector<std::string_view> unless;           // facts, each of which makes the step useless
+  std::vector<std::vector<std::string_view>> on;  // facts that the step is for: of each list one
+  int64_t from = 0;          // not for a version that is known to be older, as in Message
+  int64_t before = 0;        // only for a version that is known to be older
+  std::optional<Kind> kind;  // kind of failure; nullopt: any
   When when = When::kAlways;
   bool no_batch = false;   // not where the user's own command can be halved
   bool batch = false;      // only where it can
@@ -192,6 +192,16 @@ inline constexpr std::string_view kLongSequence = "long_sequence";
 inline constexpr std::string_view kFailedLoading = "failed_loading", kLoading = "loading";
 // One request of at least 4 GiB, with more than that free.
 inline constexpr std::string_view kLargePiece = "large_piece";
+
+inline constexpr std::string_view kDerivedFacts[] = {
+    kOwnRanks,      kCarveOut,        kSmallShare,   kPair,
+    kSizePair,      kOptionPair,      kGraphPools,   kMpsKept,
+    kRestElsewhere, kOptionsGiven,    kBatchOfOne,   kFitsAtStart,
+    kLongContext,   kHeldByHandler,   kLongSequence, kLargePiece,
+    kServes,        kTrains,          kSized,        kScores,
+    kMps,           kSmallCard,       kTinyRequest,  kLargeRequest,
+    kHugeRequest,   kRefusedWithRoom, kFitsInFree,   kRefusedWhenEmpty,
+    kFitsByCount,   kWholeFraction,   kOwnTip,       kOwnWords};
 
 struct RulesFile {
   std::string_view name, text;

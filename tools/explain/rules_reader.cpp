@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "tools/explain/rule_texts.h"
 #include "tools/explain/rules.h"
 #include "tools/explain/template_match.h"
 
@@ -20,8 +21,6 @@ namespace {
 constexpr size_t kLongestLine = 1000;
 constexpr size_t kMostFrameworks = 200;
 constexpr std::string_view kExamples = "===";  // starts examples, which are for tests
-constexpr std::string_view kOr = " || ";       // between the texts of a row
-constexpr int kMostChoices = 4;
 
 std::string_view take_word(std::string_view& text) {
   const size_t end = std::min(text.find(' '), text.size());
@@ -61,14 +60,7 @@ class RulesReader {
 
   // Looks for the names that a later row may have defined.
   void check_names() {
-    std::set<std::string_view> names = {kOwnRanks,      kCarveOut,        kSmallShare,   kPair,
-                                        kSizePair,      kOptionPair,      kGraphPools,   kMpsKept,
-                                        kRestElsewhere, kOptionsGiven,    kBatchOfOne,   kFitsAtStart,
-                                        kLongContext,   kHeldByHandler,   kLongSequence, kLargePiece,
-                                        kServes,        kTrains,          kSized,        kScores,
-                                        kMps,           kSmallCard,       kTinyRequest,  kLargeRequest,
-                                        kHugeRequest,   kRefusedWithRoom, kFitsInFree,   kRefusedWhenEmpty,
-                                        kFitsByCount,   kWholeFraction,   kOwnTip,       kOwnWords};
+    std::set<std::string_view> names(std::begin(kDerivedFacts), std::end(kDerivedFacts));
     for (const Setting& setting : rules_.settings_) names.insert(setting.name);
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
@@ -135,41 +127,18 @@ class RulesReader {
     return text;
   }
 
-  // Without its quotes.
   std::string_view unquoted(std::string_view text) const {
-    if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+    text = without_quotes(text);
     if (text.empty()) fail("the text is empty");
     return text;
   }
 
-  // Calls read(text) for each text of a row: "a || b" are two, and so is "{a|b} c".
+  // Calls read(text) for each text of a row.
   template <class Read>
-  void each_text(std::string_view texts, Read&& read) {
-    for (size_t end = 0; end != texts.npos; texts.remove_prefix(std::min(end + kOr.size(), texts.size()))) {
-      end = texts.find(kOr);
-      each_choice(unquoted(texts.substr(0, end)), kMostChoices, read);
-      if (end == texts.npos) return;
-    }
-  }
-
-  template <class Read>
-  void each_choice(std::string_view text, int most, Read&& read) {
-    size_t open = text.find('{');
-    for (; open != text.npos; open = text.find('{', open + 1)) {
-      if (text.substr(open, text.find('}', open) - open).find('|') != text.npos) break;
-    }
-    if (open == text.npos) return read(text);
-    const size_t close = text.find('}', open);
-    if (close == text.npos) fail("'{}' lacks a '}}'", text.substr(open));
-    if (most == 0) fail("'{}' has more than {} choices", text, kMostChoices);
-    std::string_view choices = text.substr(open + 1, close - open - 1);
-    for (size_t end = 0; end != choices.npos; choices.remove_prefix(std::min(end + 1, choices.size()))) {
-      end = choices.find('|');
-      rules_.made_.push_back(std::string(text.substr(0, open)) + std::string(choices.substr(0, end)) +
-                             std::string(text.substr(close + 1)));
-      each_choice(rules_.made_.back(), most - 1, read);
-      if (end == choices.npos) return;
-    }
+  void each_text(std::string_view row, Read&& read) {
+    const std::optional<std::vector<std::string_view>> texts = texts_of(row, rules_.made_);
+    if (!texts) fail("'{}' has more than {} texts", row, kMostTexts);
+    for (const std::string_view text : *texts) read(unquoted(text));
   }
 
   std::string_view pattern(std::string_view text) const {
@@ -262,8 +231,7 @@ class RulesReader {
     const bool is_code = detail_.rows == &rules_.code_, is_advice = detail_.rows == &rules_.advice_;
     if (is_advice || is_code) {
       if (head_ != "if" && head_ != (is_code ? "line" : "why")) fail("'{}' means nothing here", head_);
-      for (size_t i = detail_.first_row; i < detail_.rows->size(); ++i) {
-        AdviceRow& row = (*detail_.rows)[i];
+      for (AdviceRow& row : std::span(*detail_.rows).subspan(detail_.first_row)) {
         if (head_ == "line") {
           row.lines.push_back(text);
         } else {
@@ -358,7 +326,7 @@ class RulesReader {
     AdviceRow row;
     std::vector<Cause> causes;
     std::vector<Framework> frameworks;
-    each_name(name(), [&](auto word) { causes.push_back(cause_named(word)); });
+    each_part(name(), "|", [&](auto word) { causes.push_back(cause_named(word)); });
     row.command = text;
     for (size_t open = 0; (open = text.find("{set ", open)) != std::string_view::npos; ++open) {
       if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
@@ -379,7 +347,7 @@ class RulesReader {
       } else if (take_flag("unless")) {
         for (const std::string_view fact : references(name())) row.unless.push_back(fact);
       } else if (take_flag("on") || take_flag("phase")) {
-        row.on.push_back(reference());
+        row.on.push_back(references(name()));
       } else if (take_flag("kind")) {
         row.kind = named<Kind>();
       } else if (take_flag("from")) {
@@ -391,7 +359,7 @@ class RulesReader {
       } else if (take_flag("script")) {
         row.when = When::kScript;
       } else {
-        each_name(take_word(head_), [&](auto word) { frameworks.push_back(named_framework(word)); });
+        each_part(take_word(head_), "|", [&](auto word) { frameworks.push_back(named_framework(word)); });
       }
     }
     if (frameworks.empty()) frameworks.push_back(Framework::kNone);
@@ -428,18 +396,9 @@ class RulesReader {
   }
 
   // Names with '|' between them.
-  template <class Read>
-  static void each_name(std::string_view text, Read&& read) {
-    for (size_t end = 0; end != text.npos && !text.empty();
-         text.remove_prefix(std::min(end, text.size() - 1) + 1)) {
-      end = text.find('|');
-      read(text.substr(0, end));
-    }
-  }
-
   std::vector<std::string_view> references(std::string_view text) {
     std::vector<std::string_view> names;
-    each_name(text, [&](auto each) {
+    each_part(text, "|", [&](auto each) {
       names.push_back(each);
       references_.push_back({each, file_, line_});
     });
