@@ -102,6 +102,46 @@ TEST(Rules, ThoseOfOnesOwnCountBeforeTheOthers) {
   EXPECT_EQ(known.next[0].command, "ours first");
 }
 
+// Several texts, choices of words, and what any program prints with a capital, too.
+TEST(Rules, ARowMayHaveSeveralTexts) {
+  const Rules rules(RulesFile{"own.txt",
+                              "allocation: no place for {requested} || the {tray|rack} is full\n"
+                              "some-memory: gizmos are all taken\n"
+                              "mention vllm: our/vllm/fork\n"});
+  const auto cause_of = [&](std::string_view log) { return explain(read_log(log, rules)).judgment.cause; };
+  for (const char* log :
+       {"Error: no place for 3 GiB\n", "Error: the tray is full\n", "Error: the rack is full\n"})
+    EXPECT_EQ(cause_of(log), Cause::kExhausted) << log;
+  EXPECT_NE(cause_of("Error: Gizmos are all taken\n"), Cause::kNone);
+  EXPECT_EQ(cause_of("Error: the shelf is full\n"), Cause::kUnknown);
+  const Explanation windows =
+      explain(read_log("  File \"C:\\x\\our\\vllm\\fork.py\"\nthe rack is full\n", rules));
+  EXPECT_EQ(windows.framework, "vLLM");
+}
+
+// A program's own words for a change stand once; steps of every cause name them.
+TEST(Rules, AStepNamesAChangeInTheProgramsOwnWords) {
+  const Rules rules(RulesFile{"own.txt",
+                              "framework ourserver tool serves: Our Server\n"
+                              "  start: ourserve MODEL\n"
+                              "  share: {set --part 0.5} || part=0.5\n"
+                              "  lighter: the small model\n"
+                              "mention ourserver: ourserve\n"
+                              "background ourserver: ourserve {command~}\n"
+                              "advice exhausted|limit ourserver: {share}\n"
+                              "  why: leave room\n"
+                              "advice exhausted ourserver: {no_such_change}\n"
+                              "  why: never\n"});
+  const Explanation command =
+      explain(read_log("$ ourserve m --part 0.9\nCUDA out of memory. Tried to allocate 20.00 MiB\n", rules));
+  EXPECT_EQ(command.next[0].command, "ourserve m --part 0.5");
+  const Explanation script =
+      explain(read_log("import ourserve\n  File \"a.py\", line 3, in <module>\nCUDA out of memory. Tried to "
+                       "allocate 20.00 MiB\n",
+                       rules));
+  EXPECT_EQ(script.next[0].command, "part=0.5");
+}
+
 TEST(Rules, TheDocumentedFileIsOne) {
   const std::string page = read_file(HEADROOM_SOURCE_DIR "/docs/explain.md", 1 << 20);
   const std::string indent = "    ";

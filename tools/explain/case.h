@@ -76,8 +76,8 @@ Case make_case(const Log& log);
 // Adds the facts that follow from the figures and words of a case, and the pair that it may hold.
 void find_facts(Case& found);
 
-// What the facts, the tools and the framework call it, in this order; empty where none does. In a training
-// the words of a tool that serves do not count.
+// Gives what the facts, the tools and the framework call a change, in this order; empty where none does. In a
+// training the words of a tool that serves do not count.
 std::string_view own_words(const Case& found, std::string_view change);
 
 // The first failure of a kind, or null.

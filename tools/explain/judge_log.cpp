@@ -207,7 +207,7 @@ std::string who_holds(const Case& found) {
                      format_bytes(*found.total), format_bytes(*found.requested), free, beside);
 }
 
-// Where the log has no more than a request, or not even that.
+// Says what does not fit where the log has no more than a request, or not even that.
 std::string what_does_not_fit(const Case& found) {
   const std::string& dims = found.failure->dims;
   const std::string more =
@@ -232,7 +232,7 @@ Result numbers(const Case& found) {
         "renderer's own (outside the pool)",
         format_bytes(*found.process), format_bytes(*found.reserved));
   }
-  // What is outside the pool may be this program's own: its simulator or renderer, or a second framework.
+  // The memory outside the pool may be this program's own: its simulator or renderer, or a second framework.
   if (result.cause == kOtherProcess && found.others_are_estimated && !found.process &&
       found.has("own_parts")) {
     result.cause = kExhausted;

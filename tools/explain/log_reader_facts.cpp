@@ -159,8 +159,18 @@ void LogReader::add_sample(const Message& message, const Match& match) {
 }
 
 void LogReader::keep_longest_samples() {
+  // Of several series the one that grows most tells more than the longest.
+  const auto grows = [](int64_t first, int64_t last) {
+    return first > 0 ? static_cast<double>(last) / static_cast<double>(first) : 0;
+  };
+  constexpr int64_t kFew = 4;
   for (const auto& [key, all] : samples_) {
-    if (static_cast<int64_t>(all.size()) <= log_.samples.count) continue;
+    const auto count = static_cast<int64_t>(all.size());
+    const bool both_are_long = count >= kFew && log_.samples.count >= kFew;
+    if (both_are_long
+            ? grows(all.front().bytes, all.back().bytes) <= grows(log_.samples.first, log_.samples.last)
+            : count <= log_.samples.count)
+      continue;
     Samples& kept = log_.samples;
     kept = {.first = all.front().bytes,
             .middle = all[all.size() / 2].bytes,

@@ -427,7 +427,8 @@ std::optional<LogJudgment> growing(const Case& found) {
     return std::nullopt;
   const int64_t growth = samples.last - samples.first;
   const bool steady =
-      samples.last - samples.middle > growth / 4 && samples.middle - samples.first > growth / 8;
+      (samples.last - samples.middle > growth / 4 && samples.middle - samples.first > growth / 8) ||
+      (samples.falls == 0 && growth > 2 * samples.first);
   if (growth < samples.first / 4 || !steady) return std::nullopt;
   const auto shown = [&](int64_t value) {
     return samples.has_unit ? format_bytes(value) : fmt::format("{}", value);

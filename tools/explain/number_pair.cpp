@@ -170,7 +170,7 @@ std::string_view without_marks(std::string_view word) {
   return word;
 }
 
-// What a number counts, by the words before it: a setting's name if one is among them.
+// Says what a number counts, by the words before it: a setting's name if one is among them.
 std::string counted_name(std::string_view words) {
   for (size_t end = words.size(); end > 0;) {
     const size_t blank = words.find_last_of(' ', end - 1);

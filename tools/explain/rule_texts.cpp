@@ -23,6 +23,20 @@ std::string_view without_quotes(std::string_view text) {
   return has_quotes ? text.substr(1, text.size() - 2) : text;
 }
 
+std::string_view windows_path(std::string_view text, std::deque<std::string>& made) {
+  if (text.find('/') == text.npos || text.find('\\') != text.npos) return {};
+  made.emplace_back(text);
+  std::replace(made.back().begin(), made.back().end(), '/', '\\');
+  return made.back();
+}
+
+std::string_view with_capital(std::string_view text, std::deque<std::string>& made) {
+  if (text[0] < 'a' || text[0] > 'z') return {};
+  made.emplace_back(text);
+  made.back()[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return made.back();
+}
+
 std::optional<std::vector<std::string_view>> texts_of(std::string_view row, std::deque<std::string>& made) {
   std::vector<std::string_view> texts, chosen;
   each_part(row, kOr, [&](std::string_view text) { texts.push_back(without_quotes(text)); });

@@ -30,4 +30,8 @@ std::optional<std::vector<std::string_view>> texts_of(std::string_view row, std:
 // '"a "' is 'a '.
 std::string_view without_quotes(std::string_view text);
 
+// Gives a path as Windows writes it, or a text with a capital first; empty where that is the text itself.
+std::string_view windows_path(std::string_view text, std::deque<std::string>& made);
+std::string_view with_capital(std::string_view text, std::deque<std::string>& made);
+
 }  // namespace headroom::explain

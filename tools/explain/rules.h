@@ -23,7 +23,7 @@ namespace headroom::explain {
 
 // All texts are views of the files' text.
 
-// What a program's users can change, in its own words: what they make smaller ("less"), how its model or
+// A program's own words for what its users can change: what they make smaller ("less"), how its model or
 // state takes fewer bytes ("lighter"), "share", "tokens" and others. "a || b" is a command's option and an
 // argument.
 using Changes = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -100,8 +100,8 @@ struct VendorWord {
   std::string_view setting, nvidia, own;
 };
 
-// What the log shows of the system, the program and its activity: one of `any` holds, where each is a list of
-// facts that hold together, and none of `unless`.
+// Something that the log shows of the system, the program or its activity: one of `any` holds, where each is
+// a list of facts that hold together, and none of `unless`.
 struct Fact {
   std::string_view name;
   std::vector<std::vector<std::string_view>> any;
@@ -162,7 +162,8 @@ inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tin
 // that there may be.
 inline constexpr std::string_view kRefusedWithRoom = "refused_with_room",
                                   kRefusedWhenEmpty = "refused_when_empty", kFitsByCount = "fits_by_count";
-// What neither this process holds nor is free would have been enough, less 1 GiB for a context and libraries.
+// The memory that this process does not hold and that is not free would have been enough, less 1 GiB for a
+// context and libraries.
 inline constexpr std::string_view kRestElsewhere = "rest_elsewhere";
 // A buffer of weights was refused that is smaller than what was free at the start.
 inline constexpr std::string_view kFitsAtStart = "fits_at_start";
@@ -244,7 +245,7 @@ class Rules {
   // In order: a fact may build on those before it.
   std::span<const Fact> facts() const { return facts_; }
   std::span<const StepCondition> step_conditions() const { return step_conditions_; }
-  // That some program has.
+  // Names of changes that some program has.
   const std::set<std::string_view>& change_names() const { return change_names_; }
   // By cause, in order of preference.
   std::span<const AdviceRow> advice() const { return advice_; }

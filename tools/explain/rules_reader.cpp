@@ -169,10 +169,13 @@ class RulesReader {
       read_advice(text, rules_.advice_);
     } else if (key == "code") {
       read_advice(text, rules_.code_);
-    } else if (key == "setting") {
-      each_text(texts, [&, name = name()](auto each) { rules_.settings_.push_back({name, pattern(each)}); });
-    } else if (key == "phase") {
-      each_text(texts, [&, name = name()](auto each) { rules_.phases_.push_back({name, pattern(each)}); });
+    } else if (key == "setting" || key == "phase") {
+      std::vector<Setting>& rows = key == "setting" ? rules_.settings_ : rules_.phases_;
+      each_text(texts, [&, name = name()](auto each) {
+        rows.push_back({name, pattern(each)});
+        const std::string_view path = windows_path(each, rules_.made_);
+        if (!path.empty() && &rows == &rules_.phases_) rows.push_back({name, path});
+      });
     } else if (key == "fact") {
       read_fact(text);
     } else if (key == "needs" || key == "never") {
@@ -295,22 +298,18 @@ class RulesReader {
     each_text(texts, [&](auto each) {
       message.pattern = pattern(each);
       rules_.messages_.push_back(message);
-      if (message.framework == Framework::kNone && is_of_any_program(kind_)) add_capital(message);
+      const bool may_begin = message.framework == Framework::kNone && is_of_any_program(kind_);
+      message.pattern = may_begin                 ? with_capital(each, rules_.made_)
+                        : kind_ == Kind::kMention ? windows_path(each, rules_.made_)
+                                                  : std::string_view();
+      if (!message.pattern.empty()) rules_.messages_.push_back(message);
     });
   }
 
-  // What any program prints may begin a sentence.
+  // A message that any program prints may begin a sentence.
   static bool is_of_any_program(Kind kind) {
     return kind == Kind::kSomeMemory || kind == Kind::kRecovered || kind == Kind::kFallback ||
            kind == Kind::kTip || kind == Kind::kHint || kind == Kind::kProgress || kind == Kind::kSample;
-  }
-
-  void add_capital(Message message) {
-    if (message.pattern[0] < 'a' || message.pattern[0] > 'z') return;
-    rules_.made_.emplace_back(message.pattern);
-    rules_.made_.back()[0] = static_cast<char>(message.pattern[0] - 'a' + 'A');
-    message.pattern = rules_.made_.back();
-    rules_.messages_.push_back(message);
   }
 
   void read_vendor(std::string_view text) {
