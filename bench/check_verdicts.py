@@ -25,7 +25,7 @@ def marked_lines(path):
 
 def run(headroom, row, keep):
     command = row["command"].split()
-    record = ["--record", os.path.join(keep, os.path.basename(row["file"]))] if keep else []
+    record = ["--record", os.path.join(keep, row["file"].replace("/", "-"))] if keep else []
     words = [headroom, "run", *record, "--limit", row["limit"], "--", *command]
     lock = one_rendezvous if command[0] == "torchrun" else threading.Lock()
     with lock:
