@@ -82,6 +82,12 @@ class LoopNest {
   int64_t row_extent() const { return axes_[0].extent; }
   const Offsets& row_strides() const { return axes_[0].strides; }
 
+  // Turns of all loops together.
+  int64_t elements() const {
+    int64_t count = empty_ ? 0 : 1;
+    for (const Axis& axis : axes_) count *= axis.extent;
+    return count;
+  }
   // The loops, innermost first; at least one, of extent 1 for a single element.
   int axis_count() const { return std::max(1, static_cast<int>(count_)); }
   int64_t extent(int axis) const { return axes_[static_cast<size_t>(axis)].extent; }

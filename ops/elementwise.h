@@ -1,38 +1,11 @@
 // One output element from one element of each input.
 #pragma once
 
+#include "ops/function_kinds.h"
 #include "ops/op.h"
 
 namespace headroom {
 
-enum class UnaryKind : uint8_t {
-  // Their gradient is computed from y.
-  kRelu,
-  kSigmoid,
-  kTanh,
-  kExp,
-  kSqrt,
-  kReciprocal,
-  // From x.
-  kGelu,      // the exact one, with erf
-  kTanhGelu,  // its approximation with tanh
-  kLog,
-  kErf,
-  kAbs,
-  kSin,
-  kCos,
-  kSoftplus,     // log(1 + exp(x))
-  kClip,         // into [alpha, beta]
-  kLeakyRelu,    // alpha x where x < 0
-  kElu,          // alpha (exp(x) - 1) where x < 0
-  kHardSigmoid,  // alpha x + beta, into [0, 1]
-  kPower,        // x^alpha
-  // Steps: their gradient is 0, and gradients() leaves it out.
-  kFloor,
-  kCeil,
-  kRound,  // ties to even
-  kSign,
-};
 inline constexpr std::string_view kUnaryNames[] = {
     "relu", "sigmoid",      "tanh",  "exp",   "sqrt", "reciprocal", "gelu", "tanh_gelu",
     "log",  "erf",          "abs",   "sin",   "cos",  "softplus",   "clip", "leaky_relu",
@@ -69,13 +42,12 @@ struct Scale {
   float factor = 1;
   Outputs infer(const OpCheck& c) const;
 };
-enum class BinaryKind : uint8_t { kAdd, kSub, kMul, kDiv, kPow, kMax, kMin, kMod };
 inline constexpr std::string_view kBinaryNames[] = {"add", "sub",     "mul",     "div",
                                                     "pow", "maximum", "minimum", "mod"};
 // a, b of one dtype, f32, i32 or u8 -> the shape that both broadcast to. An operand that is not broadcast may
 // become the result: an element is read before it is written. The sign of mod is the divisor's, also for an
-// infinite one. Whole numbers: div rounds towards zero, a division by 0 gives 0, and there is no pow. A NaN is
-// the max and the min.
+// infinite one. Whole numbers: div rounds towards zero, a division by 0 gives 0, and there is no pow. A NaN
+// is the max and the min.
 struct Binary {
   static constexpr OpTraits kTraits{.kind_names = kBinaryNames, .in_place_inputs = 2};
   BinaryKind kind;

@@ -24,4 +24,8 @@ Outputs Expression::infer(const OpCheck& c) const {
   return {f32(result)};
 }
 
+Outputs ReducedExpression::infer(const OpCheck& c) const {
+  return by.infer(OpCheck(kTraits.name, of.infer(c)));
+}
+
 }  // namespace headroom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/elementwise.h"
+#include "ops/statistics.h"
 
 namespace headroom {
 
@@ -60,6 +61,15 @@ struct Expression {
   std::array<Instruction, kMaxInstructions> instructions = {};
 
   std::span<const Instruction> steps() const { return {instructions.data(), length}; }
+  Outputs infer(const OpCheck& c) const;
+};
+
+// f32 x.. -> what `by` makes of the expression's result, which is not stored.
+struct ReducedExpression {
+  static constexpr OpTraits kTraits{.name = "reduced_expression", .differentiable = false};
+
+  Expression of;
+  Reduce by;
   Outputs infer(const OpCheck& c) const;
 };
 

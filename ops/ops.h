@@ -33,7 +33,7 @@ using Op = std::variant<
     // elementwise.h
     Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, AddPairs, Dropout, RandomUniform,
     // expression.h
-    Expression,
+    Expression, ReducedExpression,
     // movement.h
     Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo,
     Fill,

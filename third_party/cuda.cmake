@@ -75,7 +75,7 @@ set(CMAKE_CUDA_EXTENSIONS OFF)
 add_library(headroom_cuda_libraries INTERFACE)
 target_include_directories(headroom_cuda_libraries SYSTEM INTERFACE ${HEADROOM_CUDNN_INCLUDE})
 # The runtime is linked in: a program starts, and says that there is no GPU, where no driver is installed.
-target_link_libraries(headroom_cuda_libraries INTERFACE CUDA::cudart_static CUDA::cublas CUDA::cublasLt
+target_link_libraries(headroom_cuda_libraries INTERFACE CUDA::cudart_static CUDA::cublas CUDA::cublasLt CUDA::nvrtc
                                                         ${HEADROOM_CUDNN_LIBRARY})
 set(HEADROOM_HAS_CUDA TRUE)
 message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")

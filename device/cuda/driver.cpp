@@ -20,7 +20,11 @@ const Driver& Driver::instance() {
         !library.find("cuMemCreate", found.create_memory) ||
         !library.find("cuMemRelease", found.release_memory) || !library.find("cuMemMap", found.map_memory) ||
         !library.find("cuMemUnmap", found.unmap_memory) ||
-        !library.find("cuMemSetAccess", found.set_access)) {
+        !library.find("cuMemSetAccess", found.set_access) ||
+        !library.find("cuLibraryLoadData", found.load_library) ||
+        !library.find("cuLibraryGetKernel", found.get_kernel) ||
+        !library.find("cuLibraryUnload", found.unload_library) ||
+        !library.find("cuLaunchKernel", found.launch_kernel)) {
       throw DeviceError("dlopen(libcuda.so.1)", "not found", "no NVIDIA driver is installed", "");
     }
     return found;

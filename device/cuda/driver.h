@@ -22,6 +22,10 @@ struct Driver {
   decltype(&cuMemMap) map_memory = nullptr;
   decltype(&cuMemUnmap) unmap_memory = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuLibraryLoadData) load_library = nullptr;
+  decltype(&cuLibraryGetKernel) get_kernel = nullptr;
+  decltype(&cuLibraryUnload) unload_library = nullptr;
+  decltype(&cuLaunchKernel) launch_kernel = nullptr;
 
   // Loads libcuda.so.1 at the first call, with dlopen, because cudaGetDriverEntryPoint is deprecated since
   // CUDA 13 and its successor missing before 12.5. Throws DeviceError if no driver is installed.

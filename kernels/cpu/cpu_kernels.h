@@ -36,6 +36,7 @@ std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request);
 // expression.cpp
 std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& request);
 // elementwise.cpp
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);

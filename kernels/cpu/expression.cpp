@@ -2,10 +2,12 @@
 // computes them.
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/reduced.h"
 #include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
@@ -15,12 +17,18 @@ constexpr int64_t kTile = 1024;  // elements; those of all values fit into a cac
 constexpr size_t kMaxValues = Expression::kMaxOperands + Expression::kMaxInstructions;
 using Nest = LoopNest<Expression::kMaxOperands + 1>;  // the result last
 
-Nest nest_of(const Request& request) {
-  const Shape& shape = request.outputs[0].shape;
+// Loops over the elements of an expression: `axes` of them are reduced.
+Nest nest_of(const Request& request, std::span<const int> axes) {
+  Shape shape;
+  for (const TensorSpec& operand : request.inputs) {
+    Shape next;
+    broadcast(shape, operand.shape, &next);
+    shape = next;
+  }
   std::array<Strides, Expression::kMaxOperands + 1> strides{};
   for (size_t i = 0; i < request.inputs.size(); ++i)
     strides[i] = broadcast_strides(request.inputs[i].shape, shape);
-  strides.back() = strides_of(shape);
+  strides.back() = reduced_strides(shape, axes);
   return {shape, strides};
 }
 
@@ -39,14 +47,22 @@ Nest rows_of(const Nest& nest) {
 class ExpressionKernel final : public Kernel {
  public:
   ExpressionKernel(const Expression& op, const Request& request)
+      : ExpressionKernel(op, request, nest_of(request, {}), nullptr) {}
+  ExpressionKernel(const ReducedExpression& op, const Request& request)
+      : ExpressionKernel(op.of, request, nest_of(request, op.by.axes), &op.by) {}
+
+ private:
+  ExpressionKernel(const Expression& op, const Request& request, const Nest& nest, const Reduce* by)
       : op_(op),
-        nest_(nest_of(request)),
+        reduction_(by == nullptr ? std::nullopt
+                                 : std::optional<Reduction>(std::in_place, by->kind, nest.elements(),
+                                                            request.outputs[0].shape.elements())),
+        nest_(nest),
         rows_(rows_of(nest_)),
-        is_empty_(request.outputs[0].shape.elements() == 0),
         columns_of_tile_(std::clamp<int64_t>(nest_.row_extent(), 1, kTile)),
         rows_of_tile_(std::clamp<int64_t>(rows_.row_extent(), 1, kTile / columns_of_tile_)),
         tile_(columns_of_tile_ * rows_of_tile_),
-        is_one_dense_tile_(nest_.axis_count() == 1 && nest_.row_extent() == tile_ &&
+        is_one_dense_tile_(by == nullptr && nest_.axis_count() == 1 && nest_.row_extent() == tile_ &&
                            std::all_of(nest_.row_strides().begin(),
                                        nest_.row_strides().begin() + static_cast<long>(op_.operands),
                                        [](int64_t step) { return step == 1; })) {
@@ -62,9 +78,11 @@ class ExpressionKernel final : public Kernel {
     }
   }
 
-  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* /*workspace*/,
+ public:
+  int64_t workspace_bytes() const override { return reduction_ ? reduction_->workspace_bytes() : 0; }
+  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
            Stream stream) override {
-    if (is_empty_) return;
+    if (reduction_) reduction_->begin(workspace, outputs[0].as<float>());
     alignas(64) thread_local std::array<float, kMaxValues * kTile> scratch;  // Eigen's bits depend on that
     if (is_one_dense_tile_) {
       for (size_t i = 0; i < op_.operands; ++i) views_[i].data = inputs[i].data;
@@ -83,12 +101,22 @@ class ExpressionKernel final : public Kernel {
                              column * nest_.row_strides()[i];
             views_[i].data = operand(i, x, height, width, &scratch[i * kTile]);
           }
-          float* const y = outputs[0].as<float>() + at.back() + row * columns + column;
+          const int64_t to =
+              at.back() + row * rows_.row_strides().back() + column * nest_.row_strides().back();
+          if (reduction_) {
+            const float* terms = compute(nullptr, scratch, stream);
+            for (int64_t r = 0; r < height; ++r, terms += width)
+              reduction_->add(to + r * rows_.row_strides().back(), terms, width,
+                              nest_.row_strides().back() == 0);
+            continue;
+          }
+          float* const y = outputs[0].as<float>() + to;
           const float* const result = compute(count == tile_ ? y : nullptr, scratch, stream);
           if (count < tile_) std::copy_n(result, count, y);
         }
       }
     });
+    if (reduction_) reduction_->finish();
   }
 
  private:
@@ -129,8 +157,8 @@ class ExpressionKernel final : public Kernel {
   }
 
   const Expression op_;
+  std::optional<Reduction> reduction_;
   const Nest nest_, rows_;
-  const bool is_empty_;
   const int64_t columns_of_tile_, rows_of_tile_, tile_;
   const bool is_one_dense_tile_;
   std::vector<std::unique_ptr<Kernel>> steps_;
@@ -142,6 +170,9 @@ class ExpressionKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request) {
+  return std::make_unique<ExpressionKernel>(op, request);
+}
+std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& request) {
   return std::make_unique<ExpressionKernel>(op, request);
 }
 

@@ -42,8 +42,9 @@ std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request);
-// expression.cu
+// generated/expression.cpp
 std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& request);
 // elementwise.cu
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);

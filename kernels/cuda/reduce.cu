@@ -68,21 +68,13 @@ class SplitAxes {
   int64_t elements() const { return results_count_ * terms_count_; }
   int64_t results() const { return results_count_; }
   int64_t terms() const { return terms_count_; }
-  // Returns true if x is (terms, results) in that order.
-  bool terms_are_rows() const { return terms_are_rows_; }
 
  private:
   SplitAxes(const Shape& x, const Shape& results, const Shape& terms)
       : results_(results, {strides_of(x)}),
         terms_(terms, {strides_of(x)}),
         results_count_(results.elements()),
-        terms_count_(terms.elements()) {
-    bool is_behind = false;
-    for (int axis = 0; axis < x.rank(); ++axis) {
-      is_behind = is_behind || results[axis] > 1;
-      if (is_behind && terms[axis] > 1) terms_are_rows_ = false;
-    }
-  }
+        terms_count_(terms.elements()) {}
 
   // x with extent 1 along the other axes.
   static Shape only(const Shape& x, std::span<const int> axes, bool listed) {
@@ -96,7 +88,6 @@ class SplitAxes {
 
   LoopNest<1> results_, terms_;
   int64_t results_count_, terms_count_;
-  bool terms_are_rows_ = true;
 };
 
 template <typename F>
@@ -126,89 +117,6 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
                partial_axes.places<uint32_t>(), call.scratch<Value>(), result(call));
       },
       layout.splits * layout.results * static_cast<int64_t>(sizeof(Value)));
-}
-
-// ---- sums over all axes but the last ones: a thread takes L neighboring columns of every few rows
-
-// y (splits, columns), for layout.results groups of columns.
-template <int L>
-__global__ void sum_columns(ReductionLayout layout, Reals x, double* y) {
-  constexpr int kAtOnce = 8;
-  const Share share = turns_of(layout);
-  double sums[L] = {};
-  if (share.result < layout.results) {
-    const auto fetch = [&](int64_t row) {
-      return fetch_packed<L>(x, L * (row * layout.results + share.result));
-    };
-    for (int64_t row = share.begin; row < share.end; row += kAtOnce * share.step) {
-      // Few terms are exact enough in f32, and their conversion would take longer than memory.
-      float few[L] = {};
-      for_each_term<kAtOnce>(
-          Share{0, row, min(share.end, row + kAtOnce * share.step), share.step},
-          [](int64_t at) { return at; }, fetch,
-          [&](int64_t, const Packed<L>& group) {
-            const Lanes<float, L> terms = widened(group);
-#pragma unroll
-            for (int lane = 0; lane < L; ++lane) few[lane] += terms.values[lane];
-          });
-#pragma unroll
-      for (int lane = 0; lane < L; ++lane) sums[lane] += static_cast<double>(few[lane]);
-    }
-  }
-  __shared__ double values[L][kThreads];  // neighboring threads are in different banks
-  const int t = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int lane = 0; lane < L; ++lane) values[lane][t] = sums[lane];
-  for (int stride = kThreads / 2; stride >= layout.wide; stride /= 2) {
-    __syncthreads();
-    if (t >= stride) continue;
-#pragma unroll
-    for (int lane = 0; lane < L; ++lane) values[lane][t] += values[lane][t + stride];
-  }
-  if (t >= layout.wide || share.result >= layout.results) return;
-#pragma unroll
-  for (int lane = 0; lane < L; ++lane)
-    y[(blockIdx.y * layout.results + share.result) * L + lane] = values[lane][t];
-}
-
-// y (columns) of few splits: blocks that share a column's terms would have nothing to share.
-__global__ void add_splits(Sum f, int splits, int64_t columns, const double* sums, RealsOut y) {
-  for (int64_t column = grid_thread(); column < columns; column += grid_threads()) {
-    double value = 0;
-    for (int split = 0; split < splits; ++split) value += sums[split * columns + column];
-    y.set(column, f.finish(value));
-  }
-}
-
-// For large x (rows, columns); `otherwise` serves where vector accesses cannot.
-std::unique_ptr<Kernel> make_column_sums(const Sum& f, int64_t rows, int64_t columns, const Request& request,
-                                         std::unique_ptr<Kernel> otherwise) {
-  const int lanes = is_half(request.inputs[0].dtype) ? 8 : 4;
-  constexpr int64_t kLeastElements = int64_t{1} << 18;
-  if (columns % lanes != 0 || rows * columns < kLeastElements) return otherwise;
-  const ReductionLayout layout =
-      reduction_layout(request.device, columns / lanes, rows, Neighbors::kResults, 32, 4);
-  const SplitAxes partial_axes({layout.splits, columns}, {0});
-  const ReductionLayout last = layout_of_partials({columns, rows, layout.wide, layout.splits});
-  const int64_t bytes =
-      std::max(otherwise->workspace_bytes(), layout.splits * columns * static_cast<int64_t>(sizeof(double)));
-  return function_kernel(
-      [=, &device = request.device,
-       otherwise = std::shared_ptr<Kernel>(std::move(otherwise))](const Call& call) {
-        if (!are_aligned(call.inputs))
-          return otherwise->run(call.inputs, call.outputs, call.workspace, call.KernelCall::stream);
-        auto* const sums = call.scratch<double>();
-        launch(lanes == 8 ? sum_columns<8> : sum_columns<4>, layout.grid(), kThreads, call.stream, layout,
-               operand(call, 0), sums);
-        constexpr int kFewSplits = 8;
-        if (layout.splits <= kFewSplits) {
-          return launch(add_splits, blocks_for(device, columns), kThreads, call.stream, f, layout.splits,
-                        columns, sums, result(call));
-        }
-        launch(reduce_terms<Sum, const double*, RealsOut, uint32_t>, last.grid(), kThreads, call.stream, f,
-               last, partial_axes.places<uint32_t>(), sums, result(call));
-      },
-      bytes);
 }
 
 // A NaN is the maximum that it made.
@@ -291,20 +199,14 @@ std::unique_ptr<Kernel> make_kernel(const AllFinite&, const Request& request) {
 
 std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request) {
   const SplitAxes axes(request.inputs[0].shape, op.axes);
+  // Below this, memory takes less time than a launch, and compiling a kernel for the shape would not pay.
+  constexpr int64_t kLeastOfGenerated = int64_t{1} << 16;
+  if (axes.elements() >= kLeastOfGenerated)
+    return make_kernel(ReducedExpression{Expression{1, 0}, op}, request);
+  if (op.kind == ReduceKind::kMax) return make_reduction(Max(), axes, request);
   const double share =
       static_cast<double>(request.outputs[0].shape.elements()) / static_cast<double>(axes.elements());
-  switch (op.kind) {
-    case ReduceKind::kSum:
-    case ReduceKind::kMean: {
-      const Sum sum{{}, op.kind == ReduceKind::kSum ? 1 : share};
-      std::unique_ptr<Kernel> any = make_reduction(sum, axes, request);
-      if (!axes.terms_are_rows()) return any;
-      return make_column_sums(sum, axes.terms(), axes.results(), request, std::move(any));
-    }
-    case ReduceKind::kMax:
-      return make_reduction(Max(), axes, request);
-  }
-  return nullptr;
+  return make_reduction(Sum{{}, op.kind == ReduceKind::kSum ? 1 : share}, axes, request);
 }
 
 std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request) {

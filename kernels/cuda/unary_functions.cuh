@@ -1,12 +1,12 @@
-// Functions of one number, and their gradients, for the kernels of single ops and of expressions. Knows no
-// tensor.
+// Functions of one number, and their gradients, for the kernels of single ops and of expressions. Generated
+// kernels include this file at run time, where no header of the system is. Knows no tensor.
 #pragma once
 
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/fast_math.cuh"
+#include "ops/function_kinds.h"
 
 namespace headroom::cuda {
 
@@ -51,7 +51,10 @@ template <UnaryKind kKind, bool kHalf>
 __device__ inline float function(Parameters p, float x) {
   using enum UnaryKind;
   if constexpr (kKind == kRelu) return x < 0 ? 0 : x;
-  if constexpr (kKind == kSigmoid) return 1 / (1 + expf(-x));
+  if constexpr (kKind == kSigmoid) {
+    if constexpr (kHalf) return reciprocal(1 + power_of_2(-kLog2E * x));
+    return 1 / (1 + expf(-x));
+  }
   if constexpr (kKind == kTanh) return tanhf(x);
   if constexpr (kKind == kExp) return expf(x);
   if constexpr (kKind == kSqrt) return sqrtf(x);

@@ -241,9 +241,9 @@ class Expressions : private GraphView {
     for (const int reader : readers(y)) {
       if (!is_needed(reader)) continue;
       const Node& node = graph().node(reader);
-      if (!instruction_of(node.op) || node.outputs.size() != 1 || shape(node.outputs[0]) != shape(y) ||
-          !on_one_device({i, reader}))
-        return false;
+      const bool is_elementwise =
+          instruction_of(node.op) && node.outputs.size() == 1 && shape(node.outputs[0]) == shape(y);
+      if ((!is_elementwise && !op<Reduce>(reader)) || !on_one_device({i, reader})) return false;
       added += added_by(node, y, sources);
       ++reads;
     }
@@ -283,6 +283,12 @@ class Expressions : private GraphView {
   // Readers come before what they read, so that is_stored_ is known.
   void rewrite(int i, Rewrite& nodes) {
     const Node& node = graph().node(i);
+    if (const Formula* terms = op<Reduce>(i) ? terms_of(i) : nullptr) {
+      for (const int x : terms->operands) is_stored_[static_cast<size_t>(x)] = true;
+      nodes.put(i, Node{ReducedExpression{expression_of(*terms), *op<Reduce>(i)}, node.name, terms->operands,
+                        node.outputs});
+      return;
+    }
     const Formula* made_of = node.outputs.size() == 1 ? formula(output(i)) : nullptr;
     const bool may_go = op<BroadcastTo>(i) || (made_of && is_inlined_[static_cast<size_t>(output(i))]);
     if (may_go && !kept(output(i)) && !is_stored_[static_cast<size_t>(output(i))] &&
@@ -291,10 +297,21 @@ class Expressions : private GraphView {
     const bool is_joined = made_of && (made_of->instructions.size() > 1 || is_other_than(node, *made_of));
     for (const int x : is_joined ? made_of->operands : node.inputs) is_stored_[static_cast<size_t>(x)] = true;
     if (!is_joined) return;
-    Expression fused{static_cast<uint8_t>(made_of->operands.size()),
-                     static_cast<uint8_t>(made_of->instructions.size())};
-    std::copy(made_of->instructions.begin(), made_of->instructions.end(), fused.instructions.begin());
-    nodes.put(i, Node{fused, node.name, made_of->operands, node.outputs});
+    nodes.put(i, Node{expression_of(*made_of), node.name, made_of->operands, node.outputs});
+  }
+  // The formula that node i reduces; null if it reads a stored value.
+  const Formula* terms_of(int i) const {
+    const int x = input(i, 0);
+    if (!is_inlined_[static_cast<size_t>(x)]) return nullptr;
+    const auto stays = [&](int id) { return changed_at_[static_cast<size_t>(id)] > i; };
+    const std::vector<int>& operands = formula(x)->operands;
+    return std::all_of(operands.begin(), operands.end(), stays) ? formula(x) : nullptr;
+  }
+  static Expression expression_of(const Formula& formula) {
+    Expression result{static_cast<uint8_t>(formula.operands.size()),
+                      static_cast<uint8_t>(formula.instructions.size())};
+    std::copy(formula.instructions.begin(), formula.instructions.end(), result.instructions.begin());
+    return result;
   }
   // Returns true if a formula of one instruction reads what was broadcast.
   static bool is_other_than(const Node& node, const Formula& made_of) {

@@ -41,8 +41,8 @@ int fuse_slice_gradients(Graph& graph, std::span<const Value> keep);
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
 
 // Joins elementwise nodes of one shape, and the broadcasts of what they read, into expression nodes: a value
-// is computed where it is read, by each of its readers, if all of them are elementwise and that moves fewer
-// bytes than storing it. What then waits for the backward pass is no more than before. After all other rules.
+// is computed where it is read, by each of its readers, if all of them are elementwise or reductions and that
+// moves fewer bytes than storing it. What then waits for the backward pass is no more than before. After all other rules.
 void fuse_expressions(Graph& graph, std::span<const Value> keep);
 
 }  // namespace headroom

@@ -32,6 +32,7 @@ bool gives_f32(const Expression& op) {
 bool gives_f32(const Op& op, bool is_of_one_value) {
   return std::visit(Overloaded{
                         [](const Reduce&) { return true; },
+                        [](const ReducedExpression&) { return true; },
                         [](const CumulativeSum&) { return true; },
                         [](const RandomUniform&) { return true; },  // rounded, it would reach 1
                         [](const CrossEntropy&) { return true; },

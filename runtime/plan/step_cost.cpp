@@ -67,6 +67,11 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           [&](const Gather&) { return int64_t{0}; },
           [&](const BroadcastTo&) { return int64_t{0}; },
           [&](const Expression& op) { return op.length * results; },
+          [&](const ReducedExpression& op) {
+            int64_t terms = 0;  // of the largest operand, as few expressions are larger
+            for (const int x : node.inputs) terms = std::max(terms, elements(x));
+            return (op.of.length + 1) * terms;
+          },
           [&](const auto&) { return results; },
       },
       node.op);

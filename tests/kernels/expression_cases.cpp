@@ -87,6 +87,19 @@ void add_expression_cases(std::vector<KernelCase>& cases) {
     add_row(cases, fmt::format("random_{}", seed),
             random_expression(seed, static_cast<uint8_t>(inputs.size()), length), inputs, 2e-4);
   }
+  const std::vector<PerAxis<int>> reduced = {{0}, {}, {1}, {2}, {0, 2}, {1}, {0, 1, 2}, {0, 1}};
+  for (uint32_t seed = 0; seed < 24; ++seed) {
+    const std::vector<Shape>& shapes = operands[seed % operands.size()];
+    std::vector<HostTensor> inputs;
+    for (const Shape& shape : shapes)
+      inputs.push_back(random_floats(shape, 90 + seed + static_cast<uint32_t>(inputs.size()), -1.5f, 1.5f));
+    const auto length = static_cast<uint8_t>(std::max<size_t>(inputs.size(), 1 + seed * 5 % 12));
+    const auto kind = static_cast<ReduceKind>(seed / operands.size());
+    const Expression terms = random_expression(40 + seed, static_cast<uint8_t>(inputs.size()), length);
+    cases.push_back({fmt::format("reduced_expression_{}", seed),
+                     ReducedExpression{terms, {kind, reduced[seed % reduced.size()], seed % 2 == 0}},
+                     std::move(inputs), 2e-4});
+  }
   std::vector<HostTensor> many;
   for (uint32_t i = 0; i < Expression::kMaxOperands; ++i) many.push_back(random_floats({3, 40}, 60 + i));
   add_row(cases, "most_operands",

@@ -234,6 +234,7 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
               return values.back();
             });
           },
+          [&](const ReducedExpression& o) { return reference(o.by, reference(o.of, in)); },
           [&](const Dropout& o) {
             return each([&](const Index&, int64_t i) {
               // The stream of words is the definition; the test checks that every element uses its own.

@@ -1,0 +1,192 @@
+#include "kernels/cuda/generated/compiled_kernel.h"
+
+#include <fmt/format.h>
+#include <nvrtc.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/files.h"
+#include "device/cuda/check.h"
+#include "device/cuda/driver.h"
+#include "kernels/cuda/generated/device_texts.h"
+#include "kernels/cuda/library/algorithm_cache.h"
+
+namespace headroom::cuda {
+namespace {
+
+// What device_texts() include of the system.
+constexpr DeviceText kSystemTexts[] = {
+    {"cmath", ""},
+    {"cuda_runtime.h", ""},
+    {"cstdint", "using uint8_t = unsigned char; using uint16_t = unsigned short; using uint32_t = unsigned;"},
+    {"numbers",
+     "#pragma once\nnamespace std::numbers { inline constexpr double sqrt2 = 1.4142135623730951, log2e = "
+     "1.4426950408889634,"
+     " inv_sqrtpi = 0.5641895835477563; }"},
+};
+
+void check(nvrtcResult status, const char* call, const std::string& description = {}) {
+  if (status == NVRTC_SUCCESS) return;
+  throw DeviceError(call, fmt::format("NVRTC status {}", static_cast<int>(status)),
+                    description.empty() ? nvrtcGetErrorString(status) : description, "");
+}
+
+class Compilation {
+ public:
+  explicit Compilation(const std::string& source) {
+    std::vector<const char*> names, texts;
+    const auto add = [&](const DeviceText& header) {
+      names.push_back(header.name);
+      texts.push_back(header.text);
+    };
+    for (const DeviceText& header : kSystemTexts) add(header);
+    for (const DeviceText& header : device_texts()) add(header);
+    check(nvrtcCreateProgram(&program_, source.c_str(), "kernel.cu", static_cast<int>(names.size()),
+                             texts.data(), names.data()),
+          "nvrtcCreateProgram");
+  }
+  ~Compilation() { nvrtcDestroyProgram(&program_); }
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
+
+  std::string cubin(int compute_capability) {
+    const std::string architecture = fmt::format("--gpu-architecture=sm_{}", compute_capability);
+    const std::array<const char*, 2> options = {architecture.c_str(), "--std=c++20"};
+    const nvrtcResult status = nvrtcCompileProgram(program_, options.size(), options.data());
+    if (status != NVRTC_SUCCESS) check(status, "nvrtcCompileProgram", log());
+    size_t bytes = 0;
+    check(nvrtcGetCUBINSize(program_, &bytes), "nvrtcGetCUBINSize");
+    std::string cubin(bytes, '\0');
+    check(nvrtcGetCUBIN(program_, cubin.data()), "nvrtcGetCUBIN");
+    return cubin;
+  }
+
+ private:
+  std::string log() const {
+    size_t bytes = 0;
+    nvrtcGetProgramLogSize(program_, &bytes);
+    std::string log(bytes, '\0');
+    if (bytes > 0) nvrtcGetProgramLog(program_, log.data());
+    return log.substr(0, log.find('\n'));
+  }
+
+  nvrtcProgram program_ = nullptr;
+};
+
+// FNV-1a (Fowler, Noll, Vo), 64 bits, from any start.
+uint64_t hash_of(std::string_view text, uint64_t hash) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// All that decides what the compiler makes, as 128 bits.
+std::string key_of(const std::string& source, int compute_capability) {
+  int major = 0, minor = 0;
+  check(nvrtcVersion(&major, &minor), "nvrtcVersion");
+  std::string all = fmt::format("{} {} {}\n", compute_capability, major, minor) + source;
+  for (const DeviceText& header : device_texts()) all += header.text;
+  return fmt::format("{:016x}{:016x}", hash_of(all, 0xcbf29ce484222325u), hash_of(all, 0x9ae16a3b2f90404fu));
+}
+
+// A file of the cache: its key and a sum of its bytes in the first line, then the machine code.
+std::string first_line(const std::string& key, std::string_view cubin) {
+  return fmt::format("headroom_kernel 1 {} {:016x}\n", key, hash_of(cubin, 0xcbf29ce484222325u));
+}
+
+constexpr size_t kMostParameters = 16;            // of a kernel: more than an expression has
+constexpr int64_t kMostBytes = int64_t{1} << 20;  // of a kernel of one expression; some 10 KiB are usual
+constexpr int kMostFiles = 4096;                  // of the cache, which then begins anew
+
+std::string cache_folder() {
+  const std::string algorithms = algorithm_cache_path();
+  return algorithms.empty() ? "" : (std::filesystem::path(algorithms).parent_path() / "kernels").string();
+}
+
+// Empty if there is none, or the file is damaged or not ours.
+std::string kept_cubin(const std::string& folder, const std::string& key) {
+  std::error_code error;
+  const std::string path = folder + "/" + key;
+  if (folder.empty() || !std::filesystem::is_regular_file(path, error)) return {};
+  try {
+    const std::string content = read_file(path, kMostBytes);
+    std::string cubin = content.substr(std::min(content.size(), content.find('\n') + 1));
+    return content == first_line(key, cubin) + cubin ? cubin : std::string();
+  } catch (const InvalidArgument&) {
+    return {};
+  }
+}
+
+void keep_cubin(const std::string& folder, const std::string& key, const std::string& cubin) noexcept {
+  if (folder.empty()) return;
+  try {
+    std::filesystem::create_directories(folder);
+    const auto files = std::filesystem::directory_iterator(folder);
+    if (std::distance(begin(files), end(files)) >= kMostFiles) {
+      for (const auto& file : std::filesystem::directory_iterator(folder)) std::filesystem::remove(file);
+    }
+    const std::string line = first_line(key, cubin);
+    const std::string_view parts[] = {line, cubin};
+    write_file(folder + "/" + key, parts);
+  } catch (const std::exception&) {  // the next run compiles it again
+  }
+}
+
+}  // namespace
+
+std::string compile_to_cubin(const std::string& source, int compute_capability) {
+  return Compilation(source).cubin(compute_capability);
+}
+
+std::shared_ptr<const CompiledKernel> CompiledKernel::of(const std::string& source, const CudaGpu& device) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<const CompiledKernel>> loaded;
+  const int capability = device.compute_capability();
+  const std::string key = key_of(source, capability);
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const CompiledKernel>& known = loaded[key];
+  std::shared_ptr<const CompiledKernel> kernel = known.lock();
+  if (kernel) return kernel;
+  const std::string folder = cache_folder();
+  std::string cubin = kept_cubin(folder, key);
+  if (cubin.empty()) {
+    cubin = compile_to_cubin(source, capability);
+    keep_cubin(folder, key, cubin);
+  }
+  known = kernel = std::make_shared<const CompiledKernel>(cubin);
+  return kernel;
+}
+
+CompiledKernel::CompiledKernel(const std::string& cubin) {
+  const Driver& driver = Driver::instance();
+  HR_CHECK(driver.load_library(&library_, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  const CUresult found = driver.get_kernel(&kernel_, library_, "kernel");
+  if (found != CUDA_SUCCESS) driver.unload_library(library_);
+  HR_CHECK(found);
+}
+CompiledKernel::~CompiledKernel() {
+  Driver::instance().unload_library(library_);
+}
+
+void CompiledKernel::launch(dim3 grid, int threads, std::span<const void*> addresses,
+                            cudaStream_t stream) const {
+  std::array<void*, kMostParameters> parameters{};
+  for (size_t i = 0; i < addresses.size(); ++i) parameters.at(i) = &addresses[i];
+  // The driver takes a kernel where it takes a function (CUDA driver API, "Library Management").
+  HR_CHECK(Driver::instance().launch_kernel(reinterpret_cast<CUfunction>(kernel_), grid.x, grid.y, grid.z,
+                                            static_cast<unsigned>(threads), 1, 1, 0, stream,
+                                            parameters.data(), nullptr));
+}
+
+}  // namespace headroom::cuda
