@@ -48,7 +48,9 @@ int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const Tenso
         } else {
           if (index != 0) return -1;
           // Of equal bytes alone may be a broadcast operand of twice the size of an element.
-          const size_t leading = std::min(inputs.size(), static_cast<size_t>(T::kTraits.in_place_inputs));
+          int in_place = T::kTraits.in_place_inputs;
+          if constexpr (requires { o.in_place_inputs(); }) in_place = o.in_place_inputs();
+          const size_t leading = std::min(inputs.size(), static_cast<size_t>(in_place));
           for (size_t i = 0; i < leading; ++i) {
             const bool is_as_long = inputs[i].shape.elements() == output.shape.elements();
             if (is_as_long && inputs[i].bytes() == output.bytes()) return static_cast<int>(i);

@@ -15,27 +15,31 @@ namespace {
 
 constexpr int64_t kTile = 1024;  // elements; those of all values fit into a cache of 128 KiB
 constexpr size_t kMaxValues = Expression::kMaxOperands + Expression::kMaxInstructions;
-using Nest = LoopNest<Expression::kMaxOperands + 1>;  // the result last
+// Behind the operands are the result, and the index along the axis of the windows.
+constexpr size_t kResult = Expression::kMaxOperands, kIndex = kResult + 1;
+using Nest = LoopNest<kIndex + 1>;
 
 // Loops over the elements of an expression: `axes` of them are reduced.
-Nest nest_of(const Request& request, std::span<const int> axes) {
+Nest nest_of(const Expression& op, const Request& request, std::span<const int> axes) {
   Shape shape;
-  for (const TensorSpec& operand : request.inputs) {
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
     Shape next;
-    broadcast(shape, operand.shape, &next);
+    broadcast(shape, op.windows.shape_of(i, request.inputs[i].shape), &next);
     shape = next;
   }
-  std::array<Strides, Expression::kMaxOperands + 1> strides{};
+  std::array<Strides, kIndex + 1> strides{};
   for (size_t i = 0; i < request.inputs.size(); ++i)
     strides[i] = broadcast_strides(request.inputs[i].shape, shape);
-  strides.back() = reduced_strides(shape, axes);
+  strides[kResult] = reduced_strides(shape, axes);
+  if (op.windows.axis_from_end >= 0)
+    strides[kIndex][static_cast<size_t>(shape.rank() - 1 - op.windows.axis_from_end)] = 1;
   return {shape, strides};
 }
 
 // All loops of a nest but the innermost.
 Nest rows_of(const Nest& nest) {
   std::vector<int64_t> extents;
-  std::array<Strides, Expression::kMaxOperands + 1> strides{};
+  std::array<Strides, kIndex + 1> strides{};
   for (int axis = nest.axis_count() - 1; axis > 0; --axis) {
     for (size_t i = 0; i < strides.size(); ++i) strides[i][extents.size()] = nest.strides(axis)[i];
     extents.push_back(nest.extent(axis));
@@ -47,9 +51,9 @@ Nest rows_of(const Nest& nest) {
 class ExpressionKernel final : public Kernel {
  public:
   ExpressionKernel(const Expression& op, const Request& request)
-      : ExpressionKernel(op, request, nest_of(request, {}), nullptr) {}
+      : ExpressionKernel(op, request, nest_of(op, request, {}), nullptr) {}
   ExpressionKernel(const ReducedExpression& op, const Request& request)
-      : ExpressionKernel(op.of, request, nest_of(request, op.by.axes), &op.by) {}
+      : ExpressionKernel(op.of, request, nest_of(op.of, request, op.by.axes), &op.by) {}
 
  private:
   ExpressionKernel(const Expression& op, const Request& request, const Nest& nest, const Reduce* by)
@@ -62,7 +66,8 @@ class ExpressionKernel final : public Kernel {
         columns_of_tile_(std::clamp<int64_t>(nest_.row_extent(), 1, kTile)),
         rows_of_tile_(std::clamp<int64_t>(rows_.row_extent(), 1, kTile / columns_of_tile_)),
         tile_(columns_of_tile_ * rows_of_tile_),
-        is_one_dense_tile_(by == nullptr && nest_.axis_count() == 1 && nest_.row_extent() == tile_ &&
+        is_one_dense_tile_(by == nullptr && op.windows.axis_from_end < 0 && nest_.axis_count() == 1 &&
+                           nest_.row_extent() == tile_ &&
                            std::all_of(nest_.row_strides().begin(),
                                        nest_.row_strides().begin() + static_cast<long>(op_.operands),
                                        [](int64_t step) { return step == 1; })) {
@@ -75,6 +80,12 @@ class ExpressionKernel final : public Kernel {
       steps_.push_back(visit_op(step, [&](const auto& op_of_step) {
         return make_cpu_kernel(op_of_step, operands, std::span(specs).first(1), request.settings);
       }));
+    }
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      if (!op_.windows.has(i)) continue;
+      const Shape& shape = request.inputs[i].shape;
+      const int axis = shape.rank() - 1 - op_.windows.axis_from_end;
+      window_of_[i] = {shape[axis], strides_of(shape)[static_cast<size_t>(axis)]};
     }
   }
 
@@ -96,18 +107,22 @@ class ExpressionKernel final : public Kernel {
         const int64_t height = std::min(rows_of_tile_, rows - row);
         for (int64_t column = 0; column < columns; column += columns_of_tile_) {
           const int64_t width = std::min(columns_of_tile_, columns - column), count = height * width;
+          const auto offset_of = [&](size_t i) {
+            return at[i] + row * rows_.row_strides()[i] + column * nest_.row_strides()[i];
+          };
+          part_ = {offset_of(kIndex), height, width};
           for (size_t i = 0; i < op_.operands; ++i) {
-            const float* x = inputs[i].as<const float>() + at[i] + row * rows_.row_strides()[i] +
-                             column * nest_.row_strides()[i];
-            views_[i].data = operand(i, x, height, width, &scratch[i * kTile]);
+            const float* const x = inputs[i].as<const float>();
+            float* const copy = &scratch[i * kTile];
+            views_[i].data = op_.windows.has(i) ? windowed(i, x, offset_of(i), copy)
+                                                : operand(i, x + offset_of(i), height, width, copy);
           }
-          const int64_t to =
-              at.back() + row * rows_.row_strides().back() + column * nest_.row_strides().back();
+          const int64_t to = offset_of(kResult);
           if (reduction_) {
             const float* terms = compute(nullptr, scratch, stream);
             for (int64_t r = 0; r < height; ++r, terms += width)
-              reduction_->add(to + r * rows_.row_strides().back(), terms, width,
-                              nest_.row_strides().back() == 0);
+              reduction_->add(to + r * rows_.row_strides()[kResult], terms, width,
+                              nest_.row_strides()[kResult] == 0);
             continue;
           }
           float* const y = outputs[0].as<float>() + to;
@@ -138,6 +153,33 @@ class ExpressionKernel final : public Kernel {
     return to;
   }
 
+  // Calls f(row, first, end) for each row of the part: its columns whose index is in [begin, end).
+  template <typename F>
+  void for_columns_inside(int64_t begin, int64_t end, F f) const {
+    const int64_t row_step = rows_.row_strides()[kIndex], column_step = nest_.row_strides()[kIndex];
+    for (int64_t row = 0; row < part_.height; ++row) {
+      const int64_t index = part_.index + row * row_step;
+      if (column_step == 0) {
+        const bool is_inside = begin <= index && index < end;
+        f(row, int64_t{0}, is_inside ? part_.width : 0);
+      } else {
+        const int64_t first = std::clamp<int64_t>(begin - index, 0, part_.width);
+        f(row, first, std::clamp<int64_t>(end - index, first, part_.width));
+      }
+    }
+  }
+  // The part of operand i where it lies, zeros around it.
+  float* windowed(size_t i, const float* x, int64_t offset, float* to) const {
+    const int64_t begin = op_.windows.begin[i], step = nest_.row_strides()[i];
+    std::fill_n(to, part_.height * part_.width, 0.0f);
+    for_columns_inside(begin, begin + window_of_[i].extent, [&](int64_t row, int64_t first, int64_t end) {
+      const int64_t from = offset + row * rows_.row_strides()[i] - begin * window_of_[i].stride;
+      for (int64_t column = first; column < end; ++column)
+        to[row * part_.width + column] = x[from + column * step];
+    });
+    return to;
+  }
+
   // Runs all steps; the last one writes to `y` unless that is null. Returns the last result.
   const float* compute(float* y, std::span<float> scratch, Stream stream) {
     for (size_t i = 0; i < steps_.size(); ++i) {
@@ -145,7 +187,16 @@ class ExpressionKernel final : public Kernel {
       const size_t id = op_.operands + i;
       const bool is_last = i + 1 == steps_.size();
       views_[id].data = is_last && y != nullptr ? y : &scratch[id * kTile];
-      if (!step.has_two_operands()) {
+      if (step.code == Instruction::Code::kInside) {
+        const auto* const x = views_[step.a].as<const float>();
+        auto* const result = views_[id].as<float>();
+        std::fill_n(result, part_.height * part_.width, 0.0f);
+        for_columns_inside(static_cast<int64_t>(step.alpha), static_cast<int64_t>(step.beta),
+                           [&](int64_t row, int64_t first, int64_t end) {
+                             std::copy(x + row * part_.width + first, x + row * part_.width + end,
+                                       result + row * part_.width + first);
+                           });
+      } else if (!step.has_two_operands()) {
         steps_[i]->run({&views_[step.a], 1}, {&views_[id], 1}, nullptr, stream);
       } else {
         operands_[0].data = views_[step.a].data;
@@ -156,7 +207,16 @@ class ExpressionKernel final : public Kernel {
     return views_[op_.operands + steps_.size() - 1].as<const float>();
   }
 
+  struct Window {
+    int64_t extent = 0, stride = 0;  // of an operand along the axis of the windows
+  };
+  struct Part {
+    int64_t index = 0, height = 0, width = 0;  // index along that axis of the first element
+  };
+
   const Expression op_;
+  std::array<Window, Expression::kMaxOperands> window_of_{};
+  Part part_;  // of the result that is being computed
   std::optional<Reduction> reduction_;
   const Nest nest_, rows_;
   const int64_t columns_of_tile_, rows_of_tile_, tile_;

@@ -96,7 +96,6 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   int whole = 0;
   if (has_kernel(ClassifierHead::kTraits)) whole += fuse_classifier_heads(graph, keep);
   if (has_kernel(ConvBlock::kTraits)) whole += fuse_conv_blocks(graph, keep);
-  fuse_slice_gradients(graph, keep);
   join_moving_averages(graph);
   fuse_residual_gradients(graph, keep);
   whole += fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep);

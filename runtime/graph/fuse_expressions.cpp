@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -11,14 +12,26 @@
 namespace headroom {
 namespace {
 
-// What a value is computed from: values in memory, and instructions whose last one gives it.
+// A value in memory that a formula reads, at the result's own index or, through a window, begin after it.
+struct Operand {
+  int value;
+  std::optional<int64_t> begin = {};
+  bool operator==(const Operand&) const = default;
+};
+
+// What a value is computed from: values in memory, and instructions whose last one gives it. Without any, it
+// is the only operand.
 struct Formula {
-  std::vector<int> operands;              // ids of values
+  std::vector<Operand> operands;
   std::vector<Instruction> instructions;  // a and b count the operands first, as in an Expression
-  std::vector<int> results;               // the value that each instruction computes
+  std::vector<int> results;               // the value that each instruction computes; -1: a part of one
+  int axis_from_end = -1;                 // of the windows; -1: there are none
 
   bool is_short_enough() const {
     return operands.size() <= Expression::kMaxOperands && instructions.size() <= Expression::kMaxInstructions;
+  }
+  bool reads(int value) const {
+    return std::any_of(operands.begin(), operands.end(), [&](const Operand& x) { return x.value == value; });
   }
 };
 
@@ -39,11 +52,16 @@ std::optional<Instruction> instruction_of(const Op& op) {
 // Appends formulas to one another, each value once.
 class FormulaBuilder {
  public:
-  // Returns the number of the value, as an instruction names it until number_operands().
-  int operand(int value) { return find_or_add(formula_.operands, value); }
+  // Returns the number of the operand, as an instruction names it until finish().
+  int operand(const Operand& x) {
+    const auto at =
+        std::find(formula_.operands.begin(), formula_.operands.end(), x) - formula_.operands.begin();
+    if (at == std::ssize(formula_.operands)) formula_.operands.push_back(x);
+    return static_cast<int>(at);
+  }
   int result(int value) const {
     const auto found = std::find(formula_.results.begin(), formula_.results.end(), value);
-    return found == formula_.results.end()
+    return value < 0 || found == formula_.results.end()
                ? -1
                : kFirstResult + static_cast<int>(found - formula_.results.begin());
   }
@@ -53,10 +71,15 @@ class FormulaBuilder {
     formula_.results.push_back(value);
     return kFirstResult + static_cast<int>(formula_.results.size()) - 1;
   }
-  // Appends what `value` is computed by, and returns its number.
+  // Returns true if windows along that axis can be part of this formula.
+  bool takes_axis(int axis_from_end) const {
+    return axis_from_end < 0 || formula_.axis_from_end < 0 || axis_from_end == formula_.axis_from_end;
+  }
+  // Appends what a value is computed by, and returns its number.
   int inlined(const Formula& other) {
+    formula_.axis_from_end = std::max(formula_.axis_from_end, other.axis_from_end);
     std::vector<int> numbers;
-    for (const int id : other.operands) numbers.push_back(operand(id));
+    for (const Operand& x : other.operands) numbers.push_back(operand(x));
     for (size_t i = 0; i < other.instructions.size(); ++i) {
       const Instruction& step = other.instructions[i];
       const int known = result(other.results[i]);
@@ -84,11 +107,6 @@ class FormulaBuilder {
     Instruction step;
     int a, b;
   };
-  static int find_or_add(std::vector<int>& ids, int id) {
-    const auto at = std::find(ids.begin(), ids.end(), id) - ids.begin();
-    if (at == std::ssize(ids)) ids.push_back(id);
-    return static_cast<int>(at);
-  }
 
   Formula formula_;
   std::vector<Step> steps_;
@@ -166,7 +184,7 @@ class Expressions : private GraphView {
     const Node& node = graph().node(i);
     if (node.outputs.size() != 1 || !is_float(output(i)) || shape(output(i)).rank() == 0) return;
     const int y = output(i);
-    std::optional<Formula> found = formula_of(i);
+    std::optional<Formula> found = moves(i) ? formula_of_moved(i) : formula_of(i);
     if (!found) return;
     formulas_[static_cast<size_t>(y)] = std::move(found);
     is_inlined_[static_cast<size_t>(y)] = is_cheaper_inlined(i);
@@ -181,8 +199,8 @@ class Expressions : private GraphView {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const int x = node.inputs[k];
       if (!is_float(x)) return {};
-      numbers[k] =
-          reads_formula(i, x, joined) ? joined.inlined(*formula(x)) : joined.operand(before_broadcast(i, x));
+      numbers[k] = reads_formula(i, x, joined) ? joined.inlined(*formula(x))
+                                               : joined.operand({before_broadcast(i, x)});
     }
     joined.append(*step, numbers[0], node.inputs.size() > 1 ? numbers[1] : 0, output(i));
     Formula found = joined.finish();
@@ -192,9 +210,104 @@ class Expressions : private GraphView {
   std::optional<Formula> alone(int i, const Instruction& step) const {
     FormulaBuilder joined;
     const Node& node = graph().node(i);
-    const int a = joined.operand(node.inputs[0]), b = joined.operand(node.inputs.back());
+    const int a = joined.operand({node.inputs[0]}), b = joined.operand({node.inputs.back()});
     joined.append(step, a, b, output(i));
     return joined.finish();
+  }
+
+  // Values that a node puts together along one axis, and where each begins in the result.
+  struct Part {
+    int value;
+    int64_t begin;
+  };
+  struct Moved {
+    int axis = -1;
+    std::vector<Part> parts;
+  };
+  // The parts of a concatenation, of a slice and of a padded value; nothing for other nodes.
+  std::optional<Moved> moves(int i) const {
+    const Node& node = graph().node(i);
+    if (const auto* concat = op<Concat>(i)) {
+      Moved moved{concat->axis, {}};
+      int64_t begin = 0;
+      for (const int x : node.inputs) {
+        moved.parts.push_back({x, begin});
+        begin += shape(x)[concat->axis];
+      }
+      return moved;
+    }
+    const auto along_one_axis = [&](const auto& op, int64_t sign) -> std::optional<Moved> {
+      Moved moved;
+      const Shape &x = shape(node.inputs[0]), &y = shape(node.outputs[0]);
+      for (int axis = 0; axis < x.rank(); ++axis) {
+        if (!op.steps.empty() && op.steps[static_cast<size_t>(axis)] != 1) return {};
+        if (x[axis] == y[axis]) continue;
+        if (moved.axis >= 0) return {};
+        moved = {axis, {{node.inputs[0], sign * op.begin[static_cast<size_t>(axis)]}}};
+      }
+      return moved.axis < 0 ? std::nullopt : std::optional(moved);
+    };
+    if (const auto* slice = op<Slice>(i)) return along_one_axis(*slice, -1);
+    if (const auto* padded = op<SliceGrad>(i)) return along_one_axis(*padded, 1);
+    return {};
+  }
+
+  std::optional<Formula> formula_of_moved(int i) const {
+    const Moved moved = *moves(i);
+    const Shape& whole = shape(output(i));
+    const int axis_from_end = whole.rank() - 1 - moved.axis;
+    FormulaBuilder joined;
+    int sum = -1;
+    for (const auto& [x, begin] : moved.parts) {
+      if (!is_float(x)) return {};
+      const bool is_read =
+          is_inlined_[static_cast<size_t>(x)] && on_one_device({maker(x), i}) && stays(*formula(x), i);
+      Formula part = is_read ? *formula(x) : Formula{{{x}}, {}, {}};
+      if (part.axis_from_end >= 0 && part.axis_from_end != axis_from_end) return {};
+      move(part, shape(x), axis_from_end, begin);
+      int number = joined.inlined(part);
+      const int64_t end = begin + shape(x)[moved.axis];
+      if ((begin > 0 || end < whole[moved.axis]) && !is_zero_outside(part)) {
+        constexpr int64_t kExactInFloat = int64_t{1} << 24;
+        if (end > kExactInFloat) return {};
+        number = joined.append(
+            {Instruction::Code::kInside, 0, 0, 0, static_cast<float>(begin), static_cast<float>(end)}, number,
+            0, -1);
+      }
+      constexpr Instruction kSum{Instruction::Code::kBinary, static_cast<uint8_t>(BinaryKind::kAdd)};
+      sum = sum < 0 ? number : joined.append(kSum, sum, number, -1);
+    }
+    Formula found = joined.finish();
+    found.axis_from_end = axis_from_end;
+    return found.is_short_enough() ? std::optional(std::move(found)) : std::nullopt;
+  }
+  // Lets a formula of a value of this shape begin elsewhere along an axis.
+  void move(Formula& formula, const Shape& own, int axis_from_end, int64_t begin) const {
+    for (Operand& x : formula.operands) {
+      const Shape& from = shape(x.value);
+      const bool spans = from.rank() > axis_from_end &&
+                         from[from.rank() - 1 - axis_from_end] == own[own.rank() - 1 - axis_from_end];
+      if (x.begin || spans || formula.instructions.empty()) x.begin = x.begin.value_or(0) + begin;
+    }
+    for (Instruction& step : formula.instructions) {
+      if (step.code != Instruction::Code::kInside) continue;
+      step.alpha += static_cast<float>(begin);
+      step.beta += static_cast<float>(begin);
+    }
+    std::fill(formula.results.begin(), formula.results.end(), -1);
+    formula.axis_from_end = axis_from_end;
+  }
+  // Returns true if a formula gives 0 where its operands are outside their windows.
+  static bool is_zero_outside(const Formula& formula) {
+    return formula.operands.size() == 1 && formula.operands[0].begin &&
+           std::all_of(formula.instructions.begin(), formula.instructions.end(), [](const Instruction& step) {
+             return step.code == Instruction::Code::kScale && std::isfinite(step.alpha);
+           });
+  }
+  // Returns true if nothing changes what a formula reads before node i.
+  bool stays(const Formula& formula, int i) const {
+    return std::all_of(formula.operands.begin(), formula.operands.end(),
+                       [&](const Operand& x) { return changed_at_[static_cast<size_t>(x.value)] > i; });
   }
 
   // What a broadcast makes x of, if node i can read that: expressions broadcast their operands themselves.
@@ -207,7 +320,8 @@ class Expressions : private GraphView {
 
   // Returns true if node i computes its operand x from what x is made of.
   bool reads_formula(int i, int x, const FormulaBuilder& joined) const {
-    if (!is_inlined_[static_cast<size_t>(x)] || shape(x) != shape(output(i)) || !on_one_device({maker(x), i}))
+    if (!is_inlined_[static_cast<size_t>(x)] || shape(x) != shape(output(i)) ||
+        !on_one_device({maker(x), i}) || !joined.takes_axis(formula(x)->axis_from_end))
       return false;
     FormulaBuilder longer = joined;
     longer.inlined(*formula(x));
@@ -216,15 +330,15 @@ class Expressions : private GraphView {
         static_cast<int>(both.operands.size()) + static_cast<int>(graph().node(i).inputs.size()) - 1;
     if (operands > Expression::kMaxOperands || both.instructions.size() >= Expression::kMaxInstructions)
       return false;
-    return std::all_of(both.operands.begin(), both.operands.end(),
-                       [&](int id) { return changed_at_[static_cast<size_t>(id)] > i; });
+    return stays(both, i);
   }
 
   bool spans_result(const Formula& formula, const Shape& result) const {
     Shape spanned;
-    for (const int id : formula.operands) {
+    const Windows windows = windows_of(formula, result);
+    for (size_t i = 0; i < formula.operands.size(); ++i) {
       Shape next;
-      if (!broadcast(spanned, shape(id), &next)) return false;
+      if (!broadcast(spanned, windows.shape_of(i, shape(formula.operands[i].value)), &next)) return false;
       spanned = next;
     }
     return spanned == result;
@@ -236,47 +350,61 @@ class Expressions : private GraphView {
   bool is_cheaper_inlined(int i) const {
     const int y = output(i);
     if (kept(y) || readers(y).empty()) return false;
-    const std::vector<int> sources = large_sources(*formula(y), y);
-    size_t added = 0, reads = 0;
+    const std::vector<Source> sources = large_sources(*formula(y), y);
+    double added = 0, stored = 1;
+    for (const Source& source : sources) stored += source.share;
+    bool is_read = false;
     for (const int reader : readers(y)) {
       if (!is_needed(reader)) continue;
       const Node& node = graph().node(reader);
       const bool is_elementwise =
           instruction_of(node.op) && node.outputs.size() == 1 && shape(node.outputs[0]) == shape(y);
-      if ((!is_elementwise && !op<Reduce>(reader)) || !on_one_device({i, reader})) return false;
+      if ((!is_elementwise && !op<Reduce>(reader) && !moves(reader)) || !on_one_device({i, reader}))
+        return false;
       added += added_by(node, y, sources);
-      ++reads;
+      stored += 1;
+      is_read = true;
     }
-    const size_t stored = 1 + sources.size() + reads;
-    return reads > 0 && added < stored && !keeps_more_alive(i, sources);
+    return is_read && added < stored && !keeps_more_alive(i, sources);
   }
 
-  std::vector<int> large_sources(const Formula& made_of, int y) const {
-    std::vector<int> large;
-    for (const int id : made_of.operands) {
-      if (shape(id).elements() == shape(y).elements()) large.push_back(id);
+  // A value that a formula reads, and how much of it by the size of the result.
+  struct Source {
+    int value;
+    double share;
+  };
+  std::vector<Source> large_sources(const Formula& made_of, int y) const {
+    std::vector<Source> large;
+    const auto whole = static_cast<double>(shape(y).elements());
+    for (const Operand& x : made_of.operands) {
+      const auto own = static_cast<double>(shape(x.value).elements());
+      const bool is_known = std::any_of(large.begin(), large.end(),
+                                        [&](const Source& other) { return other.value == x.value; });
+      if ((own == whole || x.begin) && !is_known) large.push_back({x.value, std::min(1.0, own / whole)});
     }
     return large;
   }
 
-  // The sources of y that a reader of y does not read anyway.
-  size_t added_by(const Node& reader, int y, const std::vector<int>& sources) const {
-    return static_cast<size_t>(std::count_if(sources.begin(), sources.end(), [&](int source) {
-      return std::none_of(reader.inputs.begin(), reader.inputs.end(), [&](int other) {
+  // How much of the sources of y a reader of y does not read anyway.
+  double added_by(const Node& reader, int y, const std::vector<Source>& sources) const {
+    double added = 0;
+    for (const Source& source : sources) {
+      const bool is_read = std::any_of(reader.inputs.begin(), reader.inputs.end(), [&](int other) {
         if (other == y) return false;
-        if (other == source) return true;
         const Formula* made_of = is_inlined_[static_cast<size_t>(other)] ? formula(other) : nullptr;
-        return made_of && std::count(made_of->operands.begin(), made_of->operands.end(), source) > 0;
+        return other == source.value || (made_of && made_of->reads(source.value));
       });
-    }));
+      if (!is_read) added += source.share;
+    }
+    return added;
   }
 
   // Returns true if the result waits for the backward pass, and its sources would not unless readers take
   // them instead: then no more than one of them may.
-  bool keeps_more_alive(int i, const std::vector<int>& sources) const {
+  bool keeps_more_alive(int i, const std::vector<Source>& sources) const {
     if (is_backward(i) || !is_read_backward_[static_cast<size_t>(output(i))]) return false;
-    return std::count_if(sources.begin(), sources.end(), [&](int source) {
-             return maker(source) >= 0 && !is_read_backward_[static_cast<size_t>(source)];
+    return std::count_if(sources.begin(), sources.end(), [&](const Source& source) {
+             return maker(source.value) >= 0 && !is_read_backward_[static_cast<size_t>(source.value)];
            }) > 1;
   }
 
@@ -284,9 +412,8 @@ class Expressions : private GraphView {
   void rewrite(int i, Rewrite& nodes) {
     const Node& node = graph().node(i);
     if (const Formula* terms = op<Reduce>(i) ? terms_of(i) : nullptr) {
-      for (const int x : terms->operands) is_stored_[static_cast<size_t>(x)] = true;
-      nodes.put(i, Node{ReducedExpression{expression_of(*terms), *op<Reduce>(i)}, node.name, terms->operands,
-                        node.outputs});
+      const Expression of = expression_of(*terms, shape(input(i, 0)));
+      nodes.put(i, Node{ReducedExpression{of, *op<Reduce>(i)}, node.name, stored(*terms), node.outputs});
       return;
     }
     const Formula* made_of = node.outputs.size() == 1 ? formula(output(i)) : nullptr;
@@ -294,29 +421,54 @@ class Expressions : private GraphView {
     if (may_go && !kept(output(i)) && !is_stored_[static_cast<size_t>(output(i))] &&
         !readers(output(i)).empty())
       return drop(i, nodes);
-    const bool is_joined = made_of && (made_of->instructions.size() > 1 || is_other_than(node, *made_of));
-    for (const int x : is_joined ? made_of->operands : node.inputs) is_stored_[static_cast<size_t>(x)] = true;
-    if (!is_joined) return;
-    nodes.put(i, Node{expression_of(*made_of), node.name, made_of->operands, node.outputs});
+    const bool is_joined = made_of && ((instruction_of(node.op) && made_of->instructions.size() > 1) ||
+                                       is_other_than(node, *made_of));
+    if (is_joined) {
+      nodes.put(i,
+                Node{expression_of(*made_of, shape(output(i))), node.name, stored(*made_of), node.outputs});
+      return;
+    }
+    for (const int x : node.inputs) is_stored_[static_cast<size_t>(x)] = true;
+  }
+  // The values that a formula reads, which are stored then.
+  std::vector<int> stored(const Formula& formula) {
+    std::vector<int> values;
+    for (const Operand& x : formula.operands) {
+      is_stored_[static_cast<size_t>(x.value)] = true;
+      values.push_back(x.value);
+    }
+    return values;
   }
   // The formula that node i reduces; null if it reads a stored value.
   const Formula* terms_of(int i) const {
     const int x = input(i, 0);
-    if (!is_inlined_[static_cast<size_t>(x)]) return nullptr;
-    const auto stays = [&](int id) { return changed_at_[static_cast<size_t>(id)] > i; };
-    const std::vector<int>& operands = formula(x)->operands;
-    return std::all_of(operands.begin(), operands.end(), stays) ? formula(x) : nullptr;
+    return is_inlined_[static_cast<size_t>(x)] && stays(*formula(x), i) ? formula(x) : nullptr;
   }
-  static Expression expression_of(const Formula& formula) {
-    Expression result{static_cast<uint8_t>(formula.operands.size()),
-                      static_cast<uint8_t>(formula.instructions.size())};
-    std::copy(formula.instructions.begin(), formula.instructions.end(), result.instructions.begin());
-    return result;
+  static Windows windows_of(const Formula& formula, const Shape& result) {
+    Windows windows;
+    if (formula.axis_from_end < 0) return windows;
+    windows.axis_from_end = static_cast<int8_t>(formula.axis_from_end);
+    windows.extent = result[result.rank() - 1 - formula.axis_from_end];
+    for (size_t i = 0; i < formula.operands.size(); ++i) {
+      if (!formula.operands[i].begin) continue;
+      windows.operands = static_cast<uint8_t>(windows.operands | 1u << i);
+      windows.begin[i] = *formula.operands[i].begin;
+    }
+    return windows;
+  }
+  // Without instructions, a formula is its operand times 1.
+  static Expression expression_of(const Formula& formula, const Shape& result) {
+    Expression expression{static_cast<uint8_t>(formula.operands.size()),
+                          static_cast<uint8_t>(std::max<size_t>(1, formula.instructions.size()))};
+    expression.instructions[0].alpha = 1;
+    std::copy(formula.instructions.begin(), formula.instructions.end(), expression.instructions.begin());
+    expression.windows = windows_of(formula, result);
+    return expression;
   }
   // Returns true if a formula of one instruction reads what was broadcast.
   static bool is_other_than(const Node& node, const Formula& made_of) {
-    return std::any_of(made_of.operands.begin(), made_of.operands.end(), [&](int x) {
-      return std::find(node.inputs.begin(), node.inputs.end(), x) == node.inputs.end();
+    return std::any_of(made_of.operands.begin(), made_of.operands.end(), [&](const Operand& x) {
+      return std::find(node.inputs.begin(), node.inputs.end(), x.value) == node.inputs.end();
     });
   }
 

@@ -32,17 +32,13 @@ void fuse_conv_norm_gradients(Graph& graph, std::span<const Value> keep);
 // Lets the gradient of a layer norm or of a max pool add the gradient that comes past it.
 void fuse_residual_gradients(Graph& graph, std::span<const Value> keep);
 
-// Turns the sum of gradients of slices that together are all of a value into one concat. Returns their
-// number.
-int fuse_slice_gradients(Graph& graph, std::span<const Value> keep);
-
 // Turns matmul by a matrix + bias [+ residual] [+ relu] into dense nodes, and the gradients of the weights
 // and the bias of a layer of matrices into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
 
 // Joins elementwise nodes of one shape, and the broadcasts of what they read, into expression nodes: a value
 // is computed where it is read, by each of its readers, if all of them are elementwise or reductions and that
-// moves fewer bytes than storing it. What then waits for the backward pass is no more than before. After all other rules.
+// moves fewer bytes than storing it. Slices, concatenations and gradients of slices are windows of operands. What then waits for the backward pass is no more than before. After all other rules.
 void fuse_expressions(Graph& graph, std::span<const Value> keep);
 
 }  // namespace headroom

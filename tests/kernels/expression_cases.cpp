@@ -47,6 +47,39 @@ Expression random_expression(uint32_t seed, uint8_t operands, uint8_t length) {
   return op;
 }
 
+// Rotations by halves, as position embeddings have them, slices, and concatenations of functions.
+void add_windowed_cases(std::vector<KernelCase>& cases) {
+  using Code = Instruction::Code;
+  constexpr auto kSum = static_cast<uint8_t>(BinaryKind::kAdd),
+                 kProduct = static_cast<uint8_t>(BinaryKind::kMul);
+  for (const int64_t half : {3, 8, 600}) {
+    // x cos + (-x[half:] and x[:half], side by side) sin
+    Expression rotary{5, 5};
+    rotary.instructions = {{{Code::kBinary, kProduct, 0, 1},
+                            {Code::kScale, 0, 2, 0, -1},
+                            {Code::kBinary, kSum, 6, 3},
+                            {Code::kBinary, kProduct, 7, 4},
+                            {Code::kBinary, kSum, 5, 8}}};
+    rotary.windows = {0, 0b01100, 2 * half, {0, 0, -half, half}};
+    const HostTensor x = random_floats({2, 5, 3, 2 * half}, 5), cos = random_floats({5, 1, 2 * half}, 6),
+                     sin = random_floats({5, 1, 2 * half}, 7);
+    cases.push_back({fmt::format("expression_rotary_{}", half), rotary, {x, cos, x, x, sin}, 1e-5});
+    for (const int axis : {1, 2, 3}) {
+      ReducedExpression sums{rotary, {ReduceKind::kSum, {axis}, false}};
+      cases.push_back(
+          {fmt::format("reduced_expression_rotary_{}_{}", half, axis), sums, {x, cos, x, x, sin}, 1e-4});
+    }
+    // exp of one part and the other as it is, along another axis than the last
+    Expression parts{2, 3};
+    parts.instructions = {{{Code::kUnary, static_cast<uint8_t>(UnaryKind::kExp), 0},
+                           {Code::kInside, 0, 2, 0, 0, 2},
+                           {Code::kBinary, kSum, 3, 1}}};
+    parts.windows = {1, 0b11, 5, {0, 2}};
+    const HostTensor a = random_floats({4, 2, half}, 8), b = random_floats({4, 3, half}, 9);
+    cases.push_back({fmt::format("expression_parts_{}", half), parts, {a, b}, 1e-5});
+  }
+}
+
 }  // namespace
 
 void add_expression_cases(std::vector<KernelCase>& cases) {
@@ -100,6 +133,7 @@ void add_expression_cases(std::vector<KernelCase>& cases) {
                      ReducedExpression{terms, {kind, reduced[seed % reduced.size()], seed % 2 == 0}},
                      std::move(inputs), 2e-4});
   }
+  add_windowed_cases(cases);
   std::vector<HostTensor> many;
   for (uint32_t i = 0; i < Expression::kMaxOperands; ++i) many.push_back(random_floats({3, 40}, 60 + i));
   add_row(cases, "most_operands",

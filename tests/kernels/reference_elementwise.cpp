@@ -219,8 +219,25 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
           [&](const Expression& o) {
             return each([&](const Index& index, int64_t) {
               std::vector<double> values;
-              for (size_t k = 0; k < o.operands; ++k) values.push_back(at(k, index));
+              const auto along = static_cast<size_t>(out[0].shape().rank() - 1 - o.windows.axis_from_end);
+              for (size_t k = 0; k < o.operands; ++k) {
+                Index moved = index;
+                if (o.windows.has(k)) {
+                  moved[along] -= o.windows.begin[k];
+                  const int64_t extent = in[k].shape()[in[k].shape().rank() - 1 - o.windows.axis_from_end];
+                  if (moved[along] < 0 || moved[along] >= extent) {
+                    values.push_back(0);
+                    continue;
+                  }
+                }
+                values.push_back(at(k, moved));
+              }
               for (const Instruction& step : o.steps()) {
+                if (step.code == Instruction::Code::kInside) {
+                  const auto i = static_cast<float>(index[along]);
+                  values.push_back(step.alpha <= i && i < step.beta ? values[step.a] : 0);
+                  continue;
+                }
                 values.push_back(visit_op(step, [&]<typename T>(const T& part) {
                   if constexpr (std::is_same_v<T, Unary>) return activation(part, values[step.a]);
                   if constexpr (std::is_same_v<T, UnaryGrad>)

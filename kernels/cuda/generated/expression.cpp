@@ -74,7 +74,7 @@ std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request
   if (operands.output.shape.elements() == 0) return function_kernel([](const Call&) {});
   auto kernels = for_addresses(request.device, [=](bool in_lanes) {
     return elementwise_source(op, operands.inputs, operands.output,
-                              in_lanes ? lanes_of_expression(operands.inputs, operands.output) : 1);
+                              in_lanes ? lanes_of_expression(op, operands.inputs, operands.output) : 1);
   });
   // Two waves of full occupancy: enough to balance the load, few enough to start quickly.
   const int64_t most_blocks = int64_t{16} * request.device.multiprocessors();

@@ -16,7 +16,9 @@ namespace headroom::cuda {
 namespace {
 
 constexpr size_t kMaxOperands = Expression::kMaxOperands;
-using Nest = LoopNest<kMaxOperands + 1>;  // the result last
+// Behind the operands is the index along the axis of the windows.
+constexpr size_t kIndex = kMaxOperands;
+using Nest = LoopNest<kIndex + 1>;
 
 bool any_half(std::span<const TensorSpec> inputs, const TensorSpec& output) {
   return is_half(output.dtype) || std::any_of(inputs.begin(), inputs.end(),
@@ -32,49 +34,65 @@ std::string number(float value) {
   return fmt::format("__uint_as_float(0x{:08x}u)", std::bit_cast<uint32_t>(value));
 }
 
-Shape whole_shape(std::span<const TensorSpec> inputs) {
+Shape whole_shape(const Windows& windows, std::span<const TensorSpec> inputs) {
   Shape shape;
-  for (const TensorSpec& input : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     Shape next;
-    broadcast(shape, input.shape, &next);
+    broadcast(shape, windows.shape_of(i, inputs[i].shape), &next);
     shape = next;
   }
   return shape;
 }
 
+// Of an operand that has a window, along its axis.
+int64_t extent_of_window(const Windows& windows, const Shape& operand) {
+  return operand[operand.rank() - 1 - windows.axis_from_end];
+}
+
 // The loops over those axes of an expression's elements that are reduced, or over the others.
-Nest nest_of(std::span<const TensorSpec> inputs, const Shape& whole, std::span<const int> axes,
-             bool reduced) {
+Nest nest_of(const Windows& windows, std::span<const TensorSpec> inputs, const Shape& whole,
+             std::span<const int> axes, bool reduced) {
   Shape extents = whole;
   for (int axis = 0; axis < whole.rank(); ++axis) {
     const bool is_listed = std::find(axes.begin(), axes.end(), axis) != axes.end();
     if (is_listed != reduced) extents = extents.with(axis, 1);
   }
-  std::array<Strides, kMaxOperands + 1> strides{};
+  std::array<Strides, kIndex + 1> strides{};
   for (size_t i = 0; i < inputs.size(); ++i) strides[i] = broadcast_strides(inputs[i].shape, whole);
-  strides.back() = strides_of(extents);
+  if (windows.axis_from_end >= 0)
+    strides[kIndex][static_cast<size_t>(whole.rank() - 1 - windows.axis_from_end)] = 1;
   return {extents, strides};
 }
 
 // Returns true if each row of `rows` is a whole number of groups of `lanes` neighbors, which start at
-// multiples of `lanes` in each operand that is dense along rows.
-bool has_lanes(const Nest& rows, const Nest& others, size_t operands, int lanes) {
+// multiples of `lanes` in each operand that is dense along rows, and lie in a window all or none.
+bool has_lanes(const Expression& op, const Nest& rows, const Nest& others, std::span<const TensorSpec> inputs,
+               int lanes) {
   if (rows.extent(0) % lanes != 0) return false;
   const auto is_multiple = [&](const Nest& nest, int first) {
     for (int axis = first; axis < nest.axis_count(); ++axis) {
-      for (size_t n = 0; n < operands; ++n) {
+      for (size_t n = 0; n < inputs.size(); ++n) {
         if (rows.row_strides()[n] == 1 && nest.strides(axis)[n] % lanes != 0) return false;
       }
     }
     return true;
   };
-  return is_multiple(rows, 1) && is_multiple(others, 0);
+  if (!is_multiple(rows, 1) || !is_multiple(others, 0)) return false;
+  if (rows.row_strides()[kIndex] == 0) return true;
+  for (size_t n = 0; n < inputs.size(); ++n) {
+    const int64_t extent = op.windows.has(n) ? extent_of_window(op.windows, inputs[n].shape) : 0;
+    if (op.windows.has(n) && (op.windows.begin[n] % lanes != 0 || extent % lanes != 0)) return false;
+  }
+  return std::none_of(op.steps().begin(), op.steps().end(), [&](const Instruction& step) {
+    const auto is_between = [&](float bound) { return static_cast<int64_t>(bound) % lanes != 0; };
+    return step.code == Instruction::Code::kInside && (is_between(step.alpha) || is_between(step.beta));
+  });
 }
 
-int widest_lanes(const Nest& rows, const Nest& others, std::span<const TensorSpec> inputs,
-                 const TensorSpec& output) {
-  for (int lanes = any_half(inputs, output) ? 8 : 4; lanes > 1; lanes /= 2) {
-    if (lanes >= 4 && has_lanes(rows, others, inputs.size(), lanes)) return lanes;
+int widest_lanes(const Expression& op, const Nest& rows, const Nest& others,
+                 std::span<const TensorSpec> inputs, const TensorSpec& output) {
+  for (int lanes = any_half(inputs, output) ? 8 : 4; lanes >= 4; lanes /= 2) {
+    if (has_lanes(op, rows, others, inputs, lanes)) return lanes;
   }
   return 1;
 }
@@ -98,6 +116,9 @@ std::string formula_of(const Instruction& step, const std::string& a, const std:
       return call("gradient", a + ", " + b);
     case Code::kScale:
       return fmt::format("{} * {}", number(step.alpha), a);
+    case Code::kInside:
+      return fmt::format("{} <= index && index < {} ? {} : 0.0f", static_cast<int64_t>(step.alpha),
+                         static_cast<int64_t>(step.beta), a);
     case Code::kBinary:
       break;
   }
@@ -173,13 +194,30 @@ class Writer {
     }
     return sum.empty() ? "0" : sum;
   }
-  void load(size_t i, bool is_dense, const std::string& offset) {
-    lines.add("const Numbers<{0}> x{1} = {2}<{0}>(static_cast<const {3}*>(p{1}) + ({4}));", lanes_, i,
-              is_dense ? "load" : "repeat", type_name(inputs_[i].dtype), offset);
+  // Loads operand i; `index`: that of the first lane along the axis of the windows.
+  void load(size_t i, bool is_dense, const std::string& offset, const std::string& index) {
+    const char* const how = is_dense ? "load" : "repeat";
+    if (!op_.windows.has(i)) {
+      lines.add("const Numbers<{0}> x{1} = {2}<{0}>(static_cast<const {3}*>(p{1}) + ({4}));", lanes_, i, how,
+                type_name(inputs_[i].dtype), offset);
+      return;
+    }
+    const Shape& shape = inputs_[i].shape;
+    const int64_t begin = op_.windows.begin[i], extent = extent_of_window(op_.windows, shape);
+    const int64_t stride =
+        strides_of(shape)[static_cast<size_t>(shape.rank() - 1 - op_.windows.axis_from_end)];
+    lines.add("Numbers<{0}> x{1} = {{}};", lanes_, i);
+    lines.add("if (static_cast<unsigned long long>(static_cast<long long>({}) - ({}ll)) < {}ull)", index,
+              begin, extent);
+    // An operand of extent 1 has no stride of its own there.
+    lines.add("x{1} = {2}<{0}>(static_cast<const {3}*>(p{1}) + (static_cast<long long>({4}) - ({5}ll)));",
+              lanes_, i, how, type_name(inputs_[i].dtype), offset, extent == 1 ? 0 : begin * stride);
   }
-  // Sets `y`, Numbers of the lanes.
-  void compute() {
+  // Sets `y`, Numbers of the lanes, whose index along the axis of the windows grows by `index_step`.
+  void compute(const std::string& index, int64_t index_step) {
     lines.add("Numbers<{0}> y;\n#pragma unroll\nfor (int k = 0; k < {0}; ++k) {{", lanes_);
+    if (op_.windows.axis_from_end >= 0)
+      lines.add("const long long index = static_cast<long long>({}) + k * {};", index, index_step);
     for (size_t i = 0; i < inputs_.size(); ++i) lines.add("const float v{0} = x{0}.at[k];", i);
     size_t value = inputs_.size();
     for (const Instruction& step : op_.steps()) {
@@ -205,9 +243,9 @@ class Writer {
 // The nests of a reduction: over its results and over the terms of each.
 struct ReductionNests {
   ReductionNests(const ReducedExpression& op, std::span<const TensorSpec> inputs)
-      : whole(whole_shape(inputs)),
-        results(nest_of(inputs, whole, op.by.axes, false)),
-        terms(nest_of(inputs, whole, op.by.axes, true)) {}
+      : whole(whole_shape(op.of.windows, inputs)),
+        results(nest_of(op.of.windows, inputs, whole, op.by.axes, false)),
+        terms(nest_of(op.of.windows, inputs, whole, op.by.axes, true)) {}
 
   // Returns true if the last axis of more than one element is reduced.
   bool ends_with_terms(const PerAxis<int>& axes) const {
@@ -244,11 +282,12 @@ void write_rows(Writer& to, const ReducedExpression& op, const ReductionNests& n
   lines.add("#pragma unroll 4\nfor ({0} t = blockIdx.y * {1}ll + threadIdx.x % {1}; t < {2}; t += {3}) {{",
             to.index(), team, groups, team * shape.parts);
   to.split("t", nests.terms, shape.lanes);
-  for (size_t i = 0; i < operands; ++i) {
-    to.load(i, nests.terms.row_strides()[i] != 0,
-            to.offset("g", nests.results, 1, i) + " + " + to.offset("t", nests.terms, shape.lanes, i));
-  }
-  to.compute();
+  const auto offset = [&](size_t i) {
+    return to.offset("g", nests.results, 1, i) + " + " + to.offset("t", nests.terms, shape.lanes, i);
+  };
+  for (size_t i = 0; i < operands; ++i)
+    to.load(i, nests.terms.row_strides()[i] != 0, offset(i), offset(kIndex));
+  to.compute(offset(kIndex), nests.terms.row_strides()[kIndex]);
   lines.add("sum = {0}::joined(sum, joined_lanes<{0}, {1}>(y));\n}}\n}}", joining(op.by), shape.lanes);
   if (team > 32) {
     lines.add("sum = joined_block<{}>(sum, 1);", joining(op.by));
@@ -277,11 +316,12 @@ void write_columns(Writer& to, const ReducedExpression& op, const ReductionNests
   lines.add("#pragma unroll\nfor (int turn = 0; turn < {}; ++turn) {{", kInFloat);
   lines.add("const {0} t = first + turn * {1};\nif (t >= {2}) break;", to.index(), step, shape.terms);
   to.split("t", nests.terms, 1);
-  for (size_t i = 0; i < operands; ++i) {
-    to.load(i, nests.results.row_strides()[i] != 0,
-            to.offset("g", nests.results, shape.lanes, i) + " + " + to.offset("t", nests.terms, 1, i));
-  }
-  to.compute();
+  const auto offset = [&](size_t i) {
+    return to.offset("g", nests.results, shape.lanes, i) + " + " + to.offset("t", nests.terms, 1, i);
+  };
+  for (size_t i = 0; i < operands; ++i)
+    to.load(i, nests.results.row_strides()[i] != 0, offset(i), offset(kIndex));
+  to.compute(offset(kIndex), nests.results.row_strides()[kIndex]);
   lines.add("for (int k = 0; k < {0}; ++k) few.at[k] = {1}::joined(few.at[k], y.at[k]);\n}}", shape.lanes,
             join);
   lines.add("for (int k = 0; k < {0}; ++k) sums[k] = {1}::joined(sums[k], {1}::Value(few.at[k]));\n}}\n}}",
@@ -293,23 +333,25 @@ void write_columns(Writer& to, const ReducedExpression& op, const ReductionNests
 
 }  // namespace
 
-int lanes_of_expression(std::span<const TensorSpec> inputs, const TensorSpec& output) {
-  const Nest rows = nest_of(inputs, output.shape, {}, false), none = nest_of(inputs, output.shape, {}, true);
-  return widest_lanes(rows, none, inputs, output);
+int lanes_of_expression(const Expression& op, std::span<const TensorSpec> inputs, const TensorSpec& output) {
+  const Nest rows = nest_of(op.windows, inputs, output.shape, {}, false),
+             none = nest_of(op.windows, inputs, output.shape, {}, true);
+  return widest_lanes(op, rows, none, inputs, output);
 }
 
 KernelSource elementwise_source(const Expression& op, std::span<const TensorSpec> inputs,
                                 const TensorSpec& output, int lanes) {
-  const Nest nest = nest_of(inputs, output.shape, {}, false);
+  const Nest nest = nest_of(op.windows, inputs, output.shape, {}, false);
   const int64_t groups = output.shape.elements() / lanes;
   Writer to(op, inputs, output, lanes, 2 * output.shape.elements());
   to.open();
   to.lines.add("for ({0} g = blockIdx.x * {1}ll + threadIdx.x; g < {2}; g += gridDim.x * {1}ll) {{",
                to.index(), kGeneratedThreads, groups);
   to.split("g", nest, lanes);
+  const std::string index = to.offset("g", nest, lanes, kIndex);
   for (size_t i = 0; i < inputs.size(); ++i)
-    to.load(i, nest.row_strides()[i] != 0, to.offset("g", nest, lanes, i));
-  to.compute();
+    to.load(i, nest.row_strides()[i] != 0, to.offset("g", nest, lanes, i), index);
+  to.compute(index, nest.row_strides()[kIndex]);
   to.lines.add("store(static_cast<{}*>(result) + g * {}, y);\n}}\n}}", to.output_type(), lanes);
   return {to.lines.take(), (groups + kGeneratedThreads - 1) / kGeneratedThreads, lanes, 1,
           output.shape.elements()};
@@ -322,7 +364,7 @@ ReductionShape reduction_shape(const ReducedExpression& op, std::span<const Tens
                        nests.terms.elements()};
   const Nest& rows = shape.terms_are_neighbors ? nests.terms : nests.results;
   const Nest& others = shape.terms_are_neighbors ? nests.results : nests.terms;
-  if (in_lanes) shape.lanes = widest_lanes(rows, others, inputs, output);
+  if (in_lanes) shape.lanes = widest_lanes(op.of, rows, others, inputs, output);
   // A thread with fewer terms would spend its time on joining them.
   constexpr int64_t kTermsOfThread = 8;
   int64_t blocks_of_result = 0;

@@ -24,7 +24,7 @@ struct KernelSource {
 };
 
 // The number of neighbors, 8, 4 or 1, that shapes and types allow a thread to take at once.
-int lanes_of_expression(std::span<const TensorSpec> inputs, const TensorSpec& output);
+int lanes_of_expression(const Expression& op, std::span<const TensorSpec> inputs, const TensorSpec& output);
 // y = the expression of each element. `lanes` is 1 for operands at any address.
 KernelSource elementwise_source(const Expression& op, std::span<const TensorSpec> inputs,
                                 const TensorSpec& output, int lanes);

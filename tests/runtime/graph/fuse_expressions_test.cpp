@@ -65,6 +65,43 @@ TEST(FuseExpressions, ElementwiseNodesBecomeExpressionsWithinRounding) {
   EXPECT_LT(kept_bytes[1], kept_bytes[0] * 3 / 4);
 }
 
+TEST(FuseExpressions, ARotationOfHalvesIsOneExpressionBothWays) {
+  std::vector<float> results[2];
+  for (const bool is_fused : {false, true}) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {2, 5, 3, 16}});
+    const Value w = graph.variable("w", {DType::kF32, {16}}, glorot_uniform({16, 1}, 1));
+    const Value cos = graph.input("cos", {DType::kF32, {5, 1, 16}}),
+                sin = graph.input("sin", {DType::kF32, {5, 1, 16}});
+    const Value y = mul(x, w);
+    const Value low = slice(y, {0, 0, 0, 0}, {2, 5, 3, 8}), high = slice(y, {0, 0, 0, 8}, {2, 5, 3, 8});
+    const Value turned = add(mul(y, cos), mul(concat({scale(high, -1), low}, 3), sin));
+    const Value loss = mean(mul(turned, turned));
+    std::vector<Value> fetches = gradients(loss, std::vector<Value>{w});
+    fetches.push_back(turned);
+    if (is_fused) {
+      fuse(graph, fetches);
+      EXPECT_EQ(ops_of<Slice>(graph) + ops_of<Concat>(graph) + ops_of<SliceGrad>(graph), 0);
+      EXPECT_EQ(ops_of<Binary>(graph) + ops_of<Scale>(graph), 0);
+    }
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {fetches, false}, PlanMode::kPacked, variables);
+    float number = 0;
+    for (const Value& input : {x, cos, sin}) {
+      for (float& element : session.input<float>(input)) element = std::sin(number += 1);
+    }
+    session.run();
+    for (const Value& fetched : fetches) {
+      const std::vector<float> values = fetch<float>(session, fetched);
+      results[is_fused].insert(results[is_fused].end(), values.begin(), values.end());
+    }
+  }
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (size_t i = 0; i < results[0].size(); ++i)
+    EXPECT_NEAR(results[0][i], results[1][i], 1e-5 * (1 + std::abs(results[0][i])));
+}
+
 TEST(FuseExpressions, AFunctionAndItsOperandBecomeOneExpression) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {2, 3}});
