@@ -167,6 +167,8 @@ class Writer {
         index_(largest < std::numeric_limits<int32_t>::max() ? "unsigned" : "long long") {}
 
   const char* index() const { return index_; }
+  // True where terms are stored in 16 bits: some of them are added in float before they become double.
+  bool rounds_terms() const { return half_; }
   void open() {
     lines.add("#include \"kernels/cuda/generated/stored_lanes.cuh\"");
     lines.add("#include \"kernels/cuda/unary_functions.cuh\"");
@@ -288,7 +290,12 @@ void write_rows(Writer& to, const ReducedExpression& op, const ReductionNests& n
   for (size_t i = 0; i < operands; ++i)
     to.load(i, nests.terms.row_strides()[i] != 0, offset(i), offset(kIndex));
   to.compute(offset(kIndex), nests.terms.row_strides()[kIndex]);
-  lines.add("sum = {0}::joined(sum, joined_lanes<{0}, {1}>(y));\n}}\n}}", joining(op.by), shape.lanes);
+  if (to.rounds_terms()) {
+    lines.add("sum = {0}::joined(sum, joined_lanes<{0}, {1}>(y));", joining(op.by), shape.lanes);
+  } else {
+    lines.add("for (const float term : y.at) sum = {0}::joined(sum, {0}::Value(term));", joining(op.by));
+  }
+  lines.add("}}\n}}");
   if (team > 32) {
     lines.add("sum = joined_block<{}>(sum, 1);", joining(op.by));
   } else {
@@ -300,7 +307,7 @@ void write_rows(Writer& to, const ReducedExpression& op, const ReductionNests& n
 // Neighboring threads take neighboring results; a block's threads share their terms.
 void write_columns(Writer& to, const ReducedExpression& op, const ReductionNests& nests,
                    const ReductionShape& shape, size_t operands) {
-  constexpr int kInFloat = 8;  // terms that are added before they become double
+  constexpr int kAtOnce = 8;
   const int wide = kGeneratedThreads / shape.threads_of_result;
   const int64_t groups = shape.results / shape.lanes, step = shape.threads_of_result * shape.parts;
   const char* const join = joining(op.by);
@@ -310,10 +317,11 @@ void write_columns(Writer& to, const ReducedExpression& op, const ReductionNests
   lines.add("if (g < {}) {{", groups);
   to.split("g", nests.results, shape.lanes);
   lines.add("for ({0} first = blockIdx.y * {1}ll + threadIdx.x / {2}; first < {3}; first += {4}) {{",
-            to.index(), shape.threads_of_result, wide, shape.terms, kInFloat * step);
-  lines.add("Numbers<{0}> few;\nfor (float& sum : few.at) sum = static_cast<float>({1}::nothing());",
-            shape.lanes, join);
-  lines.add("#pragma unroll\nfor (int turn = 0; turn < {}; ++turn) {{", kInFloat);
+            to.index(), shape.threads_of_result, wide, shape.terms, kAtOnce * step);
+  if (to.rounds_terms())
+    lines.add("float few[{}];\nfor (float& sum : few) sum = static_cast<float>({}::nothing());", shape.lanes,
+              join);
+  lines.add("#pragma unroll\nfor (int turn = 0; turn < {}; ++turn) {{", kAtOnce);
   lines.add("const {0} t = first + turn * {1};\nif (t >= {2}) break;", to.index(), step, shape.terms);
   to.split("t", nests.terms, 1);
   const auto offset = [&](size_t i) {
@@ -322,10 +330,18 @@ void write_columns(Writer& to, const ReducedExpression& op, const ReductionNests
   for (size_t i = 0; i < operands; ++i)
     to.load(i, nests.results.row_strides()[i] != 0, offset(i), offset(kIndex));
   to.compute(offset(kIndex), nests.results.row_strides()[kIndex]);
-  lines.add("for (int k = 0; k < {0}; ++k) few.at[k] = {1}::joined(few.at[k], y.at[k]);\n}}", shape.lanes,
-            join);
-  lines.add("for (int k = 0; k < {0}; ++k) sums[k] = {1}::joined(sums[k], {1}::Value(few.at[k]));\n}}\n}}",
-            shape.lanes, join);
+  const auto add_to = [&](const char* sums, const std::string& terms) {
+    lines.add("for (int k = 0; k < {0}; ++k) {1}[k] = {2}::joined({1}[k], {3});", shape.lanes, sums, join,
+              terms);
+  };
+  if (to.rounds_terms()) {
+    add_to("few", "y.at[k]");
+  } else {
+    add_to("sums", fmt::format("{}::Value(y.at[k])", join));
+  }
+  lines.add("}}");
+  if (to.rounds_terms()) add_to("sums", fmt::format("{}::Value(few[k])", join));
+  lines.add("}}\n}}");
   lines.add("#pragma unroll\nfor (int k = 0; k < {}; ++k) sums[k] = joined_block<{}>(sums[k], {});",
             shape.lanes, join, wide);
   lines.add("if (threadIdx.x < {} && g < {}) {{", wide, groups);
