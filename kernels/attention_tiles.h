@@ -22,14 +22,21 @@ inline constexpr float kHiddenBelow = 1e9f;
 // The extents of one attention.
 struct AttentionSizes {
   int64_t batch, queries, keys, heads, extent;
+  int64_t key_heads;  // each of them for `group` neighboring heads
 
   AttentionSizes(const Shape& q, const Shape& k)
-      : batch(q[0]), queries(q[1]), keys(k[1]), heads(q[2]), extent(q[3]) {}
+      : batch(q[0]), queries(q[1]), keys(k[1]), heads(q[2]), extent(q[3]), key_heads(k[2]) {}
   // Sizes from the shape of the scores (B,H,T,S) only.
   explicit AttentionSizes(const Shape& scores)
-      : batch(scores[0]), queries(scores[2]), keys(scores[3]), heads(scores[1]), extent(0) {}
+      : batch(scores[0]),
+        queries(scores[2]),
+        keys(scores[3]),
+        heads(scores[1]),
+        extent(0),
+        key_heads(heads) {}
   constexpr int64_t head_count() const { return batch * heads; }
-  // Elements between a query, or key, and the next one of its head.
+  constexpr int64_t group() const { return heads / key_heads; }
+  // Elements between a query and the next one of its head.
   constexpr int64_t row_stride() const { return heads * extent; }
   constexpr int64_t query_tiles() const { return (queries + kAttentionTile - 1) / kAttentionTile; }
   constexpr int64_t key_tiles() const { return (keys + kAttentionTile - 1) / kAttentionTile; }

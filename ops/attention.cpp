@@ -26,8 +26,8 @@ Shape mask_tiles_shape(const Shape& mask, const Shape& scores) {
 void check_heads(const OpCheck& c, const HeadOperands& heads) {
   const Shape &q = heads.q, &k = heads.k;
   if (!heads.is_packed()) {
-    c.require(k[0] == q[0] && k[2] == q[2] && k[3] == q[3],
-              fmt::format("the keys must be ({},S,{},{})", q[0], q[2], q[3]));
+    c.require(k[0] == q[0] && k[2] > 0 && q[2] % k[2] == 0 && k[3] == q[3],
+              fmt::format("the keys must be ({},S,{},{}), or of a divisor of these heads", q[0], q[2], q[3]));
     c.same_shape(heads.first + 2, k);
   }
   c.require(k[1] > 0 && q[3] > 0, "there is nothing to sum");

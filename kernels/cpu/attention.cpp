@@ -2,6 +2,7 @@
 // stack, times log2(e), as on a GPU. With p the softmax of the scores and a dot for a product of rows:
 //   dv_j = sum over i of p_ij dy_i,  ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
 //   dq_i = scale sum over j of ds_ij k_j,  dk_j = scale sum over i of ds_ij q_i
+// With a soft cap, ds_ij is also times the slope of the cap at the score.
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>
@@ -50,18 +51,31 @@ float in_powers_of_2(float x) {
   return x == -kInfinity ? x : std::max(x * kLog2E, std::numeric_limits<float>::lowest());
 }
 
+// What a soft cap makes of a score, and its slope there.
+struct Capped {
+  float value, slope;
+  Capped(float score, float cap)
+      : value(cap * std::tanh(score / cap)), slope(1 - value * value / (cap * cap)) {}
+};
+
 // The scores of one call, a query and a tile of keys at a time.
 class Scores {
  public:
   using Tile = std::array<float, kAttentionTile>;
 
   // `mask` and its `tiles` are null without one.
-  Scores(const AttentionSizes& sizes, int64_t key_step, const MaskLayout& layout, float scale,
+  Scores(const AttentionSizes& sizes, int64_t key_step, const MaskLayout& layout, float scale, float softcap,
          const float* mask, const MaskTile* tiles)
-      : sizes_(sizes), key_step_(key_step), layout_(layout), scale_(scale), mask_(mask), tiles_(tiles) {}
+      : sizes_(sizes),
+        key_step_(key_step),
+        layout_(layout),
+        scale_(scale),
+        softcap_(softcap),
+        mask_(mask),
+        tiles_(tiles) {}
 
-  // Calls use(first key, scores) for the tiles of query i that the mask does not hide; q and k are those of
-  // head (b,h), k at its first key.
+  // Calls use(first key, scores, slopes of the soft cap) for the tiles of query i that the mask does not
+  // hide; q and k are those of head (b,h), k at its first key.
   template <typename Use>
   void for_each_tile(int64_t b, int64_t h, int64_t i, const float* q, const float* k, Use use) const {
     const float* const mask_row = mask_ == nullptr ? nullptr
@@ -72,17 +86,23 @@ class Scores {
                                                    sizes_.key_tiles();
     // Eigen takes the first numbers one by one up to an aligned address: their bits must not depend on the
     // stack.
-    alignas(64) Tile tile;
+    alignas(64) Tile tile, slopes;
+    slopes.fill(1);
     for (int64_t begin = 0; begin < sizes_.keys; begin += kAttentionTile) {
       const MaskTile kind = mask_ == nullptr ? MaskTile::kPlain : row_tiles[begin / kAttentionTile];
       if (kind == MaskTile::kHidden) continue;
       Row scores(tile.data(), std::min(kAttentionTile, sizes_.keys - begin));
       for (int64_t j = 0; j < scores.size(); ++j)
         scores[j] = scale_ * kLog2E * dot(q, k + (begin + j) * key_step_);
+      for (int64_t j = 0; softcap_ > 0 && j < scores.size(); ++j) {
+        const Capped capped(scores[j], softcap_ * kLog2E);
+        scores[j] = capped.value;
+        slopes[static_cast<size_t>(j)] = capped.slope;
+      }
       if (kind == MaskTile::kMixed) {
         for (int64_t j = 0; j < scores.size(); ++j) scores[j] += in_powers_of_2(mask_row[begin + j]);
       }
-      use(begin, scores);
+      use(begin, scores, slopes);
     }
   }
 
@@ -97,7 +117,7 @@ class Scores {
   const AttentionSizes sizes_;
   const int64_t key_step_;
   const MaskLayout layout_;
-  const float scale_;
+  const float scale_, softcap_;
   const float* const mask_;
   const MaskTile* const tiles_;
 };
@@ -106,10 +126,12 @@ MaskLayout layout_of(std::span<const TensorSpec> inputs, size_t mask, const Atte
   return inputs.size() > mask ? MaskLayout(inputs[mask].shape, sizes) : MaskLayout();
 }
 
+template <typename Op>
 Scores scores_of(const Call& call, const HeadOperands& heads, const AttentionSizes& sizes,
-                 const MaskLayout& layout, float scale) {
+                 const MaskLayout& layout, const Op& op) {
   const bool has_mask = call.inputs.size() > heads.mask();
-  return Scores(sizes, heads.row_step(), layout, scale, has_mask ? call.in(heads.mask()) : nullptr,
+  return Scores(sizes, heads.key_step(), layout, op.scale, op.softcap,
+                has_mask ? call.in(heads.mask()) : nullptr,
                 has_mask ? call.in<MaskTile>(heads.mask() + 1) : nullptr);
 }
 
@@ -153,19 +175,20 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
   ThreadPool* const threads = request.settings.threads;
   return function_kernel([=](const Call& call) {
     const int64_t step = heads.row_step(), y_step = sizes.row_stride();
-    const Scores scores = scores_of(call, heads, sizes, layout, op.scale);
+    const Scores scores = scores_of(call, heads, sizes, layout, op);
     const HeadData<const float> all(call.inputs, heads.first, heads);
     for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
       for (int64_t head = first; head < last; ++head) {
         const int64_t b = head / sizes.heads, h = head % sizes.heads;
-        const int64_t at = h * sizes.extent;
-        const float *k = all.k + b * sizes.keys * step + at, *v = all.v + b * sizes.keys * step + at;
+        const int64_t at = h * sizes.extent, key_step = heads.key_step();
+        const int64_t keys_at = b * sizes.keys * key_step + h / sizes.group() * sizes.extent;
+        const float *k = all.k + keys_at, *v = all.v + keys_at;
         for (int64_t i = 0; i < sizes.queries; ++i) {
           const int64_t row = b * sizes.queries + i;
           Row y(call.out(0) + row * y_step + at, sizes.extent);
           y = 0;
           float largest = -kInfinity, sum = 0;
-          scores.for_each_tile(b, h, i, all.q + row * step + at, k, [&](int64_t begin, Row& p) {
+          scores.for_each_tile(b, h, i, all.q + row * step + at, k, [&](int64_t begin, Row& p, const auto&) {
             const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
             const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
             if (larger == -kInfinity) return;
@@ -174,7 +197,8 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
             p = ((p - larger) * kLn2).exp();
             sum = sum * factor + p.sum();
             y *= factor;
-            for (int64_t j = 0; j < p.size(); ++j) y += p[j] * ConstRow(v + (begin + j) * step, sizes.extent);
+            for (int64_t j = 0; j < p.size(); ++j)
+              y += p[j] * ConstRow(v + (begin + j) * key_step, sizes.extent);
           });
           const bool is_zero = op.zero_nan_rows && !(sum > 0);
           if (is_zero) {
@@ -198,15 +222,17 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
   ThreadPool* const threads = request.settings.threads;
   return function_kernel([=](const Call& call) {
     const int64_t step = heads.row_step(), y_step = sizes.row_stride();
-    const Scores scores = scores_of(call, heads, sizes, layout, op.scale);
+    const Scores scores = scores_of(call, heads, sizes, layout, op);
     const HeadData<const float> all(call.inputs, heads.first, heads);
     const HeadData<float> gradients(call.outputs, 0, heads);
     const float* const y_all = call.in(1 + heads.count);
     for (const TensorView& output : call.outputs) std::fill_n(output.as<float>(), output.elements(), 0.0f);
-    for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
-      for (int64_t head = first; head < last; ++head) {
-        const int64_t b = head / sizes.heads, h = head % sizes.heads;
-        const int64_t at = h * sizes.extent, keys_at = b * sizes.keys * step + at;
+    // Heads that share keys add to one gradient, one after the other.
+    for_each_piece(threads, sizes.batch * sizes.key_heads, 1, [&](int64_t first, int64_t last, int) {
+      for (int64_t head = first * sizes.group(); head < last * sizes.group(); ++head) {
+        const int64_t b = head / sizes.heads, h = head % sizes.heads, key_step = heads.key_step();
+        const int64_t at = h * sizes.extent,
+                      keys_at = b * sizes.keys * key_step + h / sizes.group() * sizes.extent;
         const float *k = all.k + keys_at, *v = all.v + keys_at;
         for (int64_t i = 0; i < sizes.queries; ++i) {
           const int64_t row = b * sizes.queries + i;
@@ -215,11 +241,12 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
           const float* const statistics = call.in(2 + heads.count) + 2 * (head * sizes.queries + i);
           if (statistics[0] == kInfinity) continue;
           const float product = scores.dot(dy, y_all + row * y_step + at);
-          scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p) {
+          scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p, const auto& slopes) {
             p = ((p - statistics[0] - statistics[1]) * kLn2).exp();
             for (int64_t j = 0; j < p.size(); ++j) {
-              const int64_t key = (begin + j) * step;
-              const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);
+              const int64_t key = (begin + j) * key_step;
+              const float ds =
+                  op.scale * p[j] * slopes[static_cast<size_t>(j)] * (scores.dot(dy, v + key) - product);
               dq += ds * ConstRow(k + key, sizes.extent);
               Row(gradients.k + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
               Row(gradients.v + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);

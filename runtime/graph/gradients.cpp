@@ -246,7 +246,7 @@ Grads rule(const Attention& op, const Context& c) {
   for (size_t i = 0; i < factors; ++i) operands.push_back(c.in[i]);
   operands.insert(operands.end(), {c.out[0], c.out[1]});
   if (has_mask) operands.insert(operands.end(), {c.in[factors], c.in[factors + 1]});
-  const std::vector<Value> grads = c.graph.add(AttentionGrad{op.scale, op.packed}, operands);
+  const std::vector<Value> grads = c.graph.add(AttentionGrad{op.scale, op.packed, op.softcap}, operands);
   Grads results(grads.begin(), grads.end());
   if (has_mask) results.resize(results.size() + 2);
   return results;

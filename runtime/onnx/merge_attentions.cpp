@@ -36,6 +36,7 @@ class Attentions : private GraphView {
       const std::optional<Match> found = match(i);
       if (!found) continue;
       dropped.insert({found->scores, found->softmax, found->move});
+      dropped.insert(found->capping.begin(), found->capping.end());
       matches.emplace(i, *found);
     }
     if (matches.empty()) return 0;
@@ -57,7 +58,72 @@ class Attentions : private GraphView {
     // Values of rank 4, and their axes as (B,rows,H,D).
     std::pair<int, Axes> q, k, v;
     std::optional<int> mask;
+    float scale = 1, softcap = 0;  // as Attention has them
+    std::vector<int> capping;      // nodes between the scores and the softmax
   };
+
+  // The axes of a value (B,H,X,Y) whose heads are repeated from those of a smaller value: that value, and
+  // where it has the axes (B,G,X,Y). Repetition is a broadcast of an axis behind the heads, which a reshape
+  // joins.
+  std::optional<std::pair<int, Axes>> without_repeats(int value) const {
+    if (!op<Reshape>(maker(value))) return {};
+    const Shape& joined = shape(value);
+    value = input(maker(value), 0);
+    Axes axes = {0, 1, 2, 3, 4};
+    const Shape& apart = shape(value);
+    if (joined.rank() != 4 || apart.rank() != 5 || apart[1] * apart[2] != joined[1] ||
+        apart[0] != joined[0] || apart[3] != joined[2] || apart[4] != joined[3])
+      return {};
+    if (const auto* moved = op<Transpose>(maker(value))) {
+      axes.assign(moved->axes.begin(), moved->axes.end());
+      value = input(maker(value), 0);
+    }
+    if (!op<BroadcastTo>(maker(value))) return {};
+    const Shape& repeated = shape(value);
+    value = input(maker(value), 0);
+    const Shape& once = shape(value);
+    const int repeats = axes[2];
+    if (once.rank() != 5 || once[repeats] != 1 || once.with(repeats, repeated[repeats]) != repeated)
+      return {};
+    // Where the axis of extent 1 came from, it is not needed.
+    std::vector<int64_t> extents(once.begin(), once.end());
+    extents.erase(extents.begin() + repeats);
+    while (op<Reshape>(maker(value)) != nullptr) {
+      value = input(maker(value), 0);
+      if (shape(value) != Shape(std::span<const int64_t>(extents))) continue;
+      Axes found;
+      for (const size_t i : {0, 1, 3, 4}) found.push_back(axes[i] - (axes[i] > repeats ? 1 : 0));
+      return std::pair(value, found);
+    }
+    return {};
+  }
+
+  // Scores that a soft cap has made from a product: c tanh(s product), whose nodes are appended.
+  struct Capped {
+    int scores;  // value
+    float outer = 1, inner = 1;
+  };
+  std::optional<Capped> capped(int value, std::vector<int>& nodes) const {
+    Capped found{value};
+    const auto pass = [&] {
+      nodes.push_back(maker(found.scores));
+      const int from = input(maker(found.scores), 0);
+      if (only_reader(found.scores) < 0) return false;
+      found.scores = from;
+      return true;
+    };
+    const auto pass_scales = [&](float& factor) {
+      while (const auto* scale = op<Scale>(maker(found.scores))) {
+        factor *= scale->factor;
+        if (!pass()) return false;
+      }
+      return true;
+    };
+    if (!pass_scales(found.outer)) return {};
+    const auto* tanh = op<Unary>(maker(found.scores));
+    if (!tanh || tanh->kind != UnaryKind::kTanh || !pass() || !pass_scales(found.inner)) return {};
+    return found;
+  }
 
   // The value that reshapes there and back started with.
   int without_reshapes(int value) const {
@@ -73,6 +139,11 @@ class Attentions : private GraphView {
   std::pair<int, Axes> rows_of(int value, bool is_transposed) const {
     Axes axes = is_transposed ? Axes{0, 3, 1, 2} : kHeadsAndRows;
     value = without_reshapes(value);
+    if (const auto once = without_repeats(value)) {
+      for (int& axis : axes) axis = once->second[static_cast<size_t>(axis)];
+      value = once->first;
+    }
+    value = without_reshapes(value);
     if (const auto* moved = op<Transpose>(maker(value))) {
       for (int& axis : axes) axis = moved->axes[static_cast<size_t>(axis)];
       value = without_reshapes(input(maker(value), 0));
@@ -85,9 +156,13 @@ class Attentions : private GraphView {
     if (!weighs || weighs->transpose_a) return {};
     const int shares = input(product, 0), softmax = maker(shares);
     if (!op<Softmax>(softmax) || only_reader(shares) != product) return {};
-    const int scores_value = input(softmax, 0), scores = maker(scores_value);
+    std::vector<int> capping;
+    const std::optional<Capped> cap = capped(input(softmax, 0), capping);
+    const int scores_value = cap ? cap->scores : input(softmax, 0), scores = maker(scores_value);
     const auto* multiplies = op<MatMul>(scores);
-    if (!multiplies || multiplies->transpose_a || only_reader(scores_value) != softmax) return {};
+    if (!multiplies || multiplies->transpose_a ||
+        only_reader(scores_value) != (cap ? capping.back() : softmax))
+      return {};
     if (!on_one_device({scores, softmax, product})) return {};
     for (int value : {input(scores, 0), input(scores, 1), input(product, 1)}) {
       if (shape(value).rank() != 4) return {};
@@ -100,13 +175,24 @@ class Attentions : private GraphView {
                 // The second factor of the scores is (B,H,D,S), unless it is transposed there.
                 rows_of(input(scores, 1), !multiplies->transpose_b),
                 rows_of(input(product, 1), weighs->transpose_b),
+                {},
+                op<Softmax>(softmax)->scale,
+                0,
                 {}};
+    if (cap) {
+      // The softmax's scale times c tanh(s product), as cap tanh(scale product / cap).
+      found.softcap = found.scale * cap->outer;
+      found.scale = cap->inner * found.softcap;
+      if (!(found.softcap > 0)) return {};
+      found.capping = std::move(capping);
+    }
     const auto extents = [&](const std::pair<int, Axes>& rows) {
       return permuted(shape(rows.first), rows.second);
     };
     const Shape q = extents(found.q), k = extents(found.k);
-    if (extents(found.v) != k || q != k.with(1, q[1]) || q[3] > kMaxHeadExtent || k[1] == 0 || q[3] == 0)
+    if (extents(found.v) != k || q != k.with(1, q[1]).with(2, q[2]) || k[2] == 0 || q[2] % k[2] != 0)
       return {};
+    if (q[3] > kMaxHeadExtent || k[1] == 0 || q[3] == 0) return {};
     if (graph().node(softmax).inputs.size() > 1) {
       found.mask = input(softmax, 1);
       if (needs_gradient_[static_cast<size_t>(*found.mask)]) return {};
@@ -190,7 +276,11 @@ class Attentions : private GraphView {
     const Node& softmax_node = graph().node(match.softmax);
     const auto& softmax = std::get<Softmax>(softmax_node.op);
     const std::string &name = softmax_node.name, &device = softmax_node.device;
-    Node attention{Attention{softmax.scale, softmax.zero_nan_rows}, name + "/attention", {}, {}, device};
+    Node attention{Attention{match.scale, softmax.zero_nan_rows, false, match.softcap},
+                   name + "/attention",
+                   {},
+                   {},
+                   device};
     if (const std::optional<int> whole = packed_source(match)) {
       const Shape q = permuted(shape(match.q.first), match.q.second), packed = {q[0], q[1], 3, q[2], q[3]};
       const int heads = new_value(*whole, name + "/heads", packed);
@@ -217,14 +307,14 @@ class Attentions : private GraphView {
     }
   }
 
-  // Returns the nodes except transpositions, reshapes and slices that are no longer read.
+  // Returns the nodes except transpositions, reshapes, broadcasts and slices that are no longer read.
   std::vector<Node> without_idle_moves() {
     std::set<int> read;
     std::vector<Node> rest;
     for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-      const bool is_move = std::holds_alternative<Transpose>(node->op) ||
-                           std::holds_alternative<Reshape>(node->op) ||
-                           std::holds_alternative<Slice>(node->op);
+      const bool is_move =
+          std::holds_alternative<Transpose>(node->op) || std::holds_alternative<Reshape>(node->op) ||
+          std::holds_alternative<BroadcastTo>(node->op) || std::holds_alternative<Slice>(node->op);
       const auto is_needed = [&](int value) {
         const bool is_kept = static_cast<size_t>(value) < needs_gradient_.size() && kept(value);
         return is_kept || read.contains(value);

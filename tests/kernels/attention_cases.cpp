@@ -11,6 +11,7 @@ constexpr float kHiddenScore = -std::numeric_limits<float>::infinity();
 
 struct Sizes {
   int64_t batch, queries, keys, heads, extent;
+  int64_t sharing = 1;  // heads that share keys and values
 };
 
 // A mask with its tiles, or nothing; adds a row for these.
@@ -26,7 +27,7 @@ void add(std::vector<KernelCase>& cases, const std::string& what, const Attentio
          const std::vector<HostTensor>& numbers = {}) {
   const std::vector<HostTensor> mask = with_tiles(cases, what, s, numbers);
   const Shape of_queries = {s.batch, s.queries, s.heads, s.extent},
-              of_keys = {s.batch, s.keys, s.heads, s.extent};
+              of_keys = {s.batch, s.keys, s.heads / s.sharing, s.extent};
   std::vector<HostTensor> forward = {random_floats(of_queries, 1), random_floats(of_keys, 2),
                                      random_floats(of_keys, 3)};
   forward.insert(forward.end(), mask.begin(), mask.end());
@@ -36,7 +37,8 @@ void add(std::vector<KernelCase>& cases, const std::string& what, const Attentio
   backward.insert(backward.end(), mask.begin(), mask.end());
   cases.push_back({"attention_" + what, op, std::move(forward)});
   // Sums over all queries, or keys, in f32.
-  cases.push_back({"attention_grad_" + what, AttentionGrad{op.scale}, std::move(backward), 5e-5});
+  cases.push_back(
+      {"attention_grad_" + what, AttentionGrad{op.scale, false, op.softcap}, std::move(backward), 5e-5});
 }
 
 // Adds cases in which one tensor holds queries, keys and values.
@@ -81,6 +83,12 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
   add(cases, "causal", {.scale = 0.25f}, sizes, {causal(130, 140, kHiddenScore)});
   add(cases, "causal_lowest", {.scale = 0.25f}, sizes,
       {causal(130, 140, std::numeric_limits<float>::lowest())});
+  // Heads that share keys, and scores under a soft cap, as Llama 3 and Gemma 2 have them.
+  add(cases, "shared", {.scale = 0.3f}, {2, 70, 130, 6, 24, 3});
+  add(cases, "shared_by_all", {.scale = 0.3f}, {1, 64, 64, 4, 64, 4}, {causal(64, 64, kHiddenScore)});
+  add(cases, "capped", {.scale = 0.6f, .softcap = 2}, {2, 70, 130, 2, 24});
+  add(cases, "shared_capped", {.scale = 0.6f, .softcap = 2}, {2, 130, 140, 4, 16, 2},
+      {causal(130, 140, kHiddenScore)});
   add(cases, "weak", {.scale = 0.25f}, sizes, {causal(130, 140, -3)});
   for (const Shape& shape : {Shape{2, 1, 1, 140}, Shape{1, 2, 130, 140}, Shape{2, 2, 130, 140}, Shape{140}})
     add(cases, "mask_" + to_string(shape), {.scale = 0.25f}, sizes, {random_floats(shape, 5)});

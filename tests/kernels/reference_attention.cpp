@@ -24,20 +24,33 @@ constexpr double kLowest = std::numeric_limits<float>::lowest();
 
 // The softmax of the scores of query i of head (b,h), and the statistics that Attention returns of it.
 struct Shares {
-  std::vector<double> p;
+  std::vector<double> p, slopes;  // of the soft cap
   double largest, log_sum;
 };
 
-Shares shares_of(const Values& q, const Values& k, const Values* mask, double scale, const Index& query) {
+// The head of the keys that head h of the queries reads.
+int64_t key_head(const Values& q, const Values& k, int64_t h) {
+  return h / (q.shape()[2] / k.shape()[2]);
+}
+
+template <typename Op>
+Shares shares_of(const Values& q, const Values& k, const Values* mask, const Op& op, const Index& query) {
+  const auto scale = static_cast<double>(op.scale), cap = static_cast<double>(op.softcap);
   const int64_t b = query[0], h = query[1], i = query[2], keys = k.shape()[1];
-  Shares shares{std::vector<double>(static_cast<size_t>(keys)), 0, 0};
+  Shares shares{std::vector<double>(static_cast<size_t>(keys)),
+                std::vector<double>(static_cast<size_t>(keys), 1), 0, 0};
   const int64_t extent = q.shape()[3];
   const double* const of_query = row_of(q, b, i, h);
   double largest = -HUGE_VAL, sum = 0;
   for (int64_t j = 0; j < keys; ++j) {
     double& score = shares.p[static_cast<size_t>(j)];
-    const double* const key = row_of(k, b, j, h);
+    const double* const key = row_of(k, b, j, key_head(q, k, h));
     for (int64_t d = 0; d < extent; ++d) score += scale * of_query[d] * key[d];
+    if (cap > 0) {
+      const double tanh = std::tanh(score / cap);
+      score = cap * tanh;
+      shares.slopes[static_cast<size_t>(j)] = 1 - tanh * tanh;
+    }
     // In f32, as frameworks add it: a large number leaves nothing of the score.
     if (mask != nullptr)
       score = static_cast<float>(score + (*mask)[position_of(mask->shape(), {b, h, i, j})]);
@@ -54,14 +67,14 @@ std::vector<Values> attention(const Attention& op, const std::vector<Values>& in
   const Values &q = in[0], &k = in[1], &v = in[2];
   for_each_index(rows_of(q), [&](const Index& query, int64_t row) {
     const int64_t b = query[0], h = query[1], i = query[2];
-    const Shares shares =
-        shares_of(q, k, in.size() > 3 ? &in[3] : nullptr, static_cast<double>(op.scale), query);
+    const Shares shares = shares_of(q, k, in.size() > 3 ? &in[3] : nullptr, op, query);
     const bool is_zero = op.zero_nan_rows && std::isnan(shares.p[0]);
     out[1][2 * row] = is_zero ? HUGE_VAL : shares.largest;
     out[1][2 * row + 1] = is_zero ? 0 : shares.log_sum;
     double* const sum = row_of(out[0], b, i, h);
     for (int64_t j = 0; j < k.shape()[1] && !is_zero; ++j) {
-      const double share = shares.p[static_cast<size_t>(j)], *const value = row_of(v, b, j, h);
+      const double share = shares.p[static_cast<size_t>(j)], *const value =
+                                                                 row_of(v, b, j, key_head(q, v, h));
       for (int64_t d = 0; d < v.shape()[3]; ++d) sum[d] += share * value[d];
     }
   });
@@ -75,7 +88,7 @@ std::vector<Values> attention_grad(const AttentionGrad& op, const std::vector<Va
   for_each_index(rows_of(q), [&](const Index& query, int64_t row) {
     if (statistics[2 * row] == HUGE_VAL) return;
     const int64_t b = query[0], h = query[1], i = query[2], extent = q.shape()[3];
-    const Shares shares = shares_of(q, k, in.size() > 6 ? &in[6] : nullptr, scale, query);
+    const Shares shares = shares_of(q, k, in.size() > 6 ? &in[6] : nullptr, op, query);
     const double *const of_query = row_of(q, b, i, h), *const of_result = row_of(y, b, i, h),
                         *const given = row_of(dy, b, i, h);
     double* const dq = row_of(out[0], b, i, h);
@@ -83,10 +96,11 @@ std::vector<Values> attention_grad(const AttentionGrad& op, const std::vector<Va
     for (int64_t d = 0; d < extent; ++d) whole += given[d] * of_result[d];
     for (int64_t j = 0; j < k.shape()[1]; ++j) {
       const double p = shares.p[static_cast<size_t>(j)];
-      const double *const key = row_of(k, b, j, h), *const value = row_of(v, b, j, h);
-      double *const dk = row_of(out[1], b, j, h), *const dv = row_of(out[2], b, j, h), product = 0;
+      const int64_t shared = key_head(q, k, h);
+      const double *const key = row_of(k, b, j, shared), *const value = row_of(v, b, j, shared);
+      double *const dk = row_of(out[1], b, j, shared), *const dv = row_of(out[2], b, j, shared), product = 0;
       for (int64_t d = 0; d < extent; ++d) product += given[d] * value[d];
-      const double gradient = scale * p * (product - whole);
+      const double gradient = scale * p * shares.slopes[static_cast<size_t>(j)] * (product - whole);
       for (int64_t d = 0; d < extent; ++d) {
         dq[d] += gradient * key[d];
         dk[d] += gradient * of_query[d];

@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
         float scores[2 * kPairs][4];
         multiply_rows<Policy, kExtent, kPairs>(scores, left, stage_at(stage, 0), 0);
         const ScorePlace place{block.row, tile * kHeadTile + 2 * block.t, queries, keys, false};
-        const float factor = block.finish_scores(scores, kinds.get(tile, kind_of), place);
+        const float factor =
+            block.finish_scores(scores, kinds.get(tile, kind_of), place, 0, [](int, int, float) {});
         hide_beyond(scores, place);
         float largest[2] = {-HUGE_VALF, -HUGE_VALF};
 #pragma unroll
@@ -113,7 +114,7 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
       choose_attention(request.inputs[0].dtype, attention.sizes.extent, request.device,
                        []<typename P, int e>(P, std::integral_constant<int, e>) { return attend<P, e>; });
   return function_kernel([op, attention, kernel](const Call& call) {
-    AttentionArguments args = attention.arguments(call, op.scale, op.zero_nan_rows);
+    AttentionArguments args = attention.arguments(call, op.scale, op.softcap, op.zero_nan_rows);
     args.q = attention.head(call.inputs, 0, 0), args.k = attention.head(call.inputs, 0, 1);
     args.v = attention.head(call.inputs, 0, 2), args.y = attention.rows_of(call.outputs[0]);
     args.computed_statistics = call.out(1);

@@ -105,14 +105,18 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_dy, stage_at(stage, 1), part);
           const ScorePlace place{block.row, tile * kHeadTile + part + 2 * block.t, queries, keys, false};
           const MaskTile kind = kinds.get(tile, kind_of);
-          const float factor = block.finish_scores(shares, kind, place);
+          // Under a soft cap, what is taken from the gradients is taken before they meet its slope.
+          const float factor = block.finish_scores(shares, kind, place, 0, [&](int j, int i, float slope) {
+            gradients[j][i] = (gradients[j][i] - product[i / 2]) * slope;
+          });
           hide_beyond(shares, place);
           const bool is_masked = kind == MaskTile::kMixed;
           const float shift[2] = {is_masked ? statistics[0].log_sum : statistics[0].both,
                                   is_masked ? statistics[1].log_sum : statistics[1].both};
           finish_shares(
               shares, gradients, factor, is_masked, [&](int, int i) { return statistics[i / 2].largest; },
-              [&](int, int i) { return shift[i / 2]; }, [&](int, int i) { return product[i / 2]; });
+              [&](int, int i) { return shift[i / 2]; },
+              [&](int, int i) { return args.softcap == 0 ? product[i / 2] : 0; });
           add_product<Policy, kExtent, kGradPairs>(sums, gradients, stage_at(stage, 0), part);
         }
       });
@@ -136,7 +140,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
     return reinterpret_cast<float*>(rows + 6 * kTileWords<kExtent>) + stage * 4 * kHeadTile;
   };
   const AttentionSizes& sizes = args.sizes;
-  const HeadBlock block(args, sizes.key_tiles(), false);
+  // The heads that share these keys, one after the other.
+  const int group = static_cast<int>(sizes.group()), tiles_of_head = static_cast<int>(sizes.query_tiles());
+  const HeadBlock block(args, sizes.key_tiles(), false, group);
   const int queries = static_cast<int>(sizes.queries), keys = static_cast<int>(sizes.keys);
   TileCopy<kExtent>(block.matrix(args.k)).queue(rows, block.first());
   TileCopy<kExtent>(block.matrix(args.v)).queue(rows + kTileWords<kExtent>, block.first());
@@ -146,19 +152,24 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
   const LeftRows<kExtent> left(rows, block.warp * 16), left_v(rows + kTileWords<kExtent>, block.warp * 16);
 
   float key_sums[kExtent / 8][4] = {}, value_sums[kExtent / 8][4] = {};
-  const TileCopy<kExtent> q(block.matrix(args.q)), dy(block.matrix(args.dy));
-  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, block.b, block.h, tile, block.tile); };
+  const auto kind_of = [&](int tile) {
+    return args.mask.kind(sizes, block.b, block.h + tile / tiles_of_head, tile % tiles_of_head, block.tile);
+  };
   __shared__ MaskTile held_kinds[TileKinds::kHeld];
-  const TileKinds kinds(held_kinds, static_cast<int>(sizes.query_tiles()), kind_of);
+  const TileKinds kinds(held_kinds, group * tiles_of_head, kind_of);
   for_each_shown_tile(
-      static_cast<int>(sizes.query_tiles()),
-      [&](int tile) { return kinds.get(tile, kind_of) == MaskTile::kHidden; },
+      group * tiles_of_head, [&](int tile) { return kinds.get(tile, kind_of) == MaskTile::kHidden; },
       [&](int tile, int stage) {
-        q.queue(stage_at(stage, 0), tile * kHeadTile);
-        dy.queue(stage_at(stage, 1), tile * kHeadTile);
+        const int member = tile / tiles_of_head, first = tile % tiles_of_head * kHeadTile;
+        const auto copy = [&](const HeadOperand& operand, int i) {
+          const HeadMatrix from = operand.of(sizes, block.b, block.h + member, args.is_aligned);
+          TileCopy<kExtent>(from).queue(stage_at(stage, i), first);
+        };
+        copy(args.q, 0);
+        copy(args.dy, 1);
         if (threadIdx.x < kHeadTile) {
-          const int query = tile * kHeadTile + static_cast<int>(threadIdx.x);
-          const int64_t at = block.head * sizes.queries + query;
+          const int query = first + static_cast<int>(threadIdx.x);
+          const int64_t at = (block.head + member) * sizes.queries + query;
           RowStatistics statistics;
           if (query < queries) statistics = RowStatistics(args.statistics + 2 * at);
           float* const of_row = rows_at(stage) + threadIdx.x;
@@ -170,22 +181,27 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
       },
       [&](int tile, int stage) {
         if (!block.has_rows(keys)) return;
-        const int end = min(kHeadTile, queries - tile * kHeadTile);
+        const int member = tile / tiles_of_head, first = tile % tiles_of_head * kHeadTile;
+        const int end = min(kHeadTile, queries - first);
 #pragma unroll 1
         for (int part = 0; part < end; part += 16 * kGradPairs) {
           float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
           multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_v, stage_at(stage, 1), part);
           const float* const of_rows = rows_at(stage) + part + 2 * block.t;
-          const ScorePlace place{block.row, tile * kHeadTile + part + 2 * block.t, keys, queries, true};
+          const ScorePlace place{block.row, first + part + 2 * block.t, keys, queries, true};
           const MaskTile kind = kinds.get(tile, kind_of);
-          const float factor = block.finish_scores(shares, kind, place);
+          const float* const products = of_rows + 3 * kHeadTile;
+          const float factor =
+              block.finish_scores(shares, kind, place, member, [&](int j, int i, float slope) {
+                gradients[j][i] = (gradients[j][i] - products[8 * j + i % 2]) * slope;
+              });
           const bool is_masked = kind == MaskTile::kMixed;
           const float* const shifts = of_rows + (is_masked ? kHeadTile : 2 * kHeadTile);
           finish_shares(
               shares, gradients, factor, is_masked, [&](int j, int i) { return of_rows[8 * j + i % 2]; },
               [&](int j, int i) { return shifts[8 * j + i % 2]; },
-              [&](int j, int i) { return of_rows[3 * kHeadTile + 8 * j + i % 2]; });
+              [&](int j, int i) { return args.softcap == 0 ? products[8 * j + i % 2] : 0; });
           add_product<Policy, kExtent, kGradPairs>(value_sums, shares, stage_at(stage, 1), part);
           add_product<Policy, kExtent, kGradPairs>(key_sums, gradients, stage_at(stage, 0), part);
         }
@@ -211,7 +227,7 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
       []<typename P, int e>(P, std::integral_constant<int, e>) { return attend_grad_keys<P, e>; });
   return function_kernel(
       [op, attention, of_queries, of_keys](const Call& call) {
-        AttentionArguments args = attention.arguments(call, op.scale, false);
+        AttentionArguments args = attention.arguments(call, op.scale, op.softcap, false);
         const size_t y = 1 + attention.heads.count;
         args.dy = attention.rows_of(call.inputs[0]), args.q = attention.head(call.inputs, 1, 0);
         args.k = attention.head(call.inputs, 1, 1), args.v = attention.head(call.inputs, 1, 2);
@@ -222,7 +238,7 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
         const AttentionSizes& sizes = attention.sizes;
         launch_attention(of_queries, sizes.head_count() * sizes.query_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6), args, call.stream);
-        launch_attention(of_keys, sizes.head_count() * sizes.key_tiles(),
+        launch_attention(of_keys, sizes.batch * sizes.key_heads * sizes.key_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6, 8 * kHeadTile), args, call.stream);
       },
       attention.sizes.head_count() * attention.sizes.queries * static_cast<int64_t>(sizeof(float)));

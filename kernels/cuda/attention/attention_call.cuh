@@ -30,10 +30,11 @@ struct HeadOperand {
   uint16_t* data;
   int rows;
   int64_t row_step;
+  int group = 1;  // heads that share one of the operand's
 
   __device__ HeadMatrix of(const AttentionSizes& sizes, int64_t b, int64_t h, bool is_aligned) const {
-    return {data + b * rows * row_step + h * sizes.extent, row_step, rows, static_cast<int>(sizes.extent),
-            is_aligned};
+    return {data + b * rows * row_step + h / group * sizes.extent, row_step, rows,
+            static_cast<int>(sizes.extent), is_aligned};
   }
 };
 
@@ -56,7 +57,7 @@ struct ScoreMask {
 struct AttentionArguments {
   AttentionSizes sizes;
   ScoreMask mask;
-  float scale;
+  float scale, softcap;
   bool zero_nan_rows, is_aligned;
   HeadOperand q, k, v, y, dy, dq, dk, dv;  // y is a result of Attention
   const float* statistics;                 // also a result of Attention
@@ -126,9 +127,24 @@ struct AttentionCall {
         layout(request.inputs.size() > heads.mask() ? MaskLayout(request.inputs[heads.mask()].shape, sizes)
                                                     : MaskLayout()) {}
 
-  AttentionArguments arguments(const Call& call, float scale, bool zero_nan_rows) const {
-    AttentionArguments args{sizes, {}, scale, zero_nan_rows, false,   {},     {}, {}, {}, {},
-                            {},    {}, {},    nullptr,       nullptr, nullptr};
+  AttentionArguments arguments(const Call& call, float scale, float softcap, bool zero_nan_rows) const {
+    AttentionArguments args{.sizes = sizes,
+                            .mask = {},
+                            .scale = scale,
+                            .softcap = softcap,
+                            .zero_nan_rows = zero_nan_rows,
+                            .is_aligned = false,
+                            .q = {},
+                            .k = {},
+                            .v = {},
+                            .y = {},
+                            .dy = {},
+                            .dq = {},
+                            .dk = {},
+                            .dv = {},
+                            .statistics = nullptr,
+                            .computed_statistics = nullptr,
+                            .products = nullptr};
     args.is_aligned = sizes.extent % 8 == 0 && are_aligned(call.inputs) && are_aligned(call.outputs);
     if (layout.strips > 0)
       args.mask = {operand(call, heads.mask()), layout, call.in<MaskTile>(heads.mask() + 1)};
@@ -143,7 +159,9 @@ struct AttentionCall {
   HeadOperand head(std::span<const TensorView> tensors, size_t first, size_t i) const {
     const TensorView& view = tensors[heads.is_packed() ? first : first + i];
     const int64_t offset = heads.is_packed() ? static_cast<int64_t>(i) * sizes.row_stride() : 0;
-    return {view.as<uint16_t>() + offset, static_cast<int>(view.spec.shape[1]), heads.row_step()};
+    const bool is_key = i > 0;
+    return {view.as<uint16_t>() + offset, static_cast<int>(view.spec.shape[1]),
+            is_key ? heads.key_step() : heads.row_step(), is_key ? static_cast<int>(sizes.group()) : 1};
   }
 };
 

@@ -244,10 +244,11 @@ struct HeadBlock {
   int warp, t;  // this lane's columns are 2t and 2t + 1 of every 8
   int row;      // row of the head, this lane's first; its other is 8 below
 
-  // Under a causal mask the last queries have the most to do: they begin with `from_last`.
-  __device__ HeadBlock(const AttentionArguments& arguments, int64_t tiles, bool from_last)
+  // Under a causal mask the last queries have the most to do: they begin with `from_last`. `group`
+  // neighboring heads have one block, whose head is the first of them.
+  __device__ HeadBlock(const AttentionArguments& arguments, int64_t tiles, bool from_last, int64_t group = 1)
       : args(arguments),
-        head(blockIdx.x / static_cast<unsigned>(tiles)),
+        head(blockIdx.x / static_cast<unsigned>(tiles) * group),
         b(head / args.sizes.heads),
         h(head % args.sizes.heads),
         tile(static_cast<int>(blockIdx.x % static_cast<unsigned>(tiles))),
@@ -263,18 +264,31 @@ struct HeadBlock {
     return operand.of(args.sizes, b, h, args.is_aligned);
   }
 
-  // Adds the mask of a tile of this kind to a warp's scores, and returns the factor that makes them powers of
-  // 2: for most tiles the scale, which then costs no instruction of its own.
-  template <int kColumns>
-  __device__ float finish_scores(float (&scores)[kColumns][4], MaskTile kind, const ScorePlace& place) const {
+  // Caps a warp's scores, adds the mask of a tile of this kind, of a head that is `member` after the block's,
+  // and returns the factor that makes them powers of 2: for most tiles the scale, which then costs no
+  // instruction of its own. Calls with_slope(j, i, slope of the cap) for each score that is capped.
+  template <int kColumns, typename WithSlope>
+  __device__ float finish_scores(float (&scores)[kColumns][4], MaskTile kind, const ScorePlace& place,
+                                 int member, const WithSlope& with_slope) const {
     const float factor = args.scale * kLog2E;
-    if (kind != MaskTile::kMixed && factor > 0) return factor;
+    if (kind != MaskTile::kMixed && factor > 0 && args.softcap == 0) return factor;
+    // tanh(x) = 1 - 2 / (1 + exp(2 x))
+    const float inner = args.softcap == 0 ? 0 : 2 * factor / args.softcap, outer = args.softcap * kLog2E;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scores[j][i] *= factor;
+      for (int i = 0; i < 4; ++i) {
+        if (args.softcap == 0) {
+          scores[j][i] *= factor;
+        } else {
+          const float tanh = 1 - 2 * reciprocal(1 + power_of_2(inner * scores[j][i]));
+          scores[j][i] = outer * tanh;
+          with_slope(j, i, 1 - tanh * tanh);
+        }
+      }
     }
-    if (kind == MaskTile::kMixed) add_mask(scores, args.mask.of(b, h), args.mask.layout.row_stride, place);
+    if (kind == MaskTile::kMixed)
+      add_mask(scores, args.mask.of(b, h + member), args.mask.layout.row_stride, place);
     return 1;
   }
 };
