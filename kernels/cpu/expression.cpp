@@ -85,7 +85,9 @@ class ExpressionKernel final : public Kernel {
       if (!op_.windows.has(i)) continue;
       const Shape& shape = request.inputs[i].shape;
       const int axis = shape.rank() - 1 - op_.windows.axis_from_end;
-      window_of_[i] = {shape[axis], strides_of(shape)[static_cast<size_t>(axis)]};
+      // Along an axis of extent 1 an operand is broadcast, and does not move.
+      const int64_t stride = shape[axis] == 1 ? 0 : strides_of(shape)[static_cast<size_t>(axis)];
+      window_of_[i] = {shape[axis], stride};
     }
   }
 

@@ -53,10 +53,19 @@ class Attentions : private GraphView {
   }
 
  private:
+  // A value of rank 4, after a reshape if there is one, and where it has the axes (B,rows,H,D).
+  struct Rows {
+    int value;
+    Axes axes;
+    std::optional<Shape> as = {};
+  };
+  const Shape& shape_of(const Rows& rows) const { return rows.as ? *rows.as : shape(rows.value); }
+  // As (B,rows,H,D).
+  Shape moved_shape(const Rows& rows) const { return permuted(shape_of(rows), rows.axes); }
+
   struct Match {
     int scores, softmax, product, move;  // nodes: move takes the result to (B,T,H,D); -1: there is none
-    // Values of rank 4, and their axes as (B,rows,H,D).
-    std::pair<int, Axes> q, k, v;
+    Rows q, k, v;
     std::optional<int> mask;
     float scale = 1, softcap = 0;  // as Attention has them
     std::vector<int> capping;      // nodes between the scores and the softmax
@@ -65,7 +74,7 @@ class Attentions : private GraphView {
   // The axes of a value (B,H,X,Y) whose heads are repeated from those of a smaller value: that value, and
   // where it has the axes (B,G,X,Y). Repetition is a broadcast of an axis behind the heads, which a reshape
   // joins.
-  std::optional<std::pair<int, Axes>> without_repeats(int value) const {
+  std::optional<Rows> without_repeats(int value) const {
     if (!op<Reshape>(maker(value))) return {};
     const Shape& joined = shape(value);
     value = input(maker(value), 0);
@@ -85,17 +94,17 @@ class Attentions : private GraphView {
     const int repeats = axes[2];
     if (once.rank() != 5 || once[repeats] != 1 || once.with(repeats, repeated[repeats]) != repeated)
       return {};
-    // Where the axis of extent 1 came from, it is not needed.
     std::vector<int64_t> extents(once.begin(), once.end());
     extents.erase(extents.begin() + repeats);
+    const Shape rank_4{std::span<const int64_t>(extents)};
+    Rows found{value, {}, rank_4};
+    for (const size_t i : {0, 1, 3, 4}) found.axes.push_back(axes[i] - (axes[i] > repeats ? 1 : 0));
+    // A reshape may have made the axis of extent 1 from what is looked for.
     while (op<Reshape>(maker(value)) != nullptr) {
       value = input(maker(value), 0);
-      if (shape(value) != Shape(std::span<const int64_t>(extents))) continue;
-      Axes found;
-      for (const size_t i : {0, 1, 3, 4}) found.push_back(axes[i] - (axes[i] > repeats ? 1 : 0));
-      return std::pair(value, found);
+      if (shape(value) == rank_4) found = {value, found.axes};
     }
-    return {};
+    return found;
   }
 
   // Scores that a soft cap has made from a product: c tanh(s product), whose nodes are appended.
@@ -136,12 +145,13 @@ class Attentions : private GraphView {
 
   // Returns a factor of a product, (B,H,rows,D), or (B,H,D,rows) if it is transposed, as (B,rows,H,D): by the
   // axes of the transposition's operand, if a transposition made it.
-  std::pair<int, Axes> rows_of(int value, bool is_transposed) const {
+  Rows rows_of(int value, bool is_transposed) const {
     Axes axes = is_transposed ? Axes{0, 3, 1, 2} : kHeadsAndRows;
     value = without_reshapes(value);
     if (const auto once = without_repeats(value)) {
-      for (int& axis : axes) axis = once->second[static_cast<size_t>(axis)];
-      value = once->first;
+      for (int& axis : axes) axis = once->axes[static_cast<size_t>(axis)];
+      if (once->as) return {once->value, axes, once->as};
+      value = once->value;
     }
     value = without_reshapes(value);
     if (const auto* moved = op<Transpose>(maker(value))) {
@@ -186,11 +196,8 @@ class Attentions : private GraphView {
       if (!(found.softcap > 0)) return {};
       found.capping = std::move(capping);
     }
-    const auto extents = [&](const std::pair<int, Axes>& rows) {
-      return permuted(shape(rows.first), rows.second);
-    };
-    const Shape q = extents(found.q), k = extents(found.k);
-    if (extents(found.v) != k || q != k.with(1, q[1]).with(2, q[2]) || k[2] == 0 || q[2] % k[2] != 0)
+    const Shape q = moved_shape(found.q), k = moved_shape(found.k);
+    if (moved_shape(found.v) != k || q != k.with(1, q[1]).with(2, q[2]) || k[2] == 0 || q[2] % k[2] != 0)
       return {};
     if (q[3] > kMaxHeadExtent || k[1] == 0 || q[3] == 0) return {};
     if (graph().node(softmax).inputs.size() > 1) {
@@ -211,11 +218,15 @@ class Attentions : private GraphView {
     return target_.new_result(std::move(info)).id;
   }
 
-  int add_moved(const std::pair<int, Axes>& rows, const std::string& name, const std::string& device) {
-    const auto& [value, axes] = rows;
-    if (is_in_order(axes)) return value;
-    const int result = new_value(value, name, permuted(shape(value), axes));
-    nodes_.push_back(Node{Transpose{axes}, target_.value(result).name, {value}, {result}, device});
+  int add_moved(const Rows& rows, const std::string& name, const std::string& device) {
+    int value = rows.value;
+    if (rows.as) {
+      value = new_value(rows.value, name + "/once", *rows.as);
+      nodes_.push_back(Node{Reshape{*rows.as}, target_.value(value).name, {rows.value}, {value}, device});
+    }
+    if (is_in_order(rows.axes)) return value;
+    const int result = new_value(rows.value, name, moved_shape(rows));
+    nodes_.push_back(Node{Transpose{rows.axes}, target_.value(result).name, {value}, {result}, device});
     return result;
   }
 
@@ -246,11 +257,12 @@ class Attentions : private GraphView {
 
   // The value whose rows hold q, k and v, if there is one.
   std::optional<int> packed_source(const Match& match) const {
-    const Shape q = permuted(shape(match.q.first), match.q.second);
+    const Shape q = moved_shape(match.q);
     std::optional<int> whole;
     int64_t which = 0;
-    for (const auto& [value, axes] : {match.q, match.k, match.v}) {
-      const std::optional<Third> third = keeps_order(shape(value), axes) ? third_of(value) : std::nullopt;
+    for (const Rows& rows : {match.q, match.k, match.v}) {
+      const bool is_third = !rows.as && keeps_order(shape(rows.value), rows.axes);
+      const std::optional<Third> third = is_third ? third_of(rows.value) : std::nullopt;
       if (!third || third->which != which++ || third->whole != whole.value_or(third->whole)) return {};
       if (third->rows != q[0] * q[1] || third->row != q[2] * q[3]) return {};
       whole = third->whole;
@@ -282,7 +294,7 @@ class Attentions : private GraphView {
                    {},
                    device};
     if (const std::optional<int> whole = packed_source(match)) {
-      const Shape q = permuted(shape(match.q.first), match.q.second), packed = {q[0], q[1], 3, q[2], q[3]};
+      const Shape q = moved_shape(match.q), packed = {q[0], q[1], 3, q[2], q[3]};
       const int heads = new_value(*whole, name + "/heads", packed);
       nodes_.push_back(Node{Reshape{packed}, target_.value(heads).name, {*whole}, {heads}, device});
       std::get<Attention>(attention.op).packed = true;
@@ -292,8 +304,7 @@ class Attentions : private GraphView {
                           add_moved(match.v, name + "/v", device)};
     }
     if (match.mask) {
-      const Shape q = permuted(shape(match.q.first), match.q.second);
-      const Shape k = permuted(shape(match.k.first), match.k.second);
+      const Shape q = moved_shape(match.q), k = moved_shape(match.k);
       const Shape scores = {q[0], q[2], q[1], k[1]};
       attention.inputs.insert(attention.inputs.end(), {*match.mask, tiles_of(*match.mask, scores, device)});
     }

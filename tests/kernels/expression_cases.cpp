@@ -77,6 +77,11 @@ void add_windowed_cases(std::vector<KernelCase>& cases) {
     parts.windows = {1, 0b11, 5, {0, 2}};
     const HostTensor a = random_floats({4, 2, half}, 8), b = random_floats({4, 3, half}, 9);
     cases.push_back({fmt::format("expression_parts_{}", half), parts, {a, b}, 1e-5});
+    Expression rows{2, 1};
+    rows.instructions = {{{Code::kBinary, kSum, 0, 1}}};
+    rows.windows = {1, 0b11, 3, {0, 2}};
+    const HostTensor one = random_floats({4, 1, half}, 8), other = random_floats({4, 1, half}, 9);
+    cases.push_back({fmt::format("expression_rows_{}", half), rows, {one, other}, 1e-5});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/graph/fuse.h"
 #include "runtime/onnx/import_model.h"
 #include "tests/runtime/onnx/model_bytes.h"
 #include "tests/runtime/onnx/small_nets.h"
@@ -97,8 +98,9 @@ TEST(MergedNodes, AnAttentionsSoftmaxIsOneNodeAndAMaskOfZerosNone) {
 }
 
 // x (batch,5,8) -> two heads of 4, whose scores are masked, and classes. `mask` is added to the scores, which
-// are an output if `shows_scores`.
-ModelBytes heads_net(const std::string& mask, bool shows_scores = false) {
+// are an output if `shows_scores`. With `is_shared` both heads read one head of keys and values, and a soft
+// cap is on the scores.
+ModelBytes heads_net(const std::string& mask, bool shows_scores = false, bool is_shared = false) {
   ModelBytes net;
   net.input("x", 1, {"batch", "5", "8"}).output("y");
   if (shows_scores) net.output("masked");
@@ -111,14 +113,28 @@ ModelBytes heads_net(const std::string& mask, bool shows_scores = false) {
   net.floats("learned", {5, 5}, wave(25)).floats("written", {5, 5}, written);
   net.floats("half", {}, {0.5f}).integers("split", {0, 0, 2, 4}).integers("join", {0, 40});
   net.floats("one", {5, 5}, std::vector<float>(25, 1)).node("Mul", {"learned", "one"}, {"factor"});
+  net.integers("one_head", {0, 0, 1, 4}).integers("apart", {0, 1, 1, 5, 4}).integers("both", {1, 1, 2, 1, 1});
+  net.integers("together", {0, 2, 5, 4}).floats("three", {}, {3}).floats("third", {}, {1.0f / 3});
   for (const std::string head : {"q", "k", "v"}) {
-    net.floats(head + ".w", {8, 8}, wave(64, 0.3f + 0.1f * static_cast<float>(head[0] - 'k')));
+    const bool is_one = is_shared && head != "q";
+    const int64_t columns = is_one ? 4 : 8;
+    net.floats(head + ".w", {8, columns}, wave(8 * columns, 0.3f + 0.1f * static_cast<float>(head[0] - 'k')));
     net.node("MatMul", {"x", head + ".w"}, {head + ".all"})
-        .node("Reshape", {head + ".all", "split"}, {head + ".s"});
-    net.node("Transpose", {head + ".s"}, {head}, {ints_attribute("perm", {0, 2, 1, 3})});
+        .node("Reshape", {head + ".all", is_one ? "one_head" : "split"}, {head + ".s"});
+    net.node("Transpose", {head + ".s"}, {is_one ? head + ".once" : head},
+             {ints_attribute("perm", {0, 2, 1, 3})});
+    if (!is_one) continue;
+    net.node("Reshape", {head + ".once", "apart"}, {head + ".apart"});
+    net.node("Expand", {head + ".apart", "both"}, {head + ".both"});
+    net.node("Reshape", {head + ".both", "together"}, {head});
   }
   net.node("Transpose", {"k"}, {"kt"}, {ints_attribute("perm", {0, 1, 3, 2})});
-  net.node("MatMul", {"q", "kt"}, {"scores"}).node("Mul", {"scores", "half"}, {"scaled"});
+  net.node("MatMul", {"q", "kt"}, {"scores"})
+      .node("Mul", {"scores", "half"}, {is_shared ? "small" : "scaled"});
+  if (is_shared) {
+    net.node("Mul", {"small", "third"}, {"inner"}).node("Tanh", {"inner"}, {"bent"});
+    net.node("Mul", {"bent", "three"}, {"scaled"});
+  }
   net.node("Add", {"scaled", mask}, {"masked"}).node("Softmax", {"masked"}, {"p"});
   net.node("MatMul", {"p", "v"}, {"o"})
       .node("Transpose", {"o"}, {"t"}, {ints_attribute("perm", {0, 2, 1, 3})});
@@ -136,6 +152,22 @@ TEST(MergedNodes, HeadsOfAttentionAreOneNodeThatKeepsNoScores) {
     EXPECT_EQ(count_of(graph, "attention"), 1) << mask;
     for (const char* merged : {"softmax", "transpose", "scale", "add"}) EXPECT_EQ(count_of(graph, merged), 0);
   }
+}
+
+TEST(MergedNodes, AttentionReadsSharedKeysWhereTheyAreAndCapsItsScores) {
+  Graph graph;
+  import_model(model_of(heads_net("causal", false, true).bytes()), {.batch = 2, .stores_half = true}, graph);
+  fuse(graph, {});
+  for (const char* merged : {"softmax", "transpose", "scale", "add", "tanh", "broadcast_to"})
+    EXPECT_EQ(count_of(graph, merged), 0) << merged;
+  for (const Node& node : graph.nodes()) {
+    const auto* attention = std::get_if<Attention>(&node.op);
+    if (attention == nullptr) continue;
+    EXPECT_FLOAT_EQ(attention->softcap, 3);
+    EXPECT_FLOAT_EQ(attention->scale, 0.5f);
+    EXPECT_EQ(graph.value(node.inputs[1]).spec.shape, (Shape{2, 5, 1, 4}));
+  }
+  EXPECT_EQ(count_of(graph, "attention"), 1);
 }
 
 TEST(MergedNodes, AttentionOfRankThreeStaysAsItIs) {
@@ -160,8 +192,11 @@ TEST(MergedNodes, ScoresThatSomebodyReadsAndMasksThatLearnStay) {
   }
 }
 
-TEST(MergedNodes, OfAttentionLearnsTheSame) {
-  const auto model = model_of(heads_net("causal").bytes());
+class MergedAttention : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(SharedKeys, MergedAttention, testing::Bool());
+
+TEST_P(MergedAttention, LearnsTheSame) {
+  const auto model = model_of(heads_net("causal", false, GetParam()).bytes());
   const auto losses = [&](bool merges, Precision precision) {
     onnx::ModelStepSettings settings{.import = {.batch = 3, .stores_half = merges}, .optimizer = "sgd"};
     settings.precision = precision;
@@ -225,7 +260,8 @@ TEST(MergedNodes, HeadsOfOneProductAreReadWhereTheyLieAndLearnTheSame) {
         const bool is_packed = merges && first == 0;
         EXPECT_EQ(count_of(step->graph, "attention"), merges ? 1 : 0);
         EXPECT_EQ(count_of(step->graph, "slice") == 0, is_packed);
-        EXPECT_EQ(count_of(step->graph, "concat") + count_of(step->graph, "slice_grad") == 0, is_packed);
+        const auto moves = count_of(step->graph, "concat") + count_of(step->graph, "slice_grad");
+        EXPECT_EQ(moves == 0, merges);
         return losses_of(*step, {.device = "sim"}, 8);
       };
       const std::vector<float> apart = losses(false), merged = losses(true);
