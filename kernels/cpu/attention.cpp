@@ -51,7 +51,7 @@ float in_powers_of_2(float x) {
   return x == -kInfinity ? x : std::max(x * kLog2E, std::numeric_limits<float>::lowest());
 }
 
-// What a soft cap makes of a score, and its slope there.
+// A score under a soft cap, and the cap's slope there.
 struct Capped {
   float value, slope;
   Capped(float score, float cap)

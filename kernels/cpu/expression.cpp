@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTile = 1024;  // elements; those of all values fit into a cache of 128 KiB
 constexpr size_t kMaxValues = Expression::kMaxOperands + Expression::kMaxInstructions;
-// Behind the operands are the result, and the index along the axis of the windows.
+// The result and the index along the axis of the windows follow the operands.
 constexpr size_t kResult = Expression::kMaxOperands, kIndex = kResult + 1;
 using Nest = LoopNest<kIndex + 1>;
 

@@ -1,8 +1,8 @@
 // Results of a reduction while its terms arrive row by row. Knows no op but Reduce.
 #pragma once
 
-#include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <span>
 
@@ -41,7 +41,7 @@ class Reduction {
     if (!is_max_) return into_one ? (void)(sums_[at] += sum(terms, n)) : add_to(sums_ + at, terms, n);
     float* const y = y_ + at;
     if (into_one) {
-      *y = larger(*y, Eigen::Map<const Eigen::ArrayXf>(terms, n).maxCoeff<Eigen::PropagateNaN>());
+      *y = larger(*y, largest(terms, n));
       return;
     }
 #pragma omp simd
@@ -53,6 +53,23 @@ class Reduction {
   }
 
  private:
+  // Lanes of their own, which a compiler keeps in one vector.
+  static float largest(const float* terms, int64_t n) {
+    constexpr int64_t kLanes = 16;
+    std::array<float, kLanes> lanes;
+    lanes.fill(-std::numeric_limits<float>::infinity());
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        auto& best = lanes[static_cast<size_t>(lane)];
+        best = larger(best, terms[i + lane]);
+      }
+    }
+    for (; i < n; ++i) lanes[0] = larger(lanes[0], terms[i]);
+    float result = lanes[0];
+    for (const float lane : lanes) result = larger(result, lane);
+    return result;
+  }
   // The larger of two; NaN if either is.
   static float larger(float a, float b) {
     const bool first = (a >= b) | (a != a);

@@ -19,8 +19,8 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
-// What a value is computed from: values in memory, and instructions whose last one gives it. Without any, it
-// is the only operand.
+// The computation of a value: values in memory, and instructions whose last one gives it. Without any, it is
+// the only operand.
 struct Formula {
   std::vector<Operand> operands;
   std::vector<Instruction> instructions;  // a and b count the operands first, as in an Expression
@@ -156,7 +156,7 @@ class Expressions : private GraphView {
                     std::any_of(next.begin(), next.end(), [&](int reader) { return is_needed(reader); });
            });
   }
-  // What nothing needs goes with what it reads.
+  // Drops nodes that nothing needs and that read what has gone.
   void drop_unneeded(Rewrite& nodes) {
     for (int i = 0; i < node_count(); ++i) {
       const std::vector<int>& inputs = graph().node(i).inputs;
@@ -267,7 +267,7 @@ class Expressions : private GraphView {
       move(part, shape(x), axis_from_end, begin);
       int number = joined.inlined(part);
       const int64_t end = begin + shape(x)[moved.axis];
-      if ((begin > 0 || end < whole[moved.axis]) && !is_zero_outside(part)) {
+      if ((begin > 0 || end < whole[moved.axis]) && !is_zero_outside(part, begin, end, whole[moved.axis])) {
         constexpr int64_t kExactInFloat = int64_t{1} << 24;
         if (end > kExactInFloat) return {};
         number = joined.append(
@@ -297,9 +297,14 @@ class Expressions : private GraphView {
     std::fill(formula.results.begin(), formula.results.end(), -1);
     formula.axis_from_end = axis_from_end;
   }
-  // Returns true if a formula gives 0 where its operands are outside their windows.
-  static bool is_zero_outside(const Formula& formula) {
-    return formula.operands.size() == 1 && formula.operands[0].begin &&
+  // Returns true if a formula is 0 outside [begin, end) of an axis with `extent`, as its operand has a window
+  // there.
+  bool is_zero_outside(const Formula& formula, int64_t begin, int64_t end, int64_t extent) const {
+    if (formula.operands.size() != 1 || !formula.operands[0].begin) return false;
+    const int64_t first = *formula.operands[0].begin;
+    const Shape& own = shape(formula.operands[0].value);
+    const int64_t last = first + own[own.rank() - 1 - formula.axis_from_end];
+    return std::max<int64_t>(0, first) == begin && std::min(extent, last) == end &&
            std::all_of(formula.instructions.begin(), formula.instructions.end(), [](const Instruction& step) {
              return step.code == Instruction::Code::kScale && std::isfinite(step.alpha);
            });
@@ -310,7 +315,8 @@ class Expressions : private GraphView {
                        [&](const Operand& x) { return changed_at_[static_cast<size_t>(x.value)] > i; });
   }
 
-  // What a broadcast makes x of, if node i can read that: expressions broadcast their operands themselves.
+  // Returns the value that a broadcast makes x of, if node i can read that: expressions broadcast their
+  // operands themselves.
   int before_broadcast(int i, int x) const {
     const int broadcast = maker(x);
     if (!op<BroadcastTo>(broadcast) || !on_one_device({broadcast, i})) return x;
@@ -385,7 +391,7 @@ class Expressions : private GraphView {
     return large;
   }
 
-  // How much of the sources of y a reader of y does not read anyway.
+  // Returns how much of the sources of y a reader of y does not read anyway.
   double added_by(const Node& reader, int y, const std::vector<Source>& sources) const {
     double added = 0;
     for (const Source& source : sources) {
@@ -456,7 +462,7 @@ class Expressions : private GraphView {
     }
     return windows;
   }
-  // Without instructions, a formula is its operand times 1.
+  // A formula without instructions is its operand times 1.
   static Expression expression_of(const Formula& formula, const Shape& result) {
     Expression expression{static_cast<uint8_t>(formula.operands.size()),
                           static_cast<uint8_t>(std::max<size_t>(1, formula.instructions.size()))};

@@ -60,7 +60,7 @@ class Attentions : private GraphView {
     std::optional<Shape> as = {};
   };
   const Shape& shape_of(const Rows& rows) const { return rows.as ? *rows.as : shape(rows.value); }
-  // As (B,rows,H,D).
+  // The shape as (B,rows,H,D).
   Shape moved_shape(const Rows& rows) const { return permuted(shape_of(rows), rows.axes); }
 
   struct Match {
@@ -71,9 +71,8 @@ class Attentions : private GraphView {
     std::vector<int> capping;      // nodes between the scores and the softmax
   };
 
-  // The axes of a value (B,H,X,Y) whose heads are repeated from those of a smaller value: that value, and
-  // where it has the axes (B,G,X,Y). Repetition is a broadcast of an axis behind the heads, which a reshape
-  // joins.
+  // Finds the smaller value from which a value (B,H,X,Y) repeats its heads, and the axes (B,G,X,Y) there. A
+  // broadcast of an axis after the heads repeats them, and a reshape joins both axes.
   std::optional<Rows> without_repeats(int value) const {
     if (!op<Reshape>(maker(value))) return {};
     const Shape& joined = shape(value);

@@ -3,30 +3,25 @@
 #include <fmt/format.h>
 #include <nvrtc.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdint>
-#include <exception>
-#include <filesystem>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
-#include "base/files.h"
 #include "device/cuda/check.h"
 #include "device/cuda/driver.h"
+#include "kernels/cuda/generated/cubin_cache.h"
 #include "kernels/cuda/generated/device_texts.h"
-#include "kernels/cuda/library/algorithm_cache.h"
 
 namespace headroom::cuda {
 namespace {
 
-// What device_texts() include of the system.
+constexpr size_t kMostParameters = 16;  // of a kernel: more than an expression has
+
+// Replaces the headers of the system that device_texts() include.
 constexpr DeviceText kSystemTexts[] = {
     {"cmath", ""},
     {"cuda_runtime.h", ""},
@@ -85,62 +80,13 @@ class Compilation {
   nvrtcProgram program_ = nullptr;
 };
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits, from any start.
-uint64_t hash_of(std::string_view text, uint64_t hash) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
 // All that decides what the compiler makes, as 128 bits.
 std::string key_of(const std::string& source, int compute_capability) {
   int major = 0, minor = 0;
   check(nvrtcVersion(&major, &minor), "nvrtcVersion");
   std::string all = fmt::format("{} {} {}\n", compute_capability, major, minor) + source;
   for (const DeviceText& header : device_texts()) all += header.text;
-  return fmt::format("{:016x}{:016x}", hash_of(all, 0xcbf29ce484222325u), hash_of(all, 0x9ae16a3b2f90404fu));
-}
-
-// A file of the cache: its key and a sum of its bytes in the first line, then the machine code.
-std::string first_line(const std::string& key, std::string_view cubin) {
-  return fmt::format("headroom_kernel 1 {} {:016x}\n", key, hash_of(cubin, 0xcbf29ce484222325u));
-}
-
-constexpr size_t kMostParameters = 16;            // of a kernel: more than an expression has
-constexpr int64_t kMostBytes = int64_t{1} << 20;  // of a kernel of one expression; some 10 KiB are usual
-constexpr int kMostFiles = 4096;                  // of the cache, which then begins anew
-
-std::string cache_folder() {
-  const std::string algorithms = algorithm_cache_path();
-  return algorithms.empty() ? "" : (std::filesystem::path(algorithms).parent_path() / "kernels").string();
-}
-
-// Empty if there is none, or the file is damaged or not ours.
-std::string kept_cubin(const std::string& folder, const std::string& key) {
-  std::error_code error;
-  const std::string path = folder + "/" + key;
-  if (folder.empty() || !std::filesystem::is_regular_file(path, error)) return {};
-  try {
-    const std::string content = read_file(path, kMostBytes);
-    std::string cubin = content.substr(std::min(content.size(), content.find('\n') + 1));
-    return content == first_line(key, cubin) + cubin ? cubin : std::string();
-  } catch (const InvalidArgument&) {
-    return {};
-  }
-}
-
-void keep_cubin(const std::string& folder, const std::string& key, const std::string& cubin) noexcept {
-  if (folder.empty()) return;
-  try {
-    std::filesystem::create_directories(folder);
-    const auto files = std::filesystem::directory_iterator(folder);
-    if (std::distance(begin(files), end(files)) >= kMostFiles) {
-      for (const auto& file : std::filesystem::directory_iterator(folder)) std::filesystem::remove(file);
-    }
-    const std::string line = first_line(key, cubin);
-    const std::string_view parts[] = {line, cubin};
-    write_file(folder + "/" + key, parts);
-  } catch (const std::exception&) {  // the next run compiles it again
-  }
+  return key_of_text(all);
 }
 
 }  // namespace
@@ -158,7 +104,7 @@ std::shared_ptr<const CompiledKernel> CompiledKernel::of(const std::string& sour
   std::weak_ptr<const CompiledKernel>& known = loaded[key];
   std::shared_ptr<const CompiledKernel> kernel = known.lock();
   if (kernel) return kernel;
-  const std::string folder = cache_folder();
+  const std::string folder = cubin_cache_folder();
   std::string cubin = kept_cubin(folder, key);
   if (cubin.empty()) {
     cubin = compile_to_cubin(source, capability);

@@ -16,7 +16,7 @@ namespace headroom::cuda {
 namespace {
 
 constexpr size_t kMaxOperands = Expression::kMaxOperands;
-// Behind the operands is the index along the axis of the windows.
+// The index along the axis of the windows follows the operands.
 constexpr size_t kIndex = kMaxOperands;
 using Nest = LoopNest<kIndex + 1>;
 
@@ -44,7 +44,7 @@ Shape whole_shape(const Windows& windows, std::span<const TensorSpec> inputs) {
   return shape;
 }
 
-// Of an operand that has a window, along its axis.
+// Returns the extent of an operand that has a window, along its axis.
 int64_t extent_of_window(const Windows& windows, const Shape& operand) {
   return operand[operand.rank() - 1 - windows.axis_from_end];
 }
@@ -97,7 +97,7 @@ int widest_lanes(const Expression& op, const Nest& rows, const Nest& others,
   return 1;
 }
 
-// What one instruction computes from the names of its operands.
+// Returns one instruction as an expression of the names of its operands.
 std::string formula_of(const Instruction& step, const std::string& a, const std::string& b, bool half) {
   using Code = Instruction::Code;
   const auto call = [&](const char* name, const std::string& arguments) {

@@ -29,7 +29,7 @@ int lanes_of_expression(const Expression& op, std::span<const TensorSpec> inputs
 KernelSource elementwise_source(const Expression& op, std::span<const TensorSpec> inputs,
                                 const TensorSpec& output, int lanes);
 
-// Where the terms of a reduction lie, and how threads share them.
+// The places of a reduction's terms, and the division of these among threads.
 struct ReductionShape {
   bool terms_are_neighbors = false;  // the last axis is reduced
   int lanes = 1;
