@@ -5,12 +5,13 @@ usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--program
                  [--precision bf16|tf32] [--rounds N] [--steps N] [--json FILE] [--cpu] [-- OPTION...]
 
 FOLDER has PyTorch's exports, NET.legacy_train.onnx or NET.dynamo_eval.onnx, also with .gz: the first is taken for
-training if it is there, the second for inference. OPTION goes to `headroom run`, --plan packed unless given. PyTorch
-runs the same nets of torchvision, timm and transformers: training in eager mode and by torch.compile, bf16 by autocast
-over f32 weights, SGD; inference with weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead.
-Plain JAX trains the nets of models_in_jax.py. Images have channels last. With --precision tf32 all train in f32, with
-products in TF32. With --cpu both run in f32 on one core, PyTorch in eager mode. Every program is a process of its own, and the data is on the device. Prints, for each net
-and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
+training if it is there, the second for inference. llama_class.py writes those of llama, qwen3, mistral and gemma2.
+OPTION goes to `headroom run`, --plan packed unless given. PyTorch runs the same nets of torchvision, timm and
+transformers: training in eager mode and by torch.compile, bf16 by autocast over f32 weights, SGD; inference with
+weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead. Plain JAX trains the nets of models_in_jax.py.
+Images have channels last. With --precision tf32 all train in f32, with products in TF32. With --cpu both run in f32 on
+one core, PyTorch in eager mode. Every program is a process of its own, and the data is on the device. Prints, for each
+net and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
 """
 import argparse
 import json
@@ -22,7 +23,8 @@ import sys
 import tempfile
 import time
 
-from net_files import INFERENCE, TRAINING, WORDS, find_file, write_causal_constants
+import llama_class
+from net_files import INFERENCE, LLAMA_CLASS, TRAINING, WORDS, find_file, write_causal_constants
 
 MIB = 2**20
 
@@ -40,6 +42,8 @@ def make_net(name):
         import timm
 
         return timm.create_model("vit_small_patch16_224"), 224
+    if name in LLAMA_CLASS:
+        return llama_class.make(name), None
     if name in ("gpt2", "bert"):
         import transformers
 
@@ -212,7 +216,7 @@ def main():
     parser.add_argument("headroom")
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--work", nargs="+", choices=["train", "infer"], default=["train", "infer"])
-    parser.add_argument("--nets", nargs="+", choices=list(TRAINING))
+    parser.add_argument("--nets", nargs="+", choices=[*TRAINING, *LLAMA_CLASS])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60, help="of training; ten times as many of inference")
     parser.add_argument("--json", type=argparse.FileType("w"))
@@ -227,8 +231,9 @@ def main():
         for work in options.work:
             batches = TRAINING if work == "train" else INFERENCE
             steps = options.steps if work == "train" else 10 * options.steps
+            named = batches if work == "infer" else {**batches, **LLAMA_CLASS}
             for name in options.nets or batches:
-                if name not in batches:
+                if name not in named:
                     continue
                 path = find_file(options.folder, name, work, unpacked)
                 others = list(options.programs)
@@ -240,22 +245,22 @@ def main():
                 results = {how: [] for how in ["headroom", *others]}
                 for _ in range(options.rounds):
                     for how, runs in results.items():
-                        arguments = (name, work, batches[name], steps)
+                        arguments = (name, work, named[name], steps)
                         runs.append(run_in_headroom(options, path, *arguments, unpacked) if how == "headroom"
-                                    else run_child(name, work, how, batches[name], steps, options.precision))
+                                    else run_child(name, work, how, named[name], steps, options.precision))
                 ours = None
                 for how, runs in results.items():
                     done = [run for run in runs if "ms" in run]
-                    record = {"net": name, "work": work, "batch": batches[name], "program": how, "runs": runs}
+                    record = {"net": name, "work": work, "batch": named[name], "program": how, "runs": runs}
                     if options.json:
                         print(json.dumps(record), file=options.json, flush=True)
                     if not done:
-                        print(f"{name:10} {work:5} {batches[name]:5} {how:8} {runs[0]['error']}", flush=True)
+                        print(f"{name:10} {work:5} {named[name]:5} {how:8} {runs[0]['error']}", flush=True)
                         continue
                     best = min(done, key=lambda run: run["ms"])
                     ours = best["ms"] if how == "headroom" else ours
                     ratio = f"{best['ms'] / ours:8.3f}" if ours else " " * 8
-                    print(f"{name:10} {work:5} {batches[name]:5} {how:8} {best['ms']:9.3f} {ratio} {best['mib']:9.0f}",
+                    print(f"{name:10} {work:5} {named[name]:5} {how:8} {best['ms']:9.3f} {ratio} {best['mib']:9.0f}",
                           flush=True)
 
 

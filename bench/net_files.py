@@ -10,6 +10,8 @@ WORDS = 512  # of a text
 # Rows of a step.
 TRAINING = {"resnet50": 256, "gpt2": 32, "bert": 32, "vit_small": 128, "unet": 16}
 INFERENCE = {"resnet50": 1, "gpt2": 1}
+# Trained only where they are named, from exports of llama_class.py.
+LLAMA_CLASS = {"llama": 16, "qwen3": 16, "mistral": 16, "gemma2": 16}
 
 
 def find_file(folder, name, work, unpacked):
