@@ -12,7 +12,8 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
       MatMul{false, op.transpose_b}, {request.inputs.first(2), request.outputs, request.settings});
   const int64_t columns = request.outputs[0].shape.last();
   const int64_t rows = columns == 0 ? 0 : request.outputs[0].shape.elements() / columns;
-  if (request.inputs.size() == 3 && rows > kMostFewRows && columns > 1) {
+  const bool has_bias = request.inputs[2].shape.rank() == 1, adds = !has_bias || request.inputs.size() == 4;
+  if (!adds && rows > kMostFewRows && columns > 1) {
     const int64_t depth = request.inputs[0].shape.last();
     const TiledProduct tiled{
         rows,    columns, depth, depth, 1, op.transpose_b ? 1 : columns, op.transpose_b ? depth : 1,
@@ -26,12 +27,14 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
   return function_kernel(
       [=](const Call& call) {
         product->run(call.inputs.first(2), call.outputs, call.workspace, {});
-        const float* bias = call.in(2);
-        const float* residual = call.inputs.size() == 4 ? call.in(3) : nullptr;
+        const float* bias = has_bias ? call.in(2) : nullptr;
+        const float* residual = adds ? call.in(call.inputs.size() - 1) : nullptr;
         for (int64_t row = 0; row < rows; ++row) {
           float* y = call.out() + row * columns;
+          if (bias != nullptr) {
 #pragma omp simd
-          for (int64_t i = 0; i < columns; ++i) y[i] += bias[i];
+            for (int64_t i = 0; i < columns; ++i) y[i] += bias[i];
+          }
           if (residual != nullptr) {
             const float* added = residual + row * columns;
 #pragma omp simd

@@ -30,12 +30,14 @@ class DenseLayers : private GraphView {
     if (shape(input(product, 0)).rank() < 2 || shape(input(product, 0)).last() == 0) return {};
     Layer layer{product, only_reader(output(product))};
     layer.bias_value = bias_of(layer.bias, output(product));
-    if (layer.bias_value < 0) return {};
-    const int sum = only_reader(output(layer.bias));
-    if (adds_residual(sum, output(layer.bias)) && !taken[static_cast<size_t>(sum)]) {
+    if (layer.bias_value < 0) layer.bias = -1;
+    const int before = output(layer.bias >= 0 ? layer.bias : product);
+    const int sum = only_reader(before);
+    if (adds_residual(sum, before) && !taken[static_cast<size_t>(sum)]) {
       layer.sum = sum;
-      layer.residual = input(sum, input(sum, 0) == output(layer.bias) ? 1 : 0);
+      layer.residual = input(sum, input(sum, 0) == before ? 1 : 0);
     }
+    if (layer.bias < 0 && layer.sum < 0) return {};
     const int next = only_reader(output(layer.last()));
     if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
     if (!on_one_device({layer.product, layer.bias, layer.sum, layer.relu})) return {};
@@ -63,8 +65,9 @@ class DenseLayers : private GraphView {
     for (int node : {layer.product, layer.bias, layer.sum, layer.relu}) nodes.drop(node);
     Node dense{Dense{layer.relu >= 0, op<MatMul>(layer.product)->transpose_b},
                graph().node(layer.product).name,
-               {input(layer.product, 0), input(layer.product, 1), layer.bias_value},
+               {input(layer.product, 0), input(layer.product, 1)},
                {output(layer.last())}};
+    if (layer.bias_value >= 0) dense.inputs.push_back(layer.bias_value);
     if (layer.residual >= 0) dense.inputs.push_back(layer.residual);
     nodes.put(layer.last(), std::move(dense));
   }

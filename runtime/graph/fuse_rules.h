@@ -32,7 +32,7 @@ void fuse_conv_norm_gradients(Graph& graph, std::span<const Value> keep);
 // Lets the gradient of a layer norm or of a max pool add the gradient that comes past it.
 void fuse_residual_gradients(Graph& graph, std::span<const Value> keep);
 
-// Turns matmul by a matrix + bias [+ residual] [+ relu] into dense nodes, and the gradients of the weights
+// Turns matmul by a matrix + bias or residual or both [+ relu] into dense nodes, and the gradients of the weights
 // and the bias of a layer of matrices into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
 

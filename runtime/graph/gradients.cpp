@@ -51,17 +51,18 @@ Grads rule(const MatMul& op, const Context& c) {
   if (a.shape().rank() > 2 && b.shape().rank() == 2 && !op.transpose_a) {
     // One b multiplies all: its gradient is one product over all rows, not the sum of one for each leading
     // index, which together take that many times b's bytes.
-    const Grads grads = matmul_grads(op, as_matrix(a), b, as_matrix(c.dy()));
-    return {reshape(*grads[0], a.shape()), grads[1]};
+    const Grads of_rows = matmul_grads(op, as_matrix(a), b, as_matrix(c.dy()));
+    return {matmul(c.dy(), b, {false, !op.transpose_b}), of_rows[1]};
   }
   const Grads grads = matmul_grads(op, a, b, c.dy());
   return {sum_to(*grads[0], a.shape()), sum_to(*grads[1], b.shape())};
 }
 
 Grads rule(const Dense& op, const Context& c) {
+  const bool has_bias = c.in[2].shape().rank() == 1;
   const Value g = op.relu ? c.add(UnaryGrad{UnaryKind::kRelu}, {c.dy(), c.out[0]}) : c.dy();
   Grads grads;
-  if (op.transpose_b || c.in[0].shape().rank() > 2) {
+  if (op.transpose_b || c.in[0].shape().rank() > 2 || !has_bias) {
     grads = matmul_grads({false, op.transpose_b}, as_matrix(c.in[0]), c.in[1], as_matrix(g));
     grads = {reshape(*grads[0], c.in[0].shape()), grads[1], sum_to(g, c.in[2].shape())};
   } else {

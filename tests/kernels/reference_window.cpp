@@ -44,7 +44,8 @@ std::vector<Values> reference_window(const Op& op, const std::vector<Values>& in
                           const int64_t inner = in[0].shape().last(), columns = out[0].shape().last();
                           for_each_index(out[0].shape(), [&](const Index&, int64_t i) {
                             const int64_t row = i / columns, column = i % columns;
-                            double sum = in[2][column] + (in.size() == 4 ? in[3][i] : 0);
+                            double sum = in[2].shape().rank() == 1 ? in[2][column] : in[2][i];
+                            if (in.size() == 4) sum += in[3][i];
                             for (int64_t k = 0; k < inner; ++k) {
                               const int64_t place = o.transpose_b ? column * inner + k : k * columns + column;
                               sum += in[0][row * inner + k] * in[1][place];

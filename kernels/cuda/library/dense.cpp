@@ -21,12 +21,14 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
   const Shape &x = request.inputs[0].shape, &y = request.outputs[0].shape;
   if (y.elements() == 0) return function_kernel([](const Call&) {});
   const MatMulShape shape{y.elements() / y.last(), y.last(), x.last(), MatMul{false, op.transpose_b}};
-  const bool adds = request.inputs.size() == 4;
-  if (adds && request.inputs[3].dtype != request.outputs[0].dtype)
+  const bool has_bias = request.inputs[2].shape.rank() == 1, adds = !has_bias || request.inputs.size() == 4;
+  if (adds && request.inputs.back().dtype != request.outputs[0].dtype)
     throw InvalidArgument("a dense layer that adds a residual of another type has no CUDA kernel");
   const auto product =
       std::make_shared<const Product>(request, shape_of(request, shape, request.inputs[2].dtype),
-                                      adds ? Epilogue::kBiasSum : Epilogue::kBias);
+                                      !has_bias ? Epilogue::kSum
+                                      : adds    ? Epilogue::kBiasSum
+                                                : Epilogue::kBias);
   // Not cuBLASLt's epilogue with relu: some of its algorithms (13.1) make 0 of NaN.
   std::shared_ptr<Kernel> relu;
   if (op.relu) {
@@ -35,9 +37,10 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
     relu = make_kernel(Unary{UnaryKind::kRelu}, in_place);
   }
   return function_kernel(
-      [product, relu, adds](const Call& call) {
-        product->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.inputs[2].data,
-                     adds ? call.inputs[3].data : nullptr, call.workspace, call.stream);
+      [product, relu, has_bias, adds](const Call& call) {
+        product->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data,
+                     has_bias ? call.inputs[2].data : nullptr, adds ? call.inputs.back().data : nullptr,
+                     call.workspace, call.stream);
         if (relu) relu->run(call.outputs, call.outputs, nullptr, Stream{call.stream});
       },
       product->workspace_bytes());

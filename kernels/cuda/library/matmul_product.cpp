@@ -33,12 +33,17 @@ cublasComputeType_t compute_type(Math math, DType read) {
   return CUBLAS_COMPUTE_32F_PEDANTIC;  // neither tensor cores nor emulation by narrower types
 }
 
+bool has_bias(Epilogue epilogue) {
+  return epilogue != Epilogue::kNone && epilogue != Epilogue::kSum;
+}
+
 cublasLtEpilogue_t lt_epilogue(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::kNone:
+    case Epilogue::kSum:  // C is added to any product
       break;
     case Epilogue::kBias:
-    case Epilogue::kBiasSum:  // C is added to any product
+    case Epilogue::kBiasSum:
       return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::kBiasRelu:
     case Epilogue::kBiasSumRelu:
@@ -80,7 +85,7 @@ cublasLtMatmulDesc_t describe(const KernelSettings& settings, const MatMulShape&
   set(result, CUBLASLT_MATMUL_DESC_TRANSA, first);
   set(result, CUBLASLT_MATMUL_DESC_TRANSB, second);
   set(result, CUBLASLT_MATMUL_DESC_EPILOGUE, lt_epilogue(epilogue));
-  if (epilogue != Epilogue::kNone) {
+  if (has_bias(epilogue)) {
     // The heuristic looks at how far the pointer is aligned, and takes null for no bias.
     const auto aligned_pointer = reinterpret_cast<void*>(uintptr_t{256});
     set(result, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_pointer);
@@ -132,8 +137,9 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
       second_(s.op.transpose_a ? layout(s.read, s.k, s.m, s.batch, s.stride_a)
                                : layout(s.read, s.m, s.k, s.batch, s.stride_a)),
       result_(layout(s.computed, s.m, s.n, s.batch, s.stride_y)),
-      has_bias_(epilogue != Epilogue::kNone),
-      adds_(epilogue == Epilogue::kBiasSum || epilogue == Epilogue::kBiasSumRelu) {
+      has_bias_(has_bias(epilogue)),
+      adds_(epilogue == Epilogue::kBiasSum || epilogue == Epilogue::kBiasSumRelu ||
+            epilogue == Epilogue::kSum) {
   const int64_t operand_bytes =
       span_bytes(s.read, s.m, s.k, s.batch, s.stride_a) + span_bytes(s.read, s.k, s.n, s.batch, s.stride_b) +
       span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y) + span_bytes(s.computed, 1, s.n, 1, 0);

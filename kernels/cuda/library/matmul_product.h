@@ -32,6 +32,7 @@ enum class Epilogue : uint8_t {
   kBiasRelu,
   kBiasSumRelu,
   kSumB,  // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
+  kSum,   // y + c
 };
 
 // Prepared for one shape with the fastest algorithm that fits. Extents must not be 0.

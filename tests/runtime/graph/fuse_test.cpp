@@ -401,6 +401,30 @@ TEST(Fuse, GradientsOfSlicesBecomeOneExpression) {
   }
 }
 
+// y = x w + v, whose gradients are sums of products by weights.
+TEST(Fuse, AProductAddsTheResidualAfterItWithTheSameBits) {
+  const auto loss_and_weights = [](bool fused) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {2, 3, 7}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    std::vector<Value> parameters;
+    for (uint64_t i = 0; i < 4; ++i)
+      parameters.push_back(
+          graph.variable("w" + std::to_string(i), {DType::kF32, {7, 7}}, glorot_uniform({7, 7}, i)));
+    const Value a = matmul(x, parameters[0]);
+    const Value y = add(add(matmul(a, parameters[1]), matmul(a, parameters[2])), matmul(a, parameters[3]));
+    const Value loss = mean(mul(y, y));
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    // Two sums of products forward, two of the gradients of a.
+    if (fused) {
+      EXPECT_EQ(fuse(graph, std::vector<Value>{loss}), 4);
+    }
+    return after_three_steps(graph, {loss}, x, rate, parameters);
+  };
+  EXPECT_EQ(loss_and_weights(true), loss_and_weights(false));
+}
+
 // y = x + layer(x), y = relu(layer(x) + x), and the sum of two layers, which one of them takes.
 TEST(Fuse, ADenseLayerAddsTheResidualBehindItWithTheSameBits) {
   const auto loss_and_weights = [](int form, bool fused) {
