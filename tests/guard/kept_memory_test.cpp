@@ -1,5 +1,5 @@
-// Tests what the start-up hook finds in a Python program's own frames when memory runs out, told by the verdict.
-// The program has a PyTorch without a GPU.
+// Tests what the start-up hook finds in a Python program's own frames when memory runs out, told by the
+// verdict. The program has a PyTorch without a GPU.
 
 #include <gtest/gtest.h>
 
@@ -12,28 +12,33 @@ namespace headroom {
 namespace {
 
 constexpr char kTorch[] = R"(
+import math, shutil
+snapshot = ""
 class Storage:
   nbytes, data_ptr = (lambda self: 64 << 20), (lambda self: id(self))
 class Tensor:
   is_cuda, grad_fn = True, None
-  def __init__(self): self.storage = Storage()
+  def __init__(self, *shape, dtype="torch.float32"):
+    self.storage, self.shape, self.dtype, self.nbytes = Storage(), shape, dtype, 4 * math.prod(shape or (1 << 24,))
   def untyped_storage(self): return self.storage
   def numel(self): return 1 << 24
 class nn:
-  Parameter = type("Parameter", (Tensor,), {"requires_grad": True, "grad": None, "nbytes": 64 << 20})
+  Parameter = type("Parameter", (Tensor,), {"requires_grad": True, "grad": None})
   class Module:
-    def __init__(self): self._modules, self._parameters = {}, {"w": nn.Parameter()}
+    def __init__(self): self._modules, self._buffers, self._parameters = {}, {}, {"w": nn.Parameter()}
     def parameters(self): return list(self._parameters.values())
 class optim:
   class Optimizer:
     def __init__(self, weights): self.param_groups, self.state = [{"params": weights}], {}
 def is_grad_enabled(): return True
-def fail():
-  _C.ran_out()
+def fail(asked=0):
+  _C.ran_out(0, asked)
   raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')
 class cuda:
   def _lazy_call(call): call()
-  class memory: _record_memory_history = _dump_snapshot = lambda *_, **__: None
+  class memory:
+    def _record_memory_history(**_): pass
+    def _dump_snapshot(path): snapshot and shutil.copy(snapshot, path)
 class _C:
   def _cuda_attach_out_of_memory_observer(call): _C.ran_out = call
 )";
@@ -42,7 +47,7 @@ class KeptMemory : public Guard {
  protected:
   void SetUp() override {
     if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
-    std::filesystem::create_directories(folder_ / "site-packages/torch");
+    std::filesystem::create_directories(folder_ / "site-packages/torch/utils");
     folder_.write("site-packages/torch/__init__.py", kTorch);
   }
   // Runs a program whose main() has these lines and then runs out of memory.
@@ -88,7 +93,9 @@ TEST_F(KeptMemory, AVerdictNamesWhatKeepsTheMemoryAndItsLine) {
       "  for i in range(4):\n"
       "    try: train()\n"
       "    except ValueError as error: skipped.append(error)\n");  // line 9
-  EXPECT_PRED2(has, failed, "leak: skipped keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:9")
+  EXPECT_PRED2(
+      has, failed,
+      "leak: skipped keeps 4 tensors in tracebacks of errors, 256.00 MiB, at " + folder_ / "train.py:9")
       << failed;
   const std::string optimizer = verdict(
       "def main():\n"
@@ -127,6 +134,117 @@ TEST_F(KeptMemory, AVerdictNamesWeightsThatNoOptimizerTrains) {
                                     "  for w in teacher.parameters(): w.requires_grad = False\n"
                                     "  teacher.forward()\n");
   EXPECT_FALSE(has(right, "no optimizer")) << right;
+  const std::string misspelt = verdict(set_up +
+                                       "  for w in teacher.parameters(): w.require_grad = False\n"  // line 8
+                                       "  teacher.forward()\n");
+  EXPECT_PRED2(has, misspelt,
+               "its weights have require_grad, which PyTorch does not read, at " + folder_ / "train.py:8")
+      << misspelt;
+}
+
+// Objects of libraries, and lists in their calls, keep what the program gave them or asked them for.
+TEST_F(KeptMemory, AVerdictNamesTheLineThatHasALibraryKeepTheMemory) {
+  folder_.write("site-packages/library.py", R"(import torch
+class Layer:
+  def __init__(self): self.keys = torch.Tensor()
+class Cache:
+  def __init__(self): self.layers = [Layer() for _ in range(4)]
+def generate():
+  scores = [torch.Tensor() for _ in range(4)]
+  torch.fail()
+)");
+  const std::string call = verdict(
+      "import library\n"
+      "def main():\n"
+      "  library.generate()\n");  // line 4
+  EXPECT_PRED2(has, call, "leak: scores keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4") << call;
+  const std::string object = verdict(
+      "import library\n"
+      "def main():\n"
+      "  cache = library.Cache()\n");  // line 4
+  EXPECT_PRED2(has, object, "leak: cache keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4")
+      << object;
+  const std::string queue = verdict(
+      "import queue\n"
+      "def main():\n"
+      "  q = queue.Queue()\n"
+      "  for _ in range(4): q.put(torch.Tensor())\n");  // line 5
+  EXPECT_PRED2(has, queue,
+               "leak: q, a queue without maxsize, keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:5")
+      << queue;
+}
+
+TEST_F(KeptMemory, AVerdictNamesBuffersOptimizersAndPaddingWhereTheSnapshotShowsTheirKind) {
+  const auto snapshot = [](const std::string& name) {
+    return "torch.snapshot = '" HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/" + name +
+           "-python.pickle.gz'\n";
+  };
+  const std::string buffer = verdict(snapshot("evaluation-keeps-graphs") +
+                                     "class Norm(torch.nn.Module):\n"
+                                     "  def forward(self, x):\n"
+                                     "    self.mean = 0.9 * self.mean + 0.1 * x\n"  // line 5
+                                     "def main():\n"
+                                     "  norm = Norm()\n"
+                                     "  norm._buffers['mean'] = torch.Tensor()\n"
+                                     "  norm._buffers['mean'].grad_fn = 1\n");
+  EXPECT_PRED2(has, buffer,
+               "mean keeps 1 tensor with the graph behind it, 64.00 MiB, at " + folder_ / "train.py:5")
+      << buffer;
+  EXPECT_PRED2(has, buffer, "\nnext: update the buffer under torch.no_grad()") << buffer;
+  const std::string optimizers = verdict(snapshot("leak") +
+                                         "def main():\n"
+                                         "  steps = []\n"
+                                         "  for i in range(64):\n"
+                                         "    each = torch.optim.Optimizer([])\n"
+                                         "    each.state[0] = {'exp_avg': torch.Tensor()}\n"
+                                         "    steps.append(each)\n");  // line 8
+  EXPECT_PRED2(has, optimizers, "leak: steps keeps 64 optimizers, 4.00 GiB, at " + folder_ / "train.py:8")
+      << optimizers;
+  folder_.write("site-packages/torch/utils/data.py",
+                "class DataLoader:\n  def __init__(self, collate_fn): self.collate_fn = collate_fn\n");
+  const std::string padding = verdict("from torch.utils import data\n" + snapshot("growing-batch-gpt2") +
+                                      "def collate(items):\n"
+                                      "  return torch.pad_sequence(items)\n"  // line 5
+                                      "def main():\n"
+                                      "  loader = data.DataLoader(collate)\n");
+  EXPECT_PRED2(has, padding, "each batch is padded to its longest item, at " + folder_ / "train.py:5")
+      << padding;
+}
+
+TEST_F(KeptMemory, AVerdictTellsARequestByTheArraysThatItIsMadeOf) {
+  const auto request = [&](const std::string& a, const std::string& b) {
+    return verdict("def main():\n  a, b = torch.Tensor(" + a + "), torch.Tensor(" + b +
+                   ")\n  torch.fail(64 << 20)\n");
+  };
+  const std::string one = request("16, 1024, 1024", "1024, 1");
+  EXPECT_PRED2(has, one, "of the request that failed: it is as large as a (16 x 1024 x 1024 of float32)")
+      << one;
+  const std::string pair = request("4096, 1", "4096");
+  EXPECT_PRED2(has, pair, "a (4096 x 1 of float32) and b (4096 of float32) make 4096 x 4096") << pair;
+  EXPECT_PRED2(has, pair, "\nnext: make the shapes equal first") << pair;
+  const std::string product = request("4096, 64", "4096, 64");
+  EXPECT_PRED2(has, product, "it is the product of a (4096 x 64 of float32) and b (4096 x 64 of float32)")
+      << product;
+  EXPECT_FALSE(has(request("4096, 3", "8, 8"), "of the request"));
+}
+
+TEST_F(KeptMemory, AVerdictNamesTheVariableThatHoldsItsOldValueAndWhereDoublesBegin) {
+  const std::string replaced = verdict(
+      "def make():\n"
+      "  torch.fail()\n"
+      "def main():\n"
+      "  volume = torch.Tensor()\n"
+      "  volume = make()\n");  // line 6
+  EXPECT_PRED2(
+      has, replaced,
+      "exhausted: volume still holds 64.00 MiB while its next value is made, at " + folder_ / "train.py:6")
+      << replaced;
+  EXPECT_PRED2(has, replaced, "\nnext: del volume") << replaced;
+  const std::string doubles = verdict(
+      "def main():\n"
+      "  grid = torch.Tensor(dtype='torch.float64')\n");  // line 3
+  EXPECT_PRED2(has, doubles, "64.00 MiB are float64 or complex128, since " + folder_ / "train.py:3")
+      << doubles;
 }
 
 }  // namespace

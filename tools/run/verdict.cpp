@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -25,6 +26,7 @@
 #include "base/process/process.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "tools/run/facts.h"
 
 namespace headroom {
 namespace {
@@ -46,22 +48,6 @@ std::string without_processes(const std::string& log) {
     at = is_listed ? end + kEnd.size() : begin + kBegin.size();
   }
   return kept + log.substr(at);
-}
-
-// A cause in lines, and the steps against it.
-struct Explained {
-  std::vector<std::string> cause, next;
-  int64_t bytes = 0;               // that the cause explains, where that is known
-  int64_t requested = 0;           // by the request that failed, where a log says it
-  bool is_kept = false;            // the program keeps more and more
-  bool has_figures_alone = false;  // a log that does not say what the program did
-  std::string moment = {};         // of the request that failed, where no cause was found beside it
-  std::string cause_name = {};
-  std::string line = {};  // of the program, where it is known better than from the traceback
-};
-bool is_kept(std::string_view cause) {
-  return cause == name_of(Cause::kLeak) || cause == name_of(Cause::kGraphsKept) ||
-         cause == name_of(Cause::kLossesKept);
 }
 
 // What `headroom explain` finds in the end of the program's stderr; a child of its own, as commands know
@@ -115,91 +101,6 @@ Explained explain_snapshot(const std::string& path) {
           .bytes = first.value("bytes", int64_t{0}),
           .is_kept = is_kept(first.value("cause", "")),
           .cause_name = first.value("cause", "")};
-}
-
-// What libraries beside PyTorch held in the process that wrote the facts.
-Explained explain_libraries(const nlohmann::json& facts) {
-  Explained explained;
-  const nlohmann::json held = facts.value("libraries", nlohmann::json::object());
-  for (const auto& [name, bytes] : held.items()) {
-    if (!bytes.is_number_integer() || bytes.get<int64_t>() <= explained.bytes) continue;
-    explained.bytes = bytes.get<int64_t>();
-    explained.cause = {
-        fmt::format("other-library: {} holds {} of this process's memory, where PyTorch cannot use it",
-                    printable(name, 40), format_bytes(explained.bytes))};
-    explained.next = {
-        name == "CuPy" ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"
-                       : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"};
-  }
-  return explained;
-}
-
-// The list, or sum, in the program that keeps arrays, as the start-up hook found it when memory ran out.
-struct Kept {
-  std::string name, line;  // "train.py:49"
-  int64_t count = 0, bytes = 0;
-  bool graphs = false, models = false;
-  std::string owner;  // "library" or "optimizer", where that keeps them
-  std::string text() const {
-    return fmt::format("{} keeps {} {}{}{}{}", name, count, models ? "model" : "tensor",
-                       count == 1 ? "" : "s",
-                       graphs ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
-                       bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "");
-  }
-  std::string_view advice() const {
-    if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";
-    if (models && owner == "library")
-      return "free what each round prepares: accelerator.free_memory(), or a new object for each";
-    if (models) return "keep one model on the GPU, and of the others state_dict() on the CPU";
-    return "keep a copy in the machine's memory (.cpu(); np.asarray of a JAX array), or only what is needed "
-           "of it";
-  }
-};
-// Of what holds graphs if the snapshot shows that graphs are kept, else of what holds most.
-std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
-  std::optional<Kept> best;
-  for (const nlohmann::json& entry : facts.value("kept", nlohmann::json::array())) {
-    if (!entry.is_object()) continue;
-    const Kept kept{printable(entry.value("name", ""), 80),
-                    fmt::format("{}:{}", printable(entry.value("file", ""), 200), entry.value("line", 0)),
-                    entry.value("count", int64_t{0}),
-                    entry.value("bytes", int64_t{0}),
-                    entry.value("graphs", false),
-                    entry.value("models", false),
-                    entry.value("owner", "")};
-    if (!best || (graphs && kept.graphs && !best->graphs)) best = kept;
-  }
-  return best;
-}
-
-// Weights that no optimizer trains, though they require gradients, as the start-up hook found them.
-Explained explain_untrained(const nlohmann::json& facts, int64_t peak) {
-  const nlohmann::json weights = facts.value("untrained", nlohmann::json::object());
-  const int64_t gradients = weights.value("gradients", int64_t{0});
-  const std::string model = printable(weights.value("runs", ""), 80);
-  if (gradients > peak / 10) {
-    return {.cause = {fmt::format(
-                "exhausted: backward makes {} of gradients for weights that no optimizer trains",
-                format_bytes(gradients))},
-            .next = {"next: model.requires_grad_(False)  # then True for what is trained"},
-            .bytes = gradients};
-  }
-  if (model.empty() || weights.value("bytes", int64_t{0}) < peak / 50) return {};
-  return {.cause = {fmt::format("exhausted: {} runs with gradients, though no optimizer trains it: all its "
-                                "activations are kept",
-                                model)},
-          .next = {"next: with torch.no_grad():  # around it"}};
-}
-
-// Arrays of float64 and complex128 in the functions that ran, where they are most of what there is.
-Explained explain_doubles(const nlohmann::json& facts, int64_t peak) {
-  const nlohmann::json arrays = facts.value("arrays", nlohmann::json::object());
-  const int64_t bytes = arrays.value("bytes", int64_t{0}), doubles = arrays.value("doubles", int64_t{0});
-  if (doubles < bytes / 2 || doubles < peak / 4 || doubles == 0) return {};
-  return {
-      .cause = {fmt::format("exhausted: of the arrays in these functions, {}, {} are float64 or complex128",
-                            format_bytes(bytes), format_bytes(doubles))},
-      .next = {"next: float32 and complex64 where they are precise enough: half the memory"}};
 }
 
 // The process that was refused first: where several fail, the others fail because of it.
@@ -310,26 +211,6 @@ bool tried_again(const std::string& log) {
          log.find("OutOfMemoryError", again) != std::string::npos;
 }
 
-// Adds what the program itself keeps, by name and line, to what the snapshot shows; or tells it alone, if it
-// is a quarter of the run's peak: short lists of arrays are in many programs.
-void name_kept(const nlohmann::json& facts, int64_t peak_bytes, Explained& found) {
-  const std::optional<Kept> kept = find_kept(facts, found.cause_name != name_of(Cause::kLeak));
-  if (!kept) return;
-  if (found.is_kept && kept->graphs) {
-    found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
-  } else if (kept->count >= 3 &&
-             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes, peak_bytes / 4))) {
-    found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
-             .next = {fmt::format("next: {}", kept->advice())},
-             .bytes = kept->bytes,
-             .is_kept = true,
-             .cause_name = std::string(name_of(Cause::kLeak))};
-  } else {
-    return;
-  }
-  found.line = kept->line;
-}
-
 // The cause that explains most: what the program keeps, libraries and processes beside it, what the snapshot
 // shows, and the log alone.
 Explained find_cause(const Failure& failure) {
@@ -341,9 +222,7 @@ Explained find_cause(const Failure& failure) {
                        log.find("Out of memory") != std::string::npos ||
                        log.find("Traceback") == std::string::npos;
   if (!ran_out || tried_again(log)) return logged;
-  std::ifstream file(failure.facts);
-  nlohmann::json facts = nlohmann::json::parse(file, nullptr, false);
-  if (!facts.is_object()) facts = nlohmann::json::object();
+  const std::shared_ptr<const Facts> facts = read_facts(failure.facts);
   const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
   Explained found = explain_snapshot(failure.snapshot);
   // Where the program stopped tells more than the pieces of a pool.
@@ -352,16 +231,18 @@ Explained find_cause(const Failure& failure) {
     found = {};
   int64_t peak = 0;
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
-  name_kept(facts, peak, found);
+  name_kept(*facts, peak, found);
   const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
-  if (const Explained weights = explain_untrained(facts, peak);
+  if (const Explained weights = explain_untrained(*facts, peak);
       !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
     found = weights;
-  if (found.cause.empty()) found = explain_doubles(facts, peak);
-  for (const Explained& other : {explain_libraries(facts), explain_others(failure.account)}) {
+  if (found.cause.empty()) found = explain_doubles(*facts, peak);
+  if (found.cause.empty()) found = explain_replaced(*facts, std::max(needed, peak / 2));
+  for (const Explained& other : {explain_libraries(*facts), explain_others(failure.account)}) {
     if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= needed)
       found = other;
   }
+  if (found.cause_name == name_of(Cause::kGrowingBatch)) name_padding(*facts, found);
   if (found.cause.empty()) {
     const int64_t limit = smallest_limit(failure.account);
     // A framework's own pool may refuse what the limit would have refused.
@@ -371,6 +252,7 @@ Explained find_cause(const Failure& failure) {
     }
     // The log has figures alone, and the snapshot the operation as well.
     if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
+    name_request(*facts, logged);
     return logged;
   }
   // No smaller batch or other allocator mends what is kept, and no step is told twice.

@@ -1,0 +1,206 @@
+#include "tools/run/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/cause.h"
+#include "base/text.h"
+
+namespace headroom {
+
+struct Facts {
+  nlohmann::json values;
+};
+
+namespace {
+
+// An object of the facts; an empty one if it is missing or anything else.
+nlohmann::json object_of(const nlohmann::json& facts, const char* name) {
+  const auto found = facts.find(name);
+  return found != facts.end() && found->is_object() ? *found : nlohmann::json::object();
+}
+
+std::string text_of(const nlohmann::json& facts, const char* name) {
+  const auto found = facts.find(name);
+  return found != facts.end() && found->is_string() ? printable(found->get<std::string>(), 300) : "";
+}
+
+// The list, or sum, in the program that keeps arrays.
+struct Kept {
+  std::string name, line;  // "train.py:49"
+  int64_t count = 0, bytes = 0;
+  bool graphs = false;
+  std::string kind = "tensor";  // or "model", "optimizer"
+  // Its owner: "library", "queue", "object" (of a library, made of others), "optimizer", "error",
+  // "buffer", "call" (of a library); empty: the program's own.
+  std::string owner;
+
+  std::string text() const {
+    return fmt::format("{}{} keeps {} {}{}{}{}{}", name, owner == "queue" ? ", a queue without maxsize," : "",
+                       count, kind, count == 1 ? "" : "s",
+                       graphs ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
+                       owner == "error" ? " in tracebacks of errors" : "",
+                       bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "");
+  }
+  std::string_view advice() const {
+    if (owner == "buffer") return "update the buffer under torch.no_grad(), or from .detach()";
+    if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";
+    if (owner == "error") return "keep str(error): an error's traceback holds the variables of its functions";
+    if (owner == "queue") return "queue.Queue(maxsize=2)  # whoever fills it then waits";
+    if (owner == "call") return "have the call return less of each step, or make fewer steps at once";
+    if (owner == "object") return "make a new one for each round, or empty it";
+    if (kind == "optimizer")
+      return "one optimizer for weights that several share, and drop those before: each has a state of its "
+             "own";
+    if (kind == "model" && owner == "library")
+      return "free what each round prepares: accelerator.free_memory(), or a new object for each";
+    if (kind == "model") return "keep one model on the GPU, and of the others state_dict() on the CPU";
+    return "keep a copy in the machine's memory (.cpu(); np.asarray of a JAX array), or only what is needed "
+           "of it";
+  }
+};
+
+// The entry that holds graphs if the snapshot shows that graphs are kept, else the one that holds most.
+std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
+  std::optional<Kept> best;
+  for (const nlohmann::json& entry : facts.value("kept", nlohmann::json::array())) {
+    if (!entry.is_object()) continue;
+    const Kept kept{printable(entry.value("name", ""), 80),
+                    fmt::format("{}:{}", printable(entry.value("file", ""), 200), entry.value("line", 0)),
+                    entry.value("count", int64_t{0}),
+                    entry.value("bytes", int64_t{0}),
+                    entry.value("graphs", false),
+                    entry.value("kind", "tensor"),
+                    entry.value("owner", "")};
+    const bool is_graph = kept.graphs && (graphs || kept.owner == "buffer");
+    if (!best || (is_graph && !best->graphs)) best = kept;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::shared_ptr<const Facts> read_facts(const std::string& path) {
+  std::ifstream file(path);
+  nlohmann::json values = nlohmann::json::parse(file, nullptr, false);
+  if (!values.is_object()) values = nlohmann::json::object();
+  return std::make_shared<const Facts>(Facts{std::move(values)});
+}
+
+bool is_kept(std::string_view cause) {
+  return cause == name_of(Cause::kLeak) || cause == name_of(Cause::kGraphsKept) ||
+         cause == name_of(Cause::kLossesKept);
+}
+
+Explained explain_libraries(const Facts& facts) {
+  Explained explained;
+  const nlohmann::json held = object_of(facts.values, "libraries");
+  for (const auto& [name, bytes] : held.items()) {
+    if (!bytes.is_number_integer() || bytes.get<int64_t>() <= explained.bytes) continue;
+    explained.bytes = bytes.get<int64_t>();
+    explained.cause = {
+        fmt::format("other-library: {} holds {} of this process's memory, where PyTorch cannot use it",
+                    printable(name, 40), format_bytes(explained.bytes))};
+    explained.next = {
+        name == "CuPy" ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"
+                       : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"};
+  }
+  return explained;
+}
+
+Explained explain_untrained(const Facts& facts, int64_t peak) {
+  const nlohmann::json weights = object_of(facts.values, "untrained"),
+                       misspelt = object_of(weights, "misspelt");
+  const int64_t gradients = weights.value("gradients", int64_t{0});
+  const std::string model = text_of(weights, "runs"), line = text_of(misspelt, "line");
+  Explained found;
+  if (gradients > peak / 10) {
+    found = {.cause = {fmt::format(
+                 "exhausted: backward makes {} of gradients for weights that no optimizer trains",
+                 format_bytes(gradients))},
+             .next = {"next: model.requires_grad_(False)  # then True for what is trained"},
+             .bytes = gradients};
+  } else if (!model.empty() && weights.value("bytes", int64_t{0}) >= peak / 50) {
+    found = {
+        .cause = {fmt::format("exhausted: {} runs with gradients, though no optimizer trains it: all its "
+                              "activations are kept",
+                              model)},
+        .next = {"next: with torch.no_grad():  # around it"}};
+  }
+  if (!found.cause.empty() && !line.empty()) {
+    found.cause.push_back(fmt::format("its weights have {}, which PyTorch does not read, at {}",
+                                      text_of(misspelt, "name"), line));
+    found.next = {"next: requires_grad, or model.requires_grad_(False)"};
+    found.line = line;
+  }
+  return found;
+}
+
+Explained explain_doubles(const Facts& facts, int64_t peak) {
+  const nlohmann::json arrays = object_of(facts.values, "arrays");
+  const int64_t bytes = arrays.value("bytes", int64_t{0}), doubles = arrays.value("doubles", int64_t{0});
+  if (doubles < bytes / 2 || doubles < peak / 4 || doubles == 0) return {};
+  const std::string line = text_of(arrays, "line");
+  return {.cause = {fmt::format(
+              "exhausted: of the arrays in these functions, {}, {} are float64 or complex128{}",
+              format_bytes(bytes), format_bytes(doubles), line.empty() ? "" : ", since " + line)},
+          .next = {"next: float32 and complex64 where they are precise enough: half the memory"},
+          .line = line};
+}
+
+Explained explain_replaced(const Facts& facts, int64_t least) {
+  const nlohmann::json replaced = object_of(facts.values, "replaced");
+  const int64_t bytes = replaced.value("bytes", int64_t{0});
+  if (bytes == 0 || bytes < least) return {};
+  const std::string name = text_of(replaced, "name"), line = text_of(replaced, "line");
+  return {.cause = {fmt::format("exhausted: {} still holds {} while its next value is made, at {}", name,
+                                format_bytes(bytes), line)},
+          .next = {fmt::format("next: del {}  # when it has been used", name)},
+          .bytes = bytes,
+          .line = line};
+}
+
+void name_kept(const Facts& facts, int64_t peak, Explained& found) {
+  const std::optional<Kept> kept = find_kept(facts.values, found.cause_name != name_of(Cause::kLeak));
+  if (!kept) return;
+  if (found.is_kept && kept->graphs) {
+    found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
+    if (kept->owner == "buffer")
+      found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
+  } else if (kept->count >= 3 && (found.is_kept || kept->kind != "optimizer") &&
+             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes, peak / 4))) {
+    found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
+             .next = {fmt::format("next: {}", kept->advice())},
+             .bytes = kept->bytes,
+             .is_kept = true,
+             .cause_name = std::string(name_of(Cause::kLeak))};
+  } else {
+    return;
+  }
+  found.line = kept->line;
+}
+
+void name_padding(const Facts& facts, Explained& found) {
+  const std::string line = text_of(facts.values, "padding");
+  if (line.empty()) return;
+  found.cause.push_back("each batch is padded to its longest item, at " + line);
+  found.next = {"next: cut longer items, or put items of equal length into a batch"};
+  found.line = line;
+}
+
+void name_request(const Facts& facts, Explained& found) {
+  const nlohmann::json request = object_of(facts.values, "request");
+  const std::string text = text_of(request, "text");
+  if (text.empty()) return;
+  found.cause.push_back("of the request that failed: " + text);
+  if (request.value("pair", false))
+    found.next = {"next: make the shapes equal first  # .squeeze(1), .view_as(other)"};
+}
+
+}  // namespace headroom

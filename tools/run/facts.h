@@ -1,0 +1,47 @@
+// Turns the facts that the start-up hook wrote down, when a Python program ran out of memory, into causes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headroom {
+
+// A cause in lines, and the steps against it.
+struct Explained {
+  std::vector<std::string> cause, next;
+  int64_t bytes = 0;               // that the cause explains, where that is known
+  int64_t requested = 0;           // by the request that failed, where a log says it
+  bool is_kept = false;            // the program keeps more and more
+  bool has_figures_alone = false;  // a log that does not say what the program did
+  std::string moment = {};         // of the request that failed, where no cause was found beside it
+  std::string cause_name = {};
+  std::string line = {};  // of the program, where it is known better than from the traceback
+};
+// True for the causes of memory that a program keeps.
+bool is_kept(std::string_view cause);
+
+struct Facts;
+// Reads what the hook wrote; empty facts if there is no such file, or a broken one.
+std::shared_ptr<const Facts> read_facts(const std::string& path);
+
+// Tells what libraries beside PyTorch held in the process that wrote the facts.
+Explained explain_libraries(const Facts& facts);
+// Weights that no optimizer trains, though they require gradients. `peak`: of the run, in bytes.
+Explained explain_untrained(const Facts& facts, int64_t peak);
+// Arrays of float64 and complex128 in the functions that ran, where they are most of what there is.
+Explained explain_doubles(const Facts& facts, int64_t peak);
+// A variable of at least so many bytes that still has its value while its next one is made.
+Explained explain_replaced(const Facts& facts, int64_t least);
+
+// Adds what the program itself keeps, by name and line, to what the snapshot shows, or to what the log says;
+// or tells it alone, if it is a quarter of the run's peak: short lists of arrays are in many programs.
+void name_kept(const Facts& facts, int64_t peak, Explained& found);
+// Adds where batches are padded.
+void name_padding(const Facts& facts, Explained& found);
+// Adds which arrays the request is as large as.
+void name_request(const Facts& facts, Explained& found);
+
+}  // namespace headroom
