@@ -22,6 +22,7 @@ TEST(CubinCache, KeepsMachineCodeAndIgnoresFilesThatAreDamagedOrNotItsOwn) {
   keep_cubin(place, key, cubin);
   EXPECT_EQ(kept_cubin(place, key), cubin);
   EXPECT_EQ(kept_cubin(place, other), "");
+  EXPECT_EQ(std::filesystem::status(place).permissions(), std::filesystem::perms::owner_all);
   std::filesystem::copy(place + "/" + key, place + "/" + other);
   EXPECT_EQ(kept_cubin(place, other), "") << "of another source";
   std::filesystem::resize_file(place + "/" + key, std::filesystem::file_size(place + "/" + key) - 1);

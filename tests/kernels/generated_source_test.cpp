@@ -18,7 +18,7 @@ std::vector<TensorSpec> stored_in(DType type, const std::vector<TensorSpec>& spe
 }
 
 void expect_compiles(const KernelSource& source) {
-  EXPECT_NO_THROW(compile_to_cubin(source.text, kCapability)) << source.text;
+  EXPECT_NO_THROW(compile_kernel(source.text, kCapability)) << source.text;
 }
 
 // One case of eight, and all whose operands have windows: each takes some tens of milliseconds.
@@ -48,9 +48,18 @@ TEST(GeneratedSource, OfExpressionsAndTheirReductionsCompiles) {
   }
 }
 
+TEST(GeneratedSource, IsPtxForGpusThatTheCompilerDoesNotKnowYet) {
+  Expression twice{1, 1};
+  twice.instructions[0].alpha = 2;
+  const std::vector<TensorSpec> inputs = {{DType::kF32, {64}}};
+  const KernelSource source = elementwise_source(twice, inputs, inputs[0], 4);
+  EXPECT_EQ(compile_kernel(source.text, kCapability).substr(1, 3), "ELF");
+  EXPECT_NE(compile_kernel(source.text, 9999).find(".entry kernel"), std::string::npos);
+}
+
 TEST(GeneratedSource, ThatIsFaultyIsRefusedWithTheCompilersWords) {
   try {
-    compile_to_cubin("no function", kCapability);
+    compile_kernel("no function", kCapability);
     FAIL();
   } catch (const DeviceError& error) {
     EXPECT_NE(std::string(error.what()).find("error"), std::string::npos) << error.what();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nvrtc.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -56,16 +57,28 @@ class Compilation {
   Compilation(const Compilation&) = delete;
   Compilation& operator=(const Compilation&) = delete;
 
-  std::string cubin(int compute_capability) {
-    const std::string architecture = fmt::format("--gpu-architecture=sm_{}", compute_capability);
+  std::string code(int compute_capability) {
+    int known = 0;
+    check(nvrtcGetNumSupportedArchs(&known), "nvrtcGetNumSupportedArchs");
+    std::vector<int> capabilities(static_cast<size_t>(known));
+    check(nvrtcGetSupportedArchs(capabilities.data()), "nvrtcGetSupportedArchs");
+    int newest = 0;
+    for (const int other : capabilities) {
+      if (other <= compute_capability) newest = std::max(newest, other);
+    }
+    const bool is_known = newest == compute_capability;
+    const std::string architecture =
+        fmt::format("--gpu-architecture={}_{}", is_known ? "sm" : "compute", newest);
     const std::array<const char*, 2> options = {architecture.c_str(), "--std=c++20"};
     const nvrtcResult status = nvrtcCompileProgram(program_, options.size(), options.data());
     if (status != NVRTC_SUCCESS) check(status, "nvrtcCompileProgram", log());
     size_t bytes = 0;
-    check(nvrtcGetCUBINSize(program_, &bytes), "nvrtcGetCUBINSize");
-    std::string cubin(bytes, '\0');
-    check(nvrtcGetCUBIN(program_, cubin.data()), "nvrtcGetCUBIN");
-    return cubin;
+    check(is_known ? nvrtcGetCUBINSize(program_, &bytes) : nvrtcGetPTXSize(program_, &bytes),
+          "nvrtcGetCUBINSize");
+    std::string code(bytes, '\0');
+    check(is_known ? nvrtcGetCUBIN(program_, code.data()) : nvrtcGetPTX(program_, code.data()),
+          "nvrtcGetCUBIN");
+    return code;
   }
 
  private:
@@ -91,8 +104,8 @@ std::string key_of(const std::string& source, int compute_capability) {
 
 }  // namespace
 
-std::string compile_to_cubin(const std::string& source, int compute_capability) {
-  return Compilation(source).cubin(compute_capability);
+std::string compile_kernel(const std::string& source, int compute_capability) {
+  return Compilation(source).code(compute_capability);
 }
 
 std::shared_ptr<const CompiledKernel> CompiledKernel::of(const std::string& source, const CudaGpu& device) {
@@ -107,7 +120,7 @@ std::shared_ptr<const CompiledKernel> CompiledKernel::of(const std::string& sour
   const std::string folder = cubin_cache_folder();
   std::string cubin = kept_cubin(folder, key);
   if (cubin.empty()) {
-    cubin = compile_to_cubin(source, capability);
+    cubin = compile_kernel(source, capability);
     keep_cubin(folder, key, cubin);
   }
   known = kernel = std::make_shared<const CompiledKernel>(cubin);

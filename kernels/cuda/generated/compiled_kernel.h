@@ -12,10 +12,11 @@
 
 namespace headroom::cuda {
 
-// Compiles CUDA source for a GPU of this compute capability (90: 9.0). Sources may include the texts of
+// Compiles CUDA source for a GPU of this compute capability (90: 9.0): machine code, or PTX of the newest one
+// that this NVRTC knows, which the driver compiles further. Sources may include the texts of
 // kernels/cuda/generated/device_texts.h, and no other file. Needs no GPU. Throws DeviceError with the
 // compiler's first line for faulty source, and where NVRTC cannot start.
-std::string compile_to_cubin(const std::string& source, int compute_capability);
+std::string compile_kernel(const std::string& source, int compute_capability);
 
 // The function `kernel` of a source, loaded.
 class CompiledKernel {

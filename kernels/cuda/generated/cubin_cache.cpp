@@ -60,6 +60,7 @@ void keep_cubin(const std::string& folder, const std::string& key, const std::st
   if (folder.empty()) return;
   try {
     std::filesystem::create_directories(folder);
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
     const auto files = std::filesystem::directory_iterator(folder);
     if (std::distance(begin(files), end(files)) >= kMostFiles) {
       for (const auto& file : std::filesystem::directory_iterator(folder)) std::filesystem::remove(file);
