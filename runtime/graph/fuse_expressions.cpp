@@ -259,7 +259,8 @@ class Expressions : private GraphView {
     FormulaBuilder joined;
     int sum = -1;
     for (const auto& [x, begin] : moved.parts) {
-      if (!is_float(x)) return {};
+      constexpr int64_t kExactInFloat = int64_t{1} << 24;  // the bounds of kInside are floats
+      if (!is_float(x) || std::max(shape(x)[moved.axis], whole[moved.axis]) > kExactInFloat) return {};
       const bool is_read =
           is_inlined_[static_cast<size_t>(x)] && on_one_device({maker(x), i}) && stays(*formula(x), i);
       Formula part = is_read ? *formula(x) : Formula{{{x}}, {}, {}};
@@ -268,8 +269,6 @@ class Expressions : private GraphView {
       int number = joined.inlined(part);
       const int64_t end = begin + shape(x)[moved.axis];
       if ((begin > 0 || end < whole[moved.axis]) && !is_zero_outside(part, begin, end, whole[moved.axis])) {
-        constexpr int64_t kExactInFloat = int64_t{1} << 24;
-        if (end > kExactInFloat) return {};
         number = joined.append(
             {Instruction::Code::kInside, 0, 0, 0, static_cast<float>(begin), static_cast<float>(end)}, number,
             0, -1);

@@ -29,11 +29,11 @@ std::shared_ptr<const Facts> read_facts(const std::string& path);
 
 // Tells what libraries beside PyTorch held in the process that wrote the facts.
 Explained explain_libraries(const Facts& facts);
-// Weights that no optimizer trains, though they require gradients. `peak`: of the run, in bytes.
+// Tells which weights no optimizer trains, though they require gradients. `peak`: of the run, in bytes.
 Explained explain_untrained(const Facts& facts, int64_t peak);
-// Arrays of float64 and complex128 in the functions that ran, where they are most of what there is.
+// Tells where arrays of float64 and complex128 come from, if they are most of what there is.
 Explained explain_doubles(const Facts& facts, int64_t peak);
-// A variable of at least so many bytes that still has its value while its next one is made.
+// Tells which variable of at least so many bytes still has its value while its next one is made.
 Explained explain_replaced(const Facts& facts, int64_t least);
 
 // Adds what the program itself keeps, by name and line, to what the snapshot shows, or to what the log says;

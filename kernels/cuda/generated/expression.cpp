@@ -63,7 +63,7 @@ void launch(const CompiledKernel& kernel, const KernelSource& source, int64_t mo
   for (size_t i = 0; i < call.inputs.size(); ++i) addresses[i] = call.inputs[i].data;
   addresses[call.inputs.size()] = result;
   kernel.launch(
-      dim3(static_cast<unsigned>(std::min(source.items, most_blocks)), static_cast<unsigned>(source.parts)),
+      dim3(static_cast<unsigned>(std::min(source.blocks, most_blocks)), static_cast<unsigned>(source.parts)),
       kGeneratedThreads, std::span(addresses).first(call.inputs.size() + 1), call.stream);
 }
 
@@ -111,7 +111,7 @@ std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& 
         const auto& made = kernels->at(call, call.workspace);
         launch(*made.kernel, made.source, kAllBlocks, call, call.workspace);
         std::array<const void*, 2> addresses = {call.workspace, call.outputs[0].data};
-        joins->launch(dim3(static_cast<unsigned>(join.items)), kGeneratedThreads, addresses, call.stream);
+        joins->launch(dim3(static_cast<unsigned>(join.blocks)), kGeneratedThreads, addresses, call.stream);
       },
       shape.parts * shape.results * static_cast<int64_t>(sizeof(double)));
 }

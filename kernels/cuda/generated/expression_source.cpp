@@ -369,8 +369,7 @@ KernelSource elementwise_source(const Expression& op, std::span<const TensorSpec
     to.load(i, nest.row_strides()[i] != 0, to.offset("g", nest, lanes, i), index);
   to.compute(index, nest.row_strides()[kIndex]);
   to.lines.add("store(static_cast<{}*>(result) + g * {}, y);\n}}\n}}", to.output_type(), lanes);
-  return {to.lines.take(), (groups + kGeneratedThreads - 1) / kGeneratedThreads, lanes, 1,
-          output.shape.elements()};
+  return {to.lines.take(), (groups + kGeneratedThreads - 1) / kGeneratedThreads, lanes, 1};
 }
 
 ReductionShape reduction_shape(const ReducedExpression& op, std::span<const TensorSpec> inputs,
@@ -427,8 +426,7 @@ KernelSource reduction_source(const ReducedExpression& op, std::span<const Tenso
   }
   to.lines.add("}}\n}}\n}}");
   const int64_t at_a_time = kGeneratedThreads / shape.threads_of_result * lanes_of_results;
-  return {to.lines.take(), (shape.results + at_a_time - 1) / at_a_time, shape.lanes, shape.parts,
-          shape.results};
+  return {to.lines.take(), (shape.results + at_a_time - 1) / at_a_time, shape.lanes, shape.parts};
 }
 
 KernelSource join_source(const Reduce& by, const ReductionShape& shape, const TensorSpec& output) {
@@ -448,7 +446,7 @@ KernelSource join_source(const Reduce& by, const ReductionShape& shape, const Te
   lines.add("if (threadIdx.x < {} && g < {}) {{", kWide, shape.results);
   lines.add("narrow(static_cast<float>({}), static_cast<{}*>(result)[g]);\n}}\n}}",
             finished(by, shape, "sum"), type_name(output.dtype));
-  return {lines.take(), (shape.results + kWide - 1) / kWide, 1, 1, shape.results};
+  return {lines.take(), (shape.results + kWide - 1) / kWide};
 }
 
 }  // namespace headroom::cuda

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -17,10 +16,9 @@ inline constexpr int kGeneratedThreads = 256;  // of a block
 // is (parts, results) of double, or of float for maxima, and join_source() gives the kernel that joins them.
 struct KernelSource {
   std::string text;
-  int64_t items = 0;  // blocks of threads that have work: more would be idle
-  int lanes = 1;      // neighbors that a thread takes at once
-  int64_t parts = 1;  // the grid's second extent
-  int64_t results = 0;
+  int64_t blocks = 0;  // that have work: more would be idle
+  int lanes = 1;       // neighbors that a thread takes at once
+  int64_t parts = 1;   // the grid's second extent
 };
 
 // The number of neighbors, 8, 4 or 1, that shapes and types allow a thread to take at once.
@@ -37,9 +35,11 @@ struct ReductionShape {
   int threads_of_result = 1;  // of a block
   int64_t parts = 1;          // blocks that share a result
 };
-// `blocks` fill the GPU.
+// Chooses the places and shares of a reduction on a GPU that so many `blocks` fill; `in_lanes` is false for
+// operands at any address.
 ReductionShape reduction_shape(const ReducedExpression& op, std::span<const TensorSpec> inputs,
                                const TensorSpec& output, int64_t blocks, bool in_lanes);
+// y = the expression reduced, or its parts.
 KernelSource reduction_source(const ReducedExpression& op, std::span<const TensorSpec> inputs,
                               const TensorSpec& output, const ReductionShape& shape);
 // (const void* parts, void* y): joins the parts of reduction_source().

@@ -15,6 +15,30 @@ int64_t ops_of(const Graph& graph) {
                        [](const Node& node) { return std::holds_alternative<T>(node.op); });
 }
 
+// All numbers of the fetched values in one run, with a wave in the inputs.
+std::vector<float> results_of(Graph& graph, const std::vector<Value>& fetches,
+                              const std::vector<Value>& inputs) {
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  Session session(graph, {fetches, false}, PlanMode::kPacked, variables);
+  float number = 0;
+  for (const Value& input : inputs) {
+    for (float& element : session.input<float>(input)) element = std::sin(number += 1);
+  }
+  session.run();
+  std::vector<float> results;
+  for (const Value& fetched : fetches) {
+    const std::vector<float> values = fetch<float>(session, fetched);
+    results.insert(results.end(), values.begin(), values.end());
+  }
+  return results;
+}
+
+void expect_near(const std::vector<float>& apart, const std::vector<float>& fused) {
+  ASSERT_EQ(apart.size(), fused.size());
+  for (size_t i = 0; i < apart.size(); ++i) EXPECT_NEAR(apart[i], fused[i], 1e-5 * (1 + std::abs(apart[i])));
+}
+
 // y = rms_norm(x) times a gate, as exports write it: one op a node.
 Value gated_norm(const Value& x, const Value& weight, const Value& gate) {
   const Value mean_square = mean(unary(UnaryKind::kPower, x, 2), {1}, true);
@@ -48,20 +72,9 @@ TEST(FuseExpressions, ElementwiseNodesBecomeExpressionsWithinRounding) {
           kept_bytes[is_fused] += graph.value(output).spec.bytes();
       }
     }
-    CpuHarness cpu;
-    Variables variables(graph, cpu.device, *cpu.allocator);
-    Session session(graph, {fetches, false}, PlanMode::kPacked, variables);
-    float number = 0;
-    for (float& element : session.input<float>(x)) element = std::sin(number += 1);
-    session.run();
-    for (const Value& fetched : fetches) {
-      const std::vector<float> values = fetch<float>(session, fetched);
-      results[is_fused].insert(results[is_fused].end(), values.begin(), values.end());
-    }
+    results[is_fused] = results_of(graph, fetches, {x});
   }
-  ASSERT_EQ(results[0].size(), results[1].size());
-  for (size_t i = 0; i < results[0].size(); ++i)
-    EXPECT_NEAR(results[0][i], results[1][i], 1e-5 * (1 + std::abs(results[0][i])));
+  expect_near(results[0], results[1]);
   EXPECT_LT(kept_bytes[1], kept_bytes[0] * 3 / 4);
 }
 
@@ -84,22 +97,26 @@ TEST(FuseExpressions, ARotationOfHalvesIsOneExpressionBothWays) {
       EXPECT_EQ(ops_of<Slice>(graph) + ops_of<Concat>(graph) + ops_of<SliceGrad>(graph), 0);
       EXPECT_EQ(ops_of<Binary>(graph) + ops_of<Scale>(graph), 0);
     }
-    CpuHarness cpu;
-    Variables variables(graph, cpu.device, *cpu.allocator);
-    Session session(graph, {fetches, false}, PlanMode::kPacked, variables);
-    float number = 0;
-    for (const Value& input : {x, cos, sin}) {
-      for (float& element : session.input<float>(input)) element = std::sin(number += 1);
-    }
-    session.run();
-    for (const Value& fetched : fetches) {
-      const std::vector<float> values = fetch<float>(session, fetched);
-      results[is_fused].insert(results[is_fused].end(), values.begin(), values.end());
-    }
+    results[is_fused] = results_of(graph, fetches, {x, cos, sin});
   }
-  ASSERT_EQ(results[0].size(), results[1].size());
-  for (size_t i = 0; i < results[0].size(); ++i)
-    EXPECT_NEAR(results[0][i], results[1][i], 1e-5 * (1 + std::abs(results[0][i])));
+  expect_near(results[0], results[1]);
+}
+
+// A slice that a concatenation makes shorter than its operand shows nothing of it beyond its part.
+TEST(FuseExpressions, AConcatenationKeepsASliceInsideItsPart) {
+  std::vector<float> results[2];
+  for (const bool is_fused : {false, true}) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {4, 6}}), one = graph.input("one", {DType::kF32, {4, 2}});
+    const Value joined = concat({sigmoid(slice(x, {0, 0}, {4, 4})), one}, 1);
+    const std::vector<Value> fetches = {add(mul(joined, x), concat({slice(x, {0, 0}, {4, 4}), one}, 1))};
+    if (is_fused) {
+      fuse(graph, fetches);
+      EXPECT_EQ(ops_of<Slice>(graph) + ops_of<Concat>(graph), 0);
+    }
+    results[is_fused] = results_of(graph, fetches, {x, one});
+  }
+  expect_near(results[0], results[1]);
 }
 
 TEST(FuseExpressions, AFunctionAndItsOperandBecomeOneExpression) {
