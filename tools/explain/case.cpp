@@ -20,8 +20,6 @@ namespace {
 // Context, libraries and kernels of one process took 0.4 to 0.6 GiB wherever this project measured them
 // (docs/gpu.md); frameworks load more kernels.
 constexpr int64_t kOwnOverheadBytes = kGiB;
-// A limit that is not set is printed as the largest number: "17179869184.00 GiB" (pytorch#110194).
-constexpr int64_t kUnsetBytes = int64_t{1} << 60;
 
 // Two sizes of two decimals of a GiB, each half a unit off at most.
 constexpr int64_t kPrintedBytes = kGiB / 100;
@@ -137,7 +135,7 @@ std::optional<int64_t> bytes_of(const Figures& figures, Field field) {
 // A request may be any number; the memory that somebody holds is bounded, and sums of it then stay in range.
 void drop_unset(Figures& figures) {
   for (const Field field : enum_values<Field>()) {
-    if (field != Field::kRequested && figures[field] && figures[field]->bytes >= kUnsetBytes)
+    if (field != Field::kRequested && figures[field] && figures[field]->bytes >= kImpossibleBytes)
       figures[field].reset();
   }
 }
@@ -205,7 +203,8 @@ void find_ranks_of_the_run(Case& result) {
 void drop_impossible(Case& result) {
   std::optional<Figure>& free = result.figures[Field::kFree];
   const std::optional<Figure>& total = result.figures[Field::kTotal];
-  if (free && (free->bytes >= kUnsetBytes || (total && total->bytes > 0 && free->bytes > total->bytes))) {
+  if (free &&
+      (free->bytes >= kImpossibleBytes || (total && total->bytes > 0 && free->bytes > total->bytes))) {
     free.reset();
     result.is_impossible = true;
   }
@@ -408,8 +407,9 @@ Case make_case(const Log& log) {
   const Failure& source = result.lender != nullptr ? *result.lender : *result.failure;
   result.figures = source.figures;
   // In a container the driver may not know, and PyTorch prints 2^64 bytes.
-  std::copy_if(source.holders.begin(), source.holders.end(), std::back_inserter(result.holders),
-               [](const Holder& holder) { return holder.bytes > 0 && holder.bytes < kUnsetBytes / 1024; });
+  std::copy_if(
+      source.holders.begin(), source.holders.end(), std::back_inserter(result.holders),
+      [](const Holder& holder) { return holder.bytes > 0 && holder.bytes < kImpossibleBytes / 1024; });
   result.strategy = source.strategy;
   if (!result.figures[Field::kRequested]) {
     if (const auto bytes = tensor_bytes(source.dims, source.type)) {

@@ -30,7 +30,7 @@ void each_name(std::string_view names, Visit&& visit) {
 }
 
 std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t number = 0;
+  int32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }

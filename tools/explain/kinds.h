@@ -11,6 +11,10 @@
 
 namespace headroom::explain {
 
+// No device has so much: an amount from here on is a limit that is not set ("17179869184.00 GiB",
+// pytorch#110194), a wrong unit or a number that wrapped around.
+inline constexpr int64_t kImpossibleBytes = int64_t{1} << 60;
+
 // A framework or a tool: an index into Rules::frameworks(). Only those that code treats in a way of their own
 // have names here; rules define them all.
 enum class Framework : uint8_t {

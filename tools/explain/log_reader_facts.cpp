@@ -147,7 +147,8 @@ void LogReader::add_close_line(int64_t worth, size_t begin) {
 }
 
 void LogReader::add_sample(const Message& message, const Match& match) {
-  if (log_.failure_count > 0 || match.captures.empty()) return;
+  if (log_.failure_count > 0 || match.captures.empty() || match.captures.back().bytes >= kImpossibleBytes)
+    return;
   const std::pair key{&message, rank_here()};
   if (samples_.size() == kMostStreams && !samples_.contains(key)) return;
   std::vector<Figure>& all = samples_[key];

@@ -59,7 +59,6 @@ LogJudgment verdict(Cause cause, Confidence confidence, std::string reason, cons
 }
 
 std::optional<std::string> filled(const Case& found, std::string_view text) {
-  constexpr int64_t kImpossibleBytes = int64_t{1} << 60;
   std::string result;
   while (true) {
     const size_t open = text.find('{');
