@@ -68,7 +68,7 @@ endif()
 headroom_precompiled(headroom_timed_pch ${timed_level} -O1)  # strategies and searches
 headroom_precompiled(headroom_pch -O1 -O1)
 if(HEADROOM_TESTS)
-  headroom_precompiled(headroom_test_pch -O1 -O0 LIBRARIES GTest::gtest HEADERS <gtest/gtest.h>)
+  headroom_precompiled(headroom_test_pch -O0 -O0 LIBRARIES GTest::gtest HEADERS <gtest/gtest.h>)
 endif()
 
 # headroom_compile_as(PRECOMPILED TARGETS...). Kernels and benchmarks keep -O3, and flags of their own.

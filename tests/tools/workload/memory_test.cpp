@@ -161,7 +161,7 @@ TEST(Memory, CompressedNormsKeepABudgetForLessAndTakeWhatIsPlanned) {
 
 TEST(Memory, CompressedNormsGoWithPartsOfTheBatch) {
   WorkloadOptions options = packed("residual");
-  options.step.batch = 64;
+  options.step.batch = 16;
   const Solver solver = solver_of(options);
   const Allowed both{.split_batch = SplitBatch::kNeeded, .compress_norms = true};
   const int64_t least = solver.solve(0, both).least_memory_bytes;
