@@ -1,12 +1,16 @@
 """Sides of the conditions of a program whose truth a trace does not know: a check that only raises is passed, and of an
-`if` the side that does more is taken. Reads the program's source and bytecode; Python below 3.11 does not say where in
-a line it is.
+`if` the side that does more is taken. And whether a program can do with fewer elements of an iterator. Reads the
+program's source and bytecode; Python below 3.11 does not say where in a line it is.
 """
 
 import ast
 import dis
 import functools
+import inspect
 import linecache
+
+from .errors import call_in
+from .recorder import is_user_file
 
 _ENDS = {"exit", "_exit", "quit", "abort"}  # functions that end Python
 _RETURNS = "returns"
@@ -25,6 +29,37 @@ def larger_side(frame):
     where it decides no `if`.
     """
     return _truth(frame, _side_that_does_more)
+
+
+def formats_text(frame):
+    """Returns true while `frame` puts values into a text by `%`."""
+    instructions, indices = _instructions(frame.f_code)
+    now = instructions[indices[frame.f_lasti]] if frame.f_lasti in indices else None
+    return now is not None and (now.opname == "BINARY_MODULO" or (now.opname, now.argrepr) == ("BINARY_OP", "%"))
+
+
+def awaits_end(frame):
+    """Returns true if the end of an iterator that `frame` asks for an element only ends loops; false where the program asks
+    by next() and does not expect it.
+    """
+    while frame is not None:
+        call = call_in(frame) if is_user_file(frame.f_code.co_filename) else None
+        if call is not None and getattr(call.func, "id", getattr(call.func, "attr", "")) in ("next", "__next__"):
+            return len(call.args) == 2 or _handles_errors(frame)
+        if not frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return True
+        frame = frame.f_back  # which asks a generator that loops
+    return True
+
+
+def _handles_errors(frame):
+    """Returns true if the line of a frame is in a `try` with handlers."""
+    try:
+        root = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError):
+        return True
+    bodies = [node.body for node in ast.walk(root) if isinstance(node, ast.Try) and node.handlers]
+    return any(body[0].lineno <= frame.f_lineno <= body[-1].end_lineno for body in bodies)
 
 
 def _truth(frame, choose):

@@ -14,10 +14,17 @@ from .recorder import is_user_file
 # The user's line and the text of the last refusal of a value, which C code that looks for a whole number drops. Not the
 # error: it would keep the tensors of all functions that it came through.
 _latest = ("", "")
+_MOST_TEXT = 400  # of an error of the program
 
 
 class TraceError(Exception):
     """The program cannot be traced, or is not a program."""
+
+
+def one_line(error):
+    """The text of an error in one line, which may be cut."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
 
 
 def line_in(frames):
@@ -38,18 +45,26 @@ def called_function():
     frame = sys._getframe()
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back
+    called = getattr(call_in(frame), "func", None)
+    name = getattr(called, "attr", getattr(called, "id", ""))
+    return f"{name}()" if name else ""
+
+
+def call_in(frame):
+    """The call that a frame does now, in one line of its source; None where it does something else or Python (below 3.11)
+    does not say.
+    """
     if frame is None or not hasattr(frame.f_code, "co_positions"):
-        return ""
+        return None
     positions = itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
     line, last_line, start, end = next(positions)
     if line is None or line != last_line:
-        return ""
+        return None
     text = linecache.getline(frame.f_code.co_filename, line).encode()[start:end]
     with contextlib.suppress(SyntaxError):
-        called = getattr(ast.parse(text, mode="eval").body, "func", None)
-        name = getattr(called, "attr", getattr(called, "id", ""))
-        return f"{name}()" if name else ""
-    return ""
+        expression = ast.parse(text, mode="eval").body
+        return expression if isinstance(expression, ast.Call) else None
+    return None
 
 
 def refusal(what):

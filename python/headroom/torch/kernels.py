@@ -37,11 +37,14 @@ _CONTIGUOUS = {
 
 
 def before_results(tracer, func, args, kwargs):
-    """Holds what an op makes before its results have their memory: dense copies, indices of masks, losses."""
+    """Holds what an op makes before its results have their memory: dense copies, indices of masks, losses, numbers."""
     if func in _MASKED:
         return _indices_of_masks(tracer, func.name(), args[1])
     if func in losses.BEFORE:
         return losses.BEFORE[func](tracer, func, args, kwargs)
+    if func is _aten.where.self:  # numbers, which become tensors on the GPU (TensorCompare.cpp)
+        numbers = [tensor for tensor in args if tensor.dim() == 0 and not tracer.is_on_gpu(tensor)]
+        return tracer.held(func.name(), [tensor.element_size() for tensor in numbers])
     positions = _CONTIGUOUS.get(func)
     if positions is None:
         return contextlib.nullcontext()

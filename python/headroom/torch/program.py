@@ -9,13 +9,12 @@ import sys
 import traceback
 import types
 
-from .errors import TraceError
+from .errors import TraceError, one_line
 from .gpus import find_gpu
 from .recorder import is_user_file
 from .session import call_with_batch, trace_loaded
 
 _MOST_NAMES = 5
-_MOST_TEXT = 400  # of an error
 
 
 def _load(path, function):
@@ -87,10 +86,7 @@ def complaint_of(error):
 
 def describe_error(error):
     """An error of the program in one line, with the user's line that it came through."""
-    text = " ".join(str(error).split())
-    if len(text) > _MOST_TEXT:
-        text = text[:_MOST_TEXT] + "..."
-    return f"{place_of(error)}{type(error).__name__}: {text}"
+    return f"{place_of(error)}{type(error).__name__}: {one_line(error)}"
 
 
 def _without_arguments(error):

@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from . import cpu_ops
+from .errors import one_line
 from .results import tensors_in
 
 
@@ -189,7 +190,7 @@ class Step:
         try:
             result = self.draw(work) if self.draw else work()
         except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError) as error:
-            raise NotComputable(f"{self.name()}: {str(error).splitlines()[0]}") from error
+            raise NotComputable(f"{self.name()}: {one_line(error)}") from error
         given = []
         found = tensors_in(result)
         used = {buffer.data_ptr() for buffer in buffers.values()}
@@ -232,7 +233,7 @@ def bound_of(value):
     return None
 
 
-_MOST_COPIES = 1024  # in one step
+_MOST_COPIES = 128  # in one step
 
 
 class _Copies(list):

@@ -2,12 +2,16 @@
 memory is that of the one before, so they are left out, with results of the same sizes.
 """
 
+import weakref
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .results import tensors_in
 from .standin.patch import patch
 
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
 
@@ -25,6 +29,28 @@ class _Passed(torch.autograd.Function):
 
 def _facts(tensor):
     return (tensor.size(), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
+
+
+def _kept_by(module):
+    """The tensors in attributes of a module and of those in it, without weights and buffers, and their places."""
+    return [
+        ((part, name, place), tensor)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if name not in _OF_MODULES
+        for place, tensor in enumerate(tensors_in(value))
+    ]
+
+
+def _new(module, before):
+    """The attributes of a module that are other tensors than before."""
+    new = [key[:2] for key, tensor in _kept_by(module) if key not in before or before[key]() is not tensor]
+    return [(_Attribute(part, name), vars(part)[name]) for part, name in new]
+
+
+class _Attribute:
+    def __init__(self, part, name):
+        self.part, self.name = part, name
 
 
 class Repeats:
@@ -49,8 +75,9 @@ class Repeats:
             if start is not None and start == self._last and self._results is not None:
                 self.left_out += 1
                 return self._alike()
+            before = {key: weakref.ref(tensor) for key, tensor in _kept_by(module)} if start else {}
             result = original(module, *args, **kwargs)
-            self._last, self._results = start, start and self._describe(result)
+            self._last, self._results = start, start and self._describe((result, _new(module, before)))
             return result
 
         patch(stack, torch.nn.Module, "__call__", call)
@@ -71,12 +98,14 @@ class Repeats:
         state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), module.training)
         return id(module), state, self.tracer.recorder.live_bytes, structure, facts
 
-    def _describe(self, result):
+    def _describe(self, results):
         """None for results with other things than tensors on the GPU and numbers."""
-        leaves, structure = tree_flatten(result)
+        leaves, structure = tree_flatten(results)
         described = []
         for leaf in leaves:
-            if type(leaf) is FakeTensor and leaf._base is None and leaf.device.type == "cuda":
+            if type(leaf) is _Attribute and isinstance(vars(leaf.part)[leaf.name], torch.Tensor):
+                described.append((False, leaf))
+            elif type(leaf) is FakeTensor and leaf._base is None and leaf.device.type == "cuda":
                 described.append((True, _facts(leaf)))
             elif isinstance(leaf, _PLAIN):
                 described.append((False, leaf))
@@ -87,7 +116,10 @@ class Repeats:
     def _alike(self):
         described, structure = self._results
         leaves = [self._make(*facts) if is_tensor else facts for is_tensor, facts in described]
-        return tree_unflatten(leaves, structure)
+        result, attributes = tree_unflatten(leaves, structure)
+        for attribute, tensor in attributes:
+            setattr(attribute.part, attribute.name, tensor)
+        return result
 
     def _make(self, size, stride, dtype, device, requires_grad):
         made = torch.empty_strided(size, stride, dtype=dtype, device=device)

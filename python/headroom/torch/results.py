@@ -21,6 +21,22 @@ _CPU = torch.device("cpu")
 _PLAIN = (int, float, bool, str, type(None))
 _OTHER = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
+# Views that lie at the same distance from the start of the tensor, wherever that is in its storage.
+_MOVED_VIEWS = {
+    _aten.select.int,
+    _aten.slice.Tensor,
+    _aten.view.default,
+    _aten._unsafe_view.default,
+    _aten.t.default,
+    _aten.transpose.int,
+    _aten.permute.default,
+    _aten.unsqueeze.default,
+    _aten.squeeze.dim,
+    _aten.expand.default,
+    _aten.detach.default,
+    _aten.alias.default,
+}
+
 _RUNS, _MAKES, _VIEWS, _WRITES = range(4)  # what an op does; the last two with its first argument
 _FIRST = "first"  # what the result of an op is like that gives its first argument back
 
@@ -63,22 +79,29 @@ class Results:
         name, kind = op
         if kind == _RUNS:
             return self._run(func, args, kwargs)
+        source, start, known_args = args[0] if kind == _VIEWS else None, 0, args
+        if func in _MOVED_VIEWS and isinstance(source, torch.Tensor):
+            start = source.storage_offset()
+            if func is _aten.select.int and source.dim() and -source.size(args[1]) <= args[2] < source.size(args[1]):
+                start += args[2] % source.size(args[1]) * source.stride(args[1])  # as the first of them
+                known_args = (*args[:2], 0)
         try:
             key = [name, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-            self._add(key, args)
+            if kind == _VIEWS and func not in _MOVED_VIEWS:
+                key.append(source.storage_offset())
+            self._add(key, known_args)
             key.extend(kwargs)
             self._add(key, kwargs.values())
             key = tuple(key)
         except _Odd:
             return self._run(func, args, kwargs)
-        source = args[0] if kind == _VIEWS else None
         if key not in self._known:
             result = self._run(func, args, kwargs)
             if len(self._known) < _MAX_RESULTS:
                 if kind == _WRITES:
                     self._known[key] = _FIRST if result is args[0] else None
                 else:
-                    self._known[key] = self._describe(result, source, (args, kwargs))
+                    self._known[key] = self._describe(result, source, start, (args, kwargs))
                 self._learned.append(key)
             return result
         made = self._known[key]
@@ -87,8 +110,8 @@ class Results:
         if made == _FIRST:
             return args[0]
         if type(made) is list:
-            return tuple(None if part is None else self._make(part, source) for part in made)
-        return self._make(made, source)
+            return tuple(None if part is None else self._make(part, source, start) for part in made)
+        return self._make(made, source, start)
 
     def learned(self):
         """Returns the results learned in this process, for `learn` in another."""
@@ -111,7 +134,9 @@ class Results:
             if kind is FakeTensor:
                 if value.fake_mode is not self._fake_mode or not _is_plain(value):
                     raise _Odd
-                key += (value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
+                key += (value.dtype, tuple(value.shape), value.stride())
+            elif kind is torch.Tensor and key[0] == _aten._to_copy.default.name() and _is_usual(value):
+                key += (value.dtype, tuple(value.shape), value.stride())  # data goes to the GPU
             elif kind in _PLAIN:
                 key += (kind, value)  # 1, 1.0 and True are equal
             elif kind is list or kind is tuple:
@@ -122,15 +147,15 @@ class Results:
             else:
                 raise _Odd
 
-    def _make(self, made, source):
+    def _make(self, made, source, start):
         size, stride, dtype, offset = made
         with torch._C._DisableTorchDispatch():
             tensor = torch.empty_strided(size, stride, dtype=dtype, device="meta")
             if source is not None:
-                tensor.set_(source.untyped_storage(), offset, size, stride)
+                tensor.set_(source.untyped_storage(), start + offset, size, stride)
         return FakeTensor(self._fake_mode, tensor, _CPU)
 
-    def _describe(self, result, source, arguments):
+    def _describe(self, result, source, start, arguments):
         if source is not None and type(source) is not FakeTensor:
             return None
         parts = result if type(result) is tuple else (result,)
@@ -148,8 +173,8 @@ class Results:
                 return None
             if source is None:
                 used.add(storage)
-            like = (tuple(part.shape), part.stride(), part.dtype, part.storage_offset())
-            if not _is_alike(part, self._make(like, source)):
+            like = (tuple(part.shape), part.stride(), part.dtype, part.storage_offset() - start)
+            if not _is_alike(part, self._make(like, source, start)):
                 return None
             made.append(like)
         return made if type(result) is tuple else made[0]
@@ -176,14 +201,12 @@ def _kind_of(func):
 
 
 def _is_plain(tensor):
-    return (
-        tensor.constant is None
-        and tensor.layout is torch.strided
-        and not tensor.dtype.is_complex
-        and tensor.fake_device == _CPU
-        and not tensor.is_neg()
-        and not tensor.is_quantized
-    )
+    return tensor.constant is None and tensor.fake_device == _CPU and _is_usual(tensor)
+
+
+def _is_usual(tensor):
+    is_strided = tensor.layout is torch.strided
+    return is_strided and not tensor.dtype.is_complex and not tensor.is_neg() and not tensor.is_quantized
 
 
 def _is_alike(a, b):

@@ -97,6 +97,11 @@ class SparseTensor(torch.Tensor):
             is_coalesced = self.coalesced
         return SparseTensor(self.tracer, indices, values, size or self.shape, is_coalesced)
 
+    def unknown(self, made):
+        """A tensor that a kernel fills with values which a trace does not know."""
+        self.tracer.values.forget(made)
+        return made
+
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         rule = _RULES.get(func)
@@ -114,9 +119,9 @@ def _coalesce(tensor):
     order, offsets = torch.empty_like(flat), torch.empty_like(flat)
     tensor.tracer.temporaries("sparse::coalesce", [2 * 8 * count])
     left = _distinct(tensor)
-    made = values.new_empty((left, *values.shape[1:]))
+    made = tensor.unknown(values.new_empty((left, *values.shape[1:])))
     del order, offsets
-    places = flat[:left].view(1, left) if dims == 1 else indices.new_empty((dims, left))
+    places = tensor.unknown(flat[:left].view(1, left) if dims == 1 else indices.new_empty((dims, left)))
     return tensor.of(places, made, is_coalesced=True)
 
 
@@ -141,19 +146,25 @@ def _transpose(tensor, *_):
     return tensor.of(tensor.places.clone(), tensor.entries.clone(), size, False)
 
 
-def _product(tensor, dense):
+def _product(tensor, dense, bias=None):
+    """Added to a bias, or to zeros; written by columns and copied (s_addmm_out_csr_sparse_dense_cuda_worker)."""
     if not isinstance(tensor, SparseTensor) or isinstance(dense, SparseTensor):
         raise _refused(_aten.mm.default)
-    made = dense.new_empty((tensor.shape[0], *dense.shape[1:]))
+    shape = (tensor.shape[0], *dense.shape[1:])
+    if bias is None or not tensor.tracer.is_on_gpu(bias):  # zeros that C++ made
+        bias = dense.new_empty(shape)
+    made = tensor.unknown(dense.new_empty(shape))
     tensor = _coalesce(tensor)
-    rows = tensor.places.to(torch.int32)  # and columns
-    pointers = rows.new_empty(tensor.shape[0] + 1)
-    del rows, pointers
+    pointers = made.new_empty(shape[0] + 1, dtype=torch.int32)
+    tensor.places[0].to(torch.int32)
+    columns = tensor.places[1].to(torch.int32)
+    by_columns = torch.empty_like(made)
+    del pointers, columns, by_columns
     return made
 
 
 def _added_product(bias, tensor, dense, **_):
-    return _product(tensor, dense)
+    return _product(tensor, dense, bias)
 
 
 def _dense(tensor, dtype=None, *_, **__):
@@ -166,8 +177,7 @@ def _add_to_dense(dense, tensor, alpha=1):
         flat = tensor.places[0] if len(tensor.places) == 1 else (tensor.places * 2).sum(0)
         scaled = tensor.entries * 2 if alpha != 1 else tensor.entries
         del flat, scaled
-    tensor.tracer.values.forget(dense)
-    return dense
+    return tensor.unknown(dense)
 
 
 def _add(left, right, alpha=1):
@@ -209,7 +219,7 @@ def _in_values(function):
 def _mask(dense, mask, **_):
     """The elements of a dense tensor at the places of a sparse one, times ones."""
     flat = mask.places[0] if len(mask.places) == 1 else (mask.places * 2).sum(0)
-    chosen = mask.entries.new_empty(mask.entries.shape, dtype=dense.dtype)
+    chosen = mask.unknown(mask.entries.new_empty(mask.entries.shape, dtype=dense.dtype))
     del flat
     return mask.of(mask.places.clone(), chosen * 1)
 

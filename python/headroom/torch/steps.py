@@ -7,6 +7,7 @@ Marks steps and evaluations in the recorder; knows what PyTorch trains with, and
 import collections.abc
 import contextlib
 import os
+import sys
 import time
 import weakref
 
@@ -14,6 +15,7 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
+from .branches import awaits_end
 from .growth import ENOUGH, Growth
 from .standin.patch import patch
 
@@ -124,7 +126,7 @@ class Steps:
         self.done += 1
         if self._on_step:
             self._on_step(self.done)
-        loop = self._loops.get(self._current) if self._current else None
+        loop = self._loops.get(self._current) if self._current is not None else None
         if loop:
             loop.is_training = True
             loop.at_steps.append(loop.batches)
@@ -265,7 +267,7 @@ class Steps:
             loop = self._loops.get(batches)
             if loop is None:
                 loop = self._loops[batches] = _Loop(self)
-            if self._has_enough(loop):
+            if self._has_enough(loop) and awaits_end(sys._getframe(1)):
                 if loop.is_training and len(loop.sizes) > 1:
                     self._look_ahead(loop, lambda: original(batches))
                 if loop.is_training or not self._extend(loop, batches):

@@ -296,12 +296,19 @@ class Tracer(TorchDispatchMode):
         if self.recorder.modules:
             self.recorder.modules.pop()
 
+    def note_weights(self, module):
+        """Says what the weights of a module are that the program moves or converts: soon it may have others."""
+        self.moved.add(module)
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.layout is torch.strided:
+                self._label(self._find(tensor), WEIGHTS, "")
+
+    def _find(self, tensor):
+        return self.recorder.find(getattr(tensor, "_local_tensor", tensor))  # of a DTensor
+
     def name_tensors(self):
         """Names and categories of what modules and optimizers hold now."""
-
-        def find(tensor):
-            return self.recorder.find(getattr(tensor, "_local_tensor", tensor))  # of a DTensor
-
+        find = self._find
         names = {}
         modules = [module for module, _ in self.roots.values()]
         for module in modules + [module for module in self.moved if module not in modules]:

@@ -12,7 +12,7 @@ import sys
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .branches import larger_side, passing
+from .branches import formats_text, larger_side, passing
 from .errors import TraceError, data_dependent
 
 # A training goes on where its loss is a number, so that is what tests for others say.
@@ -134,13 +134,16 @@ def _conversion(function):
     return lambda self, *args: function(self.known(), *args)
 
 
+def _int(self):
+    return 0 if formats_text(sys._getframe(1)) else int(self.known())
+
+
 for _name in """__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __mod__
 __rmod__ __floordiv__ __rfloordiv__ __neg__ __pos__ __abs__ __round__ conjugate""".split():
     setattr(UnknownNumber, _name, _arithmetic(_name))
 for _function in _ORDERS:
     setattr(UnknownNumber, f"__{_function.__name__}__", _comparison(_function))
 for _name, _function in {
-    "__int__": int,
     "__index__": operator.index,
     "__trunc__": math.trunc,
     "__floor__": math.floor,
@@ -151,6 +154,7 @@ for _name, _function in {
     "hex": lambda number: float(number).hex(),
 }.items():
     setattr(UnknownNumber, _name, _conversion(_function))
+UnknownNumber.__int__ = _int
 
 
 def unknown_among(known, values):

@@ -4,9 +4,12 @@ Each trace is made by a copy of this process, which ends with the program's last
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
+import struct
 import tempfile
+import termios
 
 import torch
 
@@ -25,6 +28,8 @@ from .seeds import SEEDS, Seeds, facts_of
 from .session import LoadedProgram, Trace, settings_of
 from .standin import libraries, processes, saves
 from .steps import Steps
+
+_MOST_READS = 1000  # of the terminal
 
 
 class WholeProgram:
@@ -162,8 +167,7 @@ class WholeProgram:
     def _run(self, folder, stack, steps, command, batch=None):
         """Runs the program until its end, which calls that of `steps`."""
         os.environ.update(ENVIRONMENT)
-        with open(os.devnull) as nothing:
-            os.dup2(nothing.fileno(), 0)
+        os.dup2(_terminal(), 0)
         steps.install(stack)
         processes.install(stack)
         saves.install(self.loaded.tracer, stack)
@@ -185,6 +189,17 @@ class WholeProgram:
         if error and not steps.is_finished:  # what follows the last step is no part of the trace
             self._end(None, TraceError(error))
         steps.end()
+
+
+def _terminal():
+    """A terminal whose reader is at the end of the input: programs ask for its size."""
+    try:
+        keys, terminal = os.openpty()
+    except OSError:  # none is left
+        return os.open(os.devnull, os.O_RDONLY)
+    os.write(keys, b"\x04" * _MOST_READS)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    return terminal
 
 
 def trace_command(

@@ -303,10 +303,26 @@ class Checks(unittest.TestCase):
 
         self.assertEqual(refusal(body), "")
 
-    def test_with_two_ways_on_are_refused(self):
+    def test_with_two_ways_on_take_the_side_that_does_more_and_are_named(self):
+        taken = []
+
         def body(net, x):
+            if unknown(x).norm() < 1:
+                x = x * 2
+                taken.append("scaled")
             if unknown(x).sum() > 0:
                 return net(x).mean()
+            taken.append("went on")
+            return net(x).sum()
+
+        said = trace(training(body), batch=8, steps=1).settings["assumed"]
+        self.assertEqual(taken, ["scaled", "went on"])
+        self.assertRegex(said, r"computed_test\.py:\d+: the condition is on a value that a trace does not know")
+
+    def test_that_decide_a_loop_are_refused(self):
+        def body(net, x):
+            while unknown(x).sum() > 0:
+                x = x * 2
             return net(x).sum()
 
         self.assertRegex(refusal(body), "a condition on a tensor needs the value of a tensor")
@@ -338,12 +354,37 @@ class Logging(unittest.TestCase):
             y = unknown(x)
             self.assertTrue(math.isnan(float(y.mean())))
             self.assertEqual(str(y.mean().tolist()), "nan")
-            self.assertEqual(y.cpu().numpy().shape, (8, 256))
-            self.assertTrue(math.isnan(y.cpu().numpy().sum()))
-            self.assertEqual(numpy.histogram(y.cpu().numpy(), bins=4)[0].sum(), y.numel())
+            self.assertTrue(math.isnan(y.mean().cpu().numpy()))
+            self.assertEqual("%d of %s" % (y.sum().item(), y.sum().item()), "0 of nan")
             return net(x).mean()
 
         self.assertEqual(refusal(body), "")
+
+    def test_of_unknown_arrays_is_of_zeros(self):
+        """NumPy and SciPy refuse NaN, in histograms and assignments."""
+
+        def body(net, x):
+            y = unknown(x).cpu().numpy()
+            self.assertEqual(y.shape, (8, 256))
+            self.assertEqual(numpy.histogram(y, bins=4)[0].sum(), y.size)
+            self.assertEqual(numpy.abs(y).max(), 0)
+            return net(x).mean()
+
+        self.assertEqual(refusal(body), "")
+
+    def test_of_counts_computes_nothing(self):
+        def body(net, x):
+            loss = net(x).mean()
+            right = 0
+            right += net(x).argmax(1).eq(3).sum().item()
+            self.assertEqual("%d/%d" % (right, 8), "0/8")
+            return loss
+
+        before, computing._CHEAP_SECONDS = computing._CHEAP_SECONDS, 0
+        try:
+            self.assertEqual(refusal(body, compute="never"), "")
+        finally:
+            computing._CHEAP_SECONDS = before
 
 
 if __name__ == "__main__":

@@ -264,6 +264,22 @@ class Sparse(unittest.TestCase):
         self.assertIn(100 * 100_000 * 4, sizes)
         self.assertNotIn(100 * 100 * 4, sizes)
 
+    def test_a_product_holds_zeros_the_result_and_one_by_columns(self):
+        def make_step():
+            edges = torch.arange(600).view(2, 300) % 100
+            graph = torch.sparse_coo_tensor(edges, torch.ones(300), (100, 100)).coalesce().cuda()
+            x = torch.randn(100, 100_000, device="cuda")
+
+            def step():
+                for product in (torch.sparse.mm, torch.mm):
+                    y = product(graph, x)
+                    assert not torch.isnan(y / y.sum(0)).any(), "its values are unknown, and no zeros"
+
+            return step
+
+        traced = trace(make_step, steps=1)
+        self.assertAlmostEqual(traced.peak_bytes, 5 * 100 * 100_000 * 4, delta=1 << 20)
+
 
 class RecurrentNets(unittest.TestCase):
     """Workspaces that PyTorch 2.11 asked for on an H200 (cuDNN 9.14)."""

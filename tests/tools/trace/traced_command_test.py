@@ -220,6 +220,42 @@ loader.collate_fn = collate"""
             said = "batches differ in size: the largest of the next 13 has 108"
             self.assertEqual(said in "".join(self.lines), growth > 0)
 
+    def test_an_evaluation_takes_as_many_batches_as_it_asks_for(self):
+        """By next(), of a loader that a generator of its own goes through."""
+        self.program(
+            before="""def batches():
+    for x, y in DataLoader(data, 16):
+        yield x.cuda(), y.cuda()
+net.eval()
+rest = batches()
+with torch.no_grad():
+    for _ in range(9):
+        net(next(rest)[0])"""
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
+    def test_batches_may_come_from_a_sampler_without_end(self):
+        self.program(
+            before="""class Forever:
+    def __iter__(self):
+        while True:
+            yield list(range(16))
+loader = DataLoader(data, batch_sampler=Forever())"""
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
+    def test_passes_that_are_left_out_leave_what_a_module_keeps(self):
+        """The loss of each pass is an attribute of the net."""
+        self.program(
+            before="""def forward(x):
+    y = net[2](net[1](net[0](x)))
+    net.loss = y.mean()
+    return y
+net.forward = forward""",
+            step="for _ in range(3):\n    net(x.cuda())\n    net.loss.backward()\noptimizer.step()",
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
     def test_several_optimizers_and_accumulated_gradients_are_one_step(self):
         self.program(
             before="other = torch.optim.SGD(net.parameters(), 0.1); count = 0",
@@ -305,6 +341,18 @@ loader.collate_fn = collate"""
         self.write("train.py", text.replace("DataLoader(data,", "DataLoader(Items(), batch_size="))
         self.trace("python", "train.py", options=["--batch", "100000"])
         self.assertIn(str(100000 * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
+
+    def test_a_program_has_a_terminal_with_a_size_and_without_input(self):
+        self.program(
+            before="""rows, columns = os.popen("stty size", "r").read().split()
+assert sys.stdin.isatty() and (rows, columns) == ("24", "80")
+for _ in range(3):
+    try:
+        raise ValueError(input())
+    except EOFError:
+        pass"""
+        )
+        self.trace("python", "train.py")
 
     def test_errors_name_the_line_and_those_after_the_last_step_do_not_matter(self):
         self.program(before='raise ValueError("no data")')

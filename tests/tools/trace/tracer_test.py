@@ -62,6 +62,26 @@ class Tracer(unittest.TestCase):
         kept = [b for b in blocks if b.phase == "setup"]
         self.assertEqual([b.category for b in kept], [WEIGHTS] * 6)
 
+    def test_weights_that_are_converted_were_weights_before(self):
+        def make_step(batch):
+            with torch.device("cuda"):
+                other = nn.Linear(256, 256)
+            return lambda nets=(nn.Linear(256, 256).cuda().half(), other.half()): nets
+
+        blocks = [block for block in trace(make_step, batch=8, steps=1).blocks if block.phase == "setup"]
+        self.assertEqual(sum(block.size == 256 * 256 * 4 for block in blocks), 2)
+        self.assertEqual([block.category for block in blocks], [WEIGHTS] * 8)
+
+    def test_a_number_that_where_chooses_is_a_tensor_on_the_gpu(self):
+        def sizes(body):
+            blocks = trace(training(body), batch=8, steps=1).blocks
+            return [block.size for block in blocks if block.op == "aten::where.self"]
+
+        result = 8 * 256 * 4
+        for choice in (0.0, torch.tensor(1.0)):
+            self.assertEqual(sizes(lambda net, x: torch.where(x > 0, net(x), choice).mean())[:-1], [4, result])
+        self.assertEqual(sizes(lambda net, x: torch.where(x > 0, net(x), x).mean())[:-1], [result])
+
     def test_checkpointing_keeps_less_and_computes_again(self):
         from torch.utils.checkpoint import checkpoint
 

@@ -8,9 +8,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import finite
-from ..branches import passing
+from ..branches import larger_side, passing
 from ..cpu_ops import plain_torch
-from ..errors import TraceError
+from ..errors import TraceError, user_line
 from ..unknown import UnknownNumber, unknown_among, without_unknown
 from ..values import mark_mapped
 from . import lbfgs, transformers
@@ -193,7 +193,7 @@ def _install_values(tracer, stack):
         return method
 
     def print_of(name, what, stands_in):
-        """A method that gives numbers which a program mostly prints: those of floats that are not cheap are NaN."""
+        """A method that gives numbers which a program mostly prints: others stand in for floats that are not cheap."""
         asked = read(name, what)
 
         def method(tensor, *args, **kwargs):
@@ -217,9 +217,10 @@ def _install_values(tracer, stack):
 
         return part(())
 
-    def not_numbers(tensor):
+    def no_numbers(tensor):
         with plain_torch():
-            return torch.full(tensor.shape, math.nan, dtype=tensor.dtype, device="cpu").numpy()
+            value = 0 if tensor.dim() else math.nan  # functions of arrays refuse NaN
+            return torch.full(tensor.shape, value, dtype=tensor.dtype, device="cpu").numpy()
 
     patch(stack, FakeTensor, "item", item)
     contains = read("__contains__", "a test for an element")
@@ -237,6 +238,15 @@ def _install_values(tracer, stack):
             ):
                 if answer is not None:
                     return answer
+            try:
+                return condition(tensor)
+            except TraceError:
+                answer = larger_side(frame)
+                if answer is None:
+                    raise
+                said = "the condition is on a value that a trace does not know; the side that does more is taken"
+                tracer.assumed[f"{user_line()}: {said}"] = True
+                return answer
         return condition(tensor)
 
     def has_element(tensor, element):
@@ -258,8 +268,8 @@ def _install_values(tracer, stack):
     for name, what, stands_in in (
         ("tolist", "tolist()", unknown_numbers),
         ("__float__", "float()", lambda tensor: math.nan),
-        ("numpy", "numpy()", not_numbers),
-        ("__array__", "numpy()", not_numbers),
+        ("numpy", "numpy()", no_numbers),
+        ("__array__", "numpy()", no_numbers),
     ):
         patch(stack, FakeTensor, name, print_of(name, what, stands_in))
     patch(

@@ -38,13 +38,14 @@ def _follow_modules(tracer, stack):
         nonlocal depth
         if depth == 0:
             _make_fake(tracer, self)
+            tracer.note_weights(self)
         depth += 1
         try:
             return original(self, *args, **kwargs)
         finally:
             depth -= 1
             if depth == 0:
-                tracer.moved.add(self)
+                tracer.note_weights(self)
 
     patch(stack, torch.nn.Module, "_apply", apply)
 
