@@ -1,6 +1,6 @@
-"""Sparse tensors in coordinates (COO). On a GPU their indices and values are tensors of the trace, and each op takes what
-its kernel in SparseCUDATensorMath.cu or SparseCUDATensor.cu takes, without the workspace of cuSPARSE; other ops are
-refused. On the CPU those of data are real.
+"""Sparse tensors in coordinates (COO), and in rows or columns (CSR, CSC). On a GPU their indices and values are tensors of
+the trace, and each op takes what its kernel in SparseCUDATensorMath.cu, SparseCUDATensor.cu or SparseBlasImpl.cpp takes,
+without the workspace of cuSPARSE; other ops are refused. On the CPU those of data are real.
 """
 
 import torch
@@ -10,6 +10,7 @@ from .cpu_ops import plain_torch
 from .errors import refusal
 
 _aten = torch.ops.aten
+_COMPRESSED = {torch.sparse_csr: ("crow_indices", "col_indices"), torch.sparse_csc: ("ccol_indices", "row_indices")}
 
 
 def is_sparse_op(func, args, inputs):
@@ -31,6 +32,14 @@ def run(tracer, func, args, kwargs, on_gpu):
     if func is _aten._to_copy.default and on_gpu and args[0].layout is torch.sparse_coo:
         parts = (tracer.copy_to(part, tracer.gpu.device) for part in (args[0]._indices(), args[0]._values()))
         return SparseTensor(tracer, *parts, args[0].shape, args[0].is_coalesced())
+    if func is _aten._to_copy.default and on_gpu and args[0].layout in _COMPRESSED:
+        parts = [getattr(args[0], name)() for name in (*_COMPRESSED[args[0].layout], "values")]
+        parts = [tracer.copy_to(part, tracer.gpu.device) for part in parts]
+        return CompressedTensor(tracer, *parts, args[0].shape, args[0].layout)
+    if func is _aten.sparse_compressed_tensor.comp_plain_value_size and on_gpu and kwargs["layout"] in _COMPRESSED:
+        return CompressedTensor(tracer, *args, kwargs["layout"])
+    if func is _aten._to_sparse_csr.default and on_gpu:
+        return _in_rows(run(tracer, _aten._to_sparse.default, args[:1], {}, True))
     if func in (_aten._to_sparse.default, _aten._to_sparse.sparse_dim) and on_gpu:
         places = args[0].nonzero().t()
         return SparseTensor(tracer, places.contiguous(), args[0][tuple(places)], args[0].shape, True)
@@ -58,18 +67,10 @@ def _refused(func):
     )
 
 
-class SparseTensor(torch.Tensor):
-    """Indices of (dimensions, elements) and values of (elements, ...) on the GPU of a tracer."""
+class _Parts(torch.Tensor):
+    """A tensor of others, on the GPU of a tracer: indices, and values."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
-
-    @staticmethod
-    def __new__(cls, tracer, indices, values, size, is_coalesced):
-        self = torch.Tensor._make_wrapper_subclass(
-            cls, size, dtype=values.dtype, layout=torch.sparse_coo, device="cpu", requires_grad=False
-        )
-        self.tracer, self.places, self.entries, self.coalesced = tracer, indices, values, is_coalesced
-        return self
 
     def __init__(self, *_):
         pass
@@ -82,20 +83,8 @@ class SparseTensor(torch.Tensor):
     is_cpu = property(lambda self: self.entries.is_cpu)
     data = property(lambda self: self.detach())
 
-    def __tensor_flatten__(self):
-        return ["places", "entries"], None
-
-    def to(self, *args, **kwargs):
-        return self.of(self.places, self.entries.to(*args, **kwargs))
-
     def cuda(self, *_, **__):
         return self
-
-    def of(self, indices, values, size=None, is_coalesced=None):
-        """Another tensor with these parts, otherwise like this one."""
-        if is_coalesced is None:
-            is_coalesced = self.coalesced
-        return SparseTensor(self.tracer, indices, values, size or self.shape, is_coalesced)
 
     def unknown(self, made):
         """A tensor that a kernel fills with values which a trace does not know."""
@@ -104,10 +93,128 @@ class SparseTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        rule = _RULES.get(func)
-        if rule is None:
+        rule = cls.rules.get(func)
+        if rule is not None:
+            return rule(*args, **(kwargs or {}))
+        made = func.decompose(*args, **(kwargs or {}))  # one that inference mode leaves whole
+        if made is NotImplemented:
             raise _refused(func)
-        return rule(*args, **(kwargs or {}))
+        return made
+
+
+class SparseTensor(_Parts):
+    """Indices of (dimensions, elements) and values of (elements, ...)."""
+
+    @staticmethod
+    def __new__(cls, tracer, indices, values, size, is_coalesced):
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, size, dtype=values.dtype, layout=torch.sparse_coo, device="cpu", requires_grad=False
+        )
+        self.tracer, self.places, self.entries, self.coalesced = tracer, indices, values, is_coalesced
+        return self
+
+    def __tensor_flatten__(self):
+        return ["places", "entries"], None
+
+    def to(self, *args, **kwargs):
+        return self.of(self.places, self.entries.to(*args, **kwargs))
+
+    def of(self, indices, values, size=None, is_coalesced=None):
+        """Another tensor with these parts, otherwise like this one."""
+        if is_coalesced is None:
+            is_coalesced = self.coalesced
+        return SparseTensor(self.tracer, indices, values, size or self.shape, is_coalesced)
+
+
+class CompressedTensor(_Parts):
+    """Where each row begins, or each column, with the columns or rows of the values."""
+
+    @staticmethod
+    def __new__(cls, tracer, pointers, places, values, size, layout):
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, size, dtype=values.dtype, layout=layout, device="cpu", requires_grad=False, dispatch_layout=True
+        )
+        self.tracer, self.pointers, self.places, self.entries, self.kind = tracer, pointers, places, values, layout
+        return self
+
+    def __tensor_flatten__(self):
+        return ["pointers", "places", "entries"], None
+
+    def to(self, *args, **kwargs):
+        return self.of(self.pointers, self.places, self.entries.to(*args, **kwargs))
+
+    def of(self, *parts, size=None, layout=None):
+        """Another tensor of these parts, otherwise like this one."""
+        return CompressedTensor(self.tracer, *parts, size or self.shape, layout or self.kind)
+
+    def parts(self):
+        return self.pointers, self.places, self.entries
+
+
+def _in_rows(tensor, *_):
+    """A tensor in coordinates by its rows; it shares the columns and the values."""
+    tensor = _coalesce(tensor)
+    pointers = tensor.unknown(tensor.places.new_empty(tensor.shape[0] + 1))
+    return CompressedTensor(tensor.tracer, pointers, tensor.places[1], tensor.entries, tensor.shape, torch.sparse_csr)
+
+
+def _turned(tensor, *_):
+    other = torch.sparse_csc if tensor.kind is torch.sparse_csr else torch.sparse_csr
+    return tensor.of(*tensor.parts(), size=tensor.shape[::-1], layout=other)
+
+
+def _product_of_rows(tensor, dense, bias=None):
+    """Added to zeros, where there is no bias. One in columns is brought into rows first."""
+    if not isinstance(tensor, CompressedTensor) or isinstance(dense, _Parts):
+        raise _refused(_aten.mm.default)
+    shape = (tensor.shape[0], *dense.shape[1:])
+    if bias is None or not tensor.tracer.is_on_gpu(bias):
+        bias = dense.new_empty(shape)
+    if tensor.kind is torch.sparse_csc:
+        rows = tensor.places.new_empty(shape[0] + 1), *map(torch.empty_like, (tensor.places, tensor.entries))
+        order = torch.empty_like(tensor.places)
+        tensor.tracer.temporaries("sparse::to_sparse_csr", [2 * 8 * len(tensor.places)])
+        del order
+    made = tensor.unknown(dense.new_empty(shape))
+    rows = None  # noqa: F841  # until the product is made
+    return made
+
+
+def _of_parts(function):
+    return lambda tensor, *_, **__: tensor.of(*map(function, tensor.parts()))
+
+
+def _of_rows(function):
+    """A rule for an op of one tensor in rows and numbers, which is one of the values."""
+
+    def rule(tensor, *args, **kwargs):
+        if not isinstance(tensor, CompressedTensor) or any(isinstance(value, _Parts) for value in args):
+            raise _refused(_aten.mul.Tensor)
+        return tensor.of(tensor.pointers, tensor.places, function(tensor.entries, *args, **kwargs))
+
+    return rule
+
+
+_TURN = (_aten.t.default, _aten.transpose.int, _aten.numpy_T.default)
+CompressedTensor.rules = {
+    torch.ops.prim.layout.default: lambda tensor: tensor.kind,
+    **dict.fromkeys((_aten.detach.default, _aten.alias.default), _of_parts(lambda part: part)),
+    **dict.fromkeys(_TURN, _turned),
+    **dict.fromkeys((_aten.crow_indices.default, _aten.ccol_indices.default), lambda tensor: tensor.pointers.detach()),
+    **dict.fromkeys((_aten.col_indices.default, _aten.row_indices.default), lambda tensor: tensor.places.detach()),
+    _aten.values.default: lambda tensor: tensor.entries.detach(),
+    _aten._nnz.default: lambda tensor: len(tensor.entries),
+    _aten.clone.default: _of_parts(torch.clone),
+    _aten._to_copy.default: _of_rows(lambda entries, dtype=None, **_: entries.to(dtype or entries.dtype, copy=True)),
+    _aten.mm.default: _product_of_rows,
+    _aten.mv.default: _product_of_rows,
+    _aten.addmm.default: lambda bias, tensor, dense, **_: _product_of_rows(tensor, dense, bias),
+    _aten._sparse_addmm.default: lambda bias, tensor, dense, **_: _product_of_rows(tensor, dense, bias),
+    _aten.mul.Tensor: _of_rows(torch.mul),
+    _aten.mul.Scalar: _of_rows(torch.mul),
+    _aten.div.Tensor: _of_rows(torch.div),
+    _aten._to_dense.default: lambda tensor, *_, **__: tensor.unknown(tensor.entries.new_empty(tensor.shape)),
+}
 
 
 def _coalesce(tensor):
@@ -228,7 +335,7 @@ def _copy(tensor, dtype=None, **_):
     return tensor.of(tensor.places.clone(), tensor.entries.to(dtype) if dtype else tensor.entries.clone())
 
 
-_RULES = {
+SparseTensor.rules = {
     _aten.detach.default: lambda tensor: tensor.of(tensor.places, tensor.entries),
     _aten.alias.default: lambda tensor: tensor.of(tensor.places, tensor.entries),
     _aten.clone.default: _clone,
@@ -258,4 +365,5 @@ _RULES = {
     _aten.neg.default: _of_values(torch.neg),
     _aten.mul_.Tensor: _in_values(torch.Tensor.mul_),
     _aten.zero_.default: _in_values(torch.Tensor.zero_),
+    _aten._to_sparse_csr.default: _in_rows,
 }

@@ -41,7 +41,9 @@ _SKIPPED = {torch.ops.prim.device.default}
 
 @functools.lru_cache(maxsize=None)
 def _is_composite(func):
-    """Returns true if an op is made of others on every device; in inference mode it comes as a whole."""
+    """Returns true if an op is made of others on every device; on tensors of inference mode, and in tensors of others, it
+    comes as a whole.
+    """
     keys = torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.CPU
     composite, own = (torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), k) for k in keys)
     return composite and not own
@@ -75,7 +77,7 @@ class Tracer(TorchDispatchMode):
         self.copied = []  # (block, the block that it was copied from) of deep copies
         self.conversions = set()  # blocks made of others on the GPU, which are no inputs
         self.assumed = {}  # sentences about what a run on a GPU may do otherwise
-        self.composites = {}  # op -> the function that composes it as on a GPU, in inference mode
+        self.composites = {}  # op -> the function that composes it as on a GPU, where it comes as a whole
         self.composed = {}  # the same for ops of libraries, in every mode
         self.costs = None  # the times of ops (costs.py), where somebody wants them
 
@@ -99,7 +101,7 @@ class Tracer(TorchDispatchMode):
         if func in self.composed:
             with self:
                 return self.composed[func](*args, **(kwargs or {}))
-        if torch.is_inference_mode_enabled() and (func in self.composites or _is_composite(func)):
+        if func in self.composites or _is_composite(func):
             with self:
                 return self.composites.get(func, func.decompose)(*args, **(kwargs or {}))
         self.depth += 1

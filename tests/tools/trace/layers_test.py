@@ -140,11 +140,7 @@ class Refusals(unittest.TestCase):
         for body, text in (
             (lambda x: F.one_hot(unknown(x).argmax(1)), rf"one_hot\(\) {length}"),
             (lambda x: torch.arange(unknown(x).argmax()), rf"arange\(\) {length}"),
-            (lambda x: torch.nested.nested_tensor([x[0], x[1]]), "nested tensors cannot be traced"),
-            (
-                lambda x: torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged),
-                "nested tensors cannot be traced",
-            ),
+            (lambda x: torch.nested.nested_tensor([x[0], x[1]]), "nested tensors .* pass layout=torch.jagged$"),
         ):
             self.assert_refused(body, text)
 
@@ -279,6 +275,73 @@ class Sparse(unittest.TestCase):
 
         traced = trace(make_step, steps=1)
         self.assertAlmostEqual(traced.peak_bytes, 5 * 100 * 100_000 * 4, delta=1 << 20)
+
+
+    def test_those_in_rows_are_multiplied_as_they_lie(self):
+        def make_step():
+            edges = torch.arange(300).repeat(2, 1) % 100
+            graph = torch.sparse_coo_tensor(edges, torch.ones(300), (100, 100)).coalesce()
+            weights = nn.Linear(8, 100_000)
+            weights.register_buffer("graph", graph.to_sparse_csr())
+            weights.cuda()
+            pointers = torch.arange(101, device="cuda")
+            made = torch.sparse_csr_tensor(pointers, pointers[:100], torch.ones(100, device="cuda"), (100, 100))
+            x = torch.randn(100, 8, device="cuda")
+
+            def step():
+                for matrix in (weights.graph, made, graph.cuda().to_sparse_csr()):
+                    self.assertEqual((matrix.layout, matrix.device.type), (torch.sparse_csr, "cuda"))
+                    for product in (torch.sparse.mm, torch.mm):
+                        product(matrix, weights(x)).sum().backward()
+
+            return step
+
+        traced = trace(make_step, steps=1)
+        product = 100 * 100_000 * 4  # its argument and its result, zeros to which it is added, and a gradient
+        self.assertLess(traced.peak_bytes - 65 * (1 << 20), 4 * product)
+        self.assertGreater(traced.peak_bytes, 3 * product)
+        self.assertNotIn(100 * 100 * 4, [block.size for block in traced.blocks])
+
+    def test_tensors_of_inference_may_become_sparse_outside_of_it(self):
+        def body(net, x):
+            with torch.inference_mode():
+                y = torch.arange(64.0, device="cuda").view(8, 8) % 3
+            self.assertEqual(y.to_sparse()._nnz(), 42)
+            return net(x).mean()
+
+        self.assertEqual(refusal(body), "")
+
+
+class Nested(unittest.TestCase):
+    """Nested tensors with a ragged dimension."""
+
+    def test_take_what_their_rows_take(self):
+        def training_of(rows, dtype):
+            embed, net, out = nn.Embedding(100, 64), nn.Linear(64, 192), nn.Linear(64, 16)
+            parts = nn.ModuleList([embed, net, out]).cuda()
+            optimizer = torch.optim.SGD(parts.parameters(), 0.1)
+
+            def step():
+                optimizer.zero_grad()
+                x = embed(rows())
+                with torch.autocast("cuda", torch.bfloat16, enabled=dtype is torch.bfloat16):
+                    heads = [part.unflatten(-1, (4, 16)).transpose(1, 2) for part in net(x).chunk(3, -1)]
+                    y = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(-2)
+                    y = out(torch.relu(y) + x)
+                y = y.to_padded_tensor(0.0) if y.is_nested else y
+                y.float().square().mean().backward()
+                optimizer.step()
+
+            return step
+
+        def ragged():
+            rows = [torch.arange(length) for length in (512, 512, 512)]
+            return torch.nested.nested_tensor(rows, layout=torch.jagged).cuda() % 100
+
+        for dtype in (torch.float32, torch.bfloat16):
+            nested = trace(lambda: training_of(ragged, dtype), steps=2).peak_bytes
+            dense = trace(lambda: training_of(lambda: torch.arange(1536).view(3, 512).cuda() % 100, dtype), steps=2)
+            self.assertLess(abs(nested / dense.peak_bytes - 1), 0.02)
 
 
 class RecurrentNets(unittest.TestCase):

@@ -8,10 +8,9 @@ import logging
 
 import torch
 
-from ..errors import refusal
-from . import checkpoints, cuda, distributed, lazy, lbfgs, libraries, maths, parameters, profiling, streams, tensors
-from . import training, types
-from .patch import patch, patch_all
+from . import checkpoints, cuda, distributed, lazy, lbfgs, libraries, maths, nested, parameters, profiling, streams
+from . import tensors, training, types
+from .patch import patch
 
 
 def install(tracer, stack):
@@ -29,7 +28,7 @@ def install(tracer, stack):
     profiling.install(stack)
     libraries.install(tracer, stack)
     _run_compiled_as_eager(tracer, stack)
-    _refuse_nested_tensors(stack)
+    nested.install(tracer, stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.
     patch(stack, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
@@ -47,15 +46,3 @@ def _run_compiled_as_eager(tracer, stack):
 
     patch(stack, torch, "compile", compile)
     patch(stack, torch.nn.Module, "compile", lambda model, *_, **__: compile(model) and None)
-
-
-def _refuse_nested_tensors(stack):
-    def refuse(*args, **kwargs):
-        raise refusal(
-            "nested tensors cannot be traced: their sizes depend on data; use padded ones and a mask"
-        )
-
-    makers = [name for name in torch.nested.__all__ if "nested_tensor" in name]
-    patch_all(stack, torch.nested, dict.fromkeys(makers, refuse))
-    # An encoder makes some of a batch whose padding stands at the ends; it takes the batch as it is instead.
-    patch(stack, torch, "_nested_tensor_from_mask_left_aligned", lambda *_: False)
