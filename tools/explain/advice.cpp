@@ -53,9 +53,6 @@ class Holes {
     values_.emplace_back("lowered", lowered_number());
     const auto& batch = found.log->background[Field::kBatch];
     set("less_batch", batch && batch->bytes > 1 ? std::optional(batch->bytes / 2) : std::nullopt);
-    const auto& length = found.log->background[Field::kLength];
-    set("tokens", length ? std::optional(length->bytes) : std::nullopt);
-    set("half_tokens", length ? std::optional(length->bytes / 2) : std::nullopt);
     // Something above a limit that was too low, in MiB.
     set("above_mb",
         found.requested ? std::optional(sum_of_bytes(*found.requested, 2 * kGiB) / kMiB) : std::nullopt);
@@ -217,13 +214,15 @@ class Holes {
     if (text.find("{half}") == std::string::npos) return true;
     const std::optional<int64_t> batch = run_.batch();
     const auto& printed = found_.log->background[Field::kBatch];
+    const std::string option = lower_option();
     std::string_view own = own_words(found_, "less");
     const bool is_one = batch ? *batch < 2 : printed && printed->bytes == 1;
     if (is_one && own.empty()) own = "shorter sequences, or smaller images or chunks: the batch is 1 already";
     replace(text, "{half}",
-            batch && !is_one ? run_.with_half_batch()
-            : !own.empty()   ? std::string(own)
-            : runs_server()  ? "fewer and shorter requests at once"
+            batch && !is_one  ? run_.with_half_batch()
+            : !option.empty() ? option
+            : !own.empty()    ? std::string(own)
+            : runs_server()   ? "fewer and shorter requests at once"
             : found_.in(kInference)
                 ? "less at once: fewer sequences, a shorter prompt or context, a smaller image or chunk"
             : !is_python() ? "half as much data at once"
@@ -241,6 +240,26 @@ class Holes {
                ? "bfloat16 (mixed precision), LoRA or an 8-bit optimizer"
                : "weights in 16 or 4 bits, or a smaller model; when it trains, also activation "
                  "checkpointing, LoRA or an 8-bit optimizer";
+  }
+
+  // The first of the options that a fact or program lists, by their kinds, that the log shows with a number
+  // to halve: in the user's command, or as the log prints it.
+  std::string lower_option() const {
+    constexpr int64_t kFewest = 2, kFewestTokens = 1024;
+    std::string_view kinds = own_words(found_, "options");
+    while (!kinds.empty()) {
+      const std::string_view kind = kinds.substr(0, kinds.find('|'));
+      kinds.remove_prefix(std::min(kind.size() + 1, kinds.size()));
+      const bool counts_tokens = kind == "length" || kind == "tokens";
+      for (const OptionInUse& option : found_.log->options) {
+        if (option.kind != kind || option.value < (counts_tokens ? kFewestTokens : kFewest)) continue;
+        const std::string half = fmt::format("{}", option.value / 2);
+        if (run_.number(option.name) == option.value) return run_.with(option.name, half);
+        return fmt::format("{}: {}{} instead of {}", option.name, half, counts_tokens ? " tokens" : "",
+                           option.value);
+      }
+    }
+    return {};
   }
 
   // A server whose command the log shows takes what its requests bring.

@@ -170,6 +170,33 @@ std::optional<double> parameter_count(std::string_view parameters) {
   return billions * experts * 1e9;
 }
 
+std::vector<std::string> words_of_name(std::string_view name) {
+  std::vector<std::string> words;
+  bool goes_on = false;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const bool is_capital = c >= 'A' && c <= 'Z';
+    const bool begins_part = is_capital && i > 0 && name[i - 1] >= 'a' && name[i - 1] <= 'z';
+    const bool is_in_word = (is_letter(c) && c != '_') || is_digit(c);
+    if (is_in_word && (!goes_on || begins_part)) words.emplace_back();
+    if (is_in_word) words.back() += is_capital ? static_cast<char>(c - 'A' + 'a') : c;
+    goes_on = is_in_word;
+  }
+  return words;
+}
+
+std::string_view function_in(std::string_view frame) {
+  constexpr std::string_view kIn = " in ", kFile = ".py", kLine = "\", line ";
+  size_t at = frame.find(kFile);
+  if (at == frame.npos) return {};
+  at += kFile.size();
+  if (frame.substr(at).starts_with(kLine)) at += kLine.size();
+  while (at < frame.size() && (is_digit(frame[at]) || frame[at] == ':' || frame[at] == ',')) ++at;
+  if (!frame.substr(at).starts_with(kIn)) return {};
+  const std::string_view name = frame.substr(at + kIn.size());
+  return name.substr(0, name.find_first_of("( \t\r"));
+}
+
 bool has_scores_shape(std::string_view shape) {
   constexpr int64_t kFewTokens = 256;
   if (const size_t open = shape.find('['); open != std::string_view::npos) shape.remove_prefix(open + 1);

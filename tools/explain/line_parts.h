@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace headroom::explain {
 
@@ -30,6 +31,13 @@ std::string parameters_in(std::string_view line);
 
 // 13e9 of "13b", 46e9 of "8x7B"; nothing for anything else.
 std::optional<double> parameter_count(std::string_view parameters);
+
+// The words of a name in a program, in small letters: "load", "model" of "_load_model" and of "loadModel".
+std::vector<std::string> words_of_name(std::string_view name);
+
+// The function of a traceback's line: "load" of 'File "a.py", line 3, in load', of "a.py:3, in load(path)"
+// and of "a.py:3 in load". Empty where there is none.
+std::string_view function_in(std::string_view frame);
 
 // Tells whether the last two of at least three extents are those of attention scores: equal and large.
 bool has_scores_shape(std::string_view shape);

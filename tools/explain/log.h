@@ -78,6 +78,13 @@ struct CloseLine {
   std::string text;
 };
 
+// What the log shows of an option that makes a step smaller: "image_max_pixels: 67108864".
+struct OptionInUse {
+  std::string_view kind;  // "pixels", see Rules
+  std::string name;
+  int64_t value = 0;
+};
+
 // A program's use of memory over time.
 struct Samples {
   int64_t first = 0, middle = 0, last = 0, count = 0, falls = 0;
@@ -104,6 +111,7 @@ struct Log {
   std::set<int64_t> pids;              // pids of the run's processes, as launchers and loggers name them
   std::string tip;                     // what the program says itself to change, right after a failure
   std::vector<CloseLine> close_lines;  // the best few, best first
+  std::vector<OptionInUse> options;    // the first few
   Samples samples;                     // samples of the process that printed most of them
   bool is_python = false;
   std::vector<MisspelledVariable> misspelled;  // that the log sets

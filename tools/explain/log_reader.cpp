@@ -19,6 +19,7 @@ constexpr size_t kLongestMessage = 4096;
 constexpr std::string_view kPhasesThatFollow[] = {"layers",    "tensors",        "cache",       "compute",
                                                   "first_use", "pool_addresses", kFailedLoading};
 constexpr std::string_view kFrame = "File \"";      // begins a line of a traceback
+constexpr std::string_view kShortFrame = ".py:";    // is in one of IPython's, or of a logger of tracebacks
 constexpr std::string_view kHandling = "handling";  // the phase of a chained exception
 constexpr int64_t kFollowingLines = 6;
 
@@ -126,10 +127,13 @@ void LogReader::read_at(size_t word, size_t begin) {
   const Rules::Readings& readings = log_.rules->readings(word);
   if (readings.is_hint && is_decided_) return;
   const std::string_view head = log_.rules->words()[word];
+  for (const Setting* option : readings.options) keep_option(*option, begin);
+  const bool ends_name = begin > 0 && text_[begin - 1] == '_';
   const bool is_part_of_name = readings.is_fact && begin > 0 && head[0] >= 'A' && head[0] <= 'Z' &&
                                text_[begin - 1] >= 'a' && text_[begin - 1] <= 'z';
   if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) && !is_part_of_name &&
-      !ends_name_of_line(head, begin) && !(head == "OUT_OF_MEMORY" && text_[begin - 1] == '_'))
+      !ends_name_of_line(head, begin) && !(head == "OUT_OF_MEMORY" && ends_name) &&
+      !(readings.is_sample && ends_name))
     return;
   const std::string_view rest = std::string_view(text_).substr(begin, kLongestMessage);
   const auto matches = [&](const auto& row) {
@@ -140,7 +144,9 @@ void LogReader::read_at(size_t word, size_t begin) {
   };
   const Message* best = nullptr;
   for (const Message* message : readings.messages) {
-    if (!matches(*message) || (best != nullptr && tried_.length <= best_.length)) continue;
+    if (!matches(*message)) continue;
+    if (message->kind == Kind::kSample) add(*message, begin, tried_);  // beside what the line says
+    if (message->kind == Kind::kSample || (best != nullptr && tried_.length <= best_.length)) continue;
     best = message;
     std::swap(best_, tried_);
   }
@@ -152,17 +158,39 @@ void LogReader::read_at(size_t word, size_t begin) {
     if (!matches(*phase)) continue;
     read_hints(begin);
     count_lines_to(begin);
-    phase_lines_[phase->name] = line_;
-    if (phase->name == kHandling) handling_line_ = line_;
-    if (Failure* failure = failure_of_line()) failure->phases.insert(phase->name);
-    keep_phase_below(phase->name);
-    keep_phase_of_frame(phase->name);
-    const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase->name) !=
-                         std::end(kPhasesThatFollow);
-    if (!follows) continue;
-    for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
-      if (line_ - failure->line >= kFollowingLines) break;
-      failure->phases.insert(phase->name);
+    keep_phase(phase->name);
+  }
+}
+
+// The program's activity, as the line up to which lines are counted tells it.
+void LogReader::keep_phase(std::string_view phase) {
+  phase_lines_[phase] = line_;
+  if (phase == kHandling) handling_line_ = line_;
+  if (Failure* failure = failure_of_line()) failure->phases.insert(phase);
+  keep_phase_below(phase);
+  keep_phase_of_frame(phase);
+  const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase) !=
+                       std::end(kPhasesThatFollow);
+  if (!follows) return;
+  for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
+    if (line_ - failure->line >= kFollowingLines) break;
+    failure->phases.insert(phase);
+  }
+}
+
+// A function's name in a traceback tells what it does, in any program: "_validate_one_epoch".
+void LogReader::read_frame(std::string_view name) {
+  const std::vector<std::string> words = words_of_name(name);
+  for (size_t first = 0; first < words.size(); ++first) {
+    const auto [begin, end] = log_.rules->frames().equal_range(words[first]);
+    for (auto row = begin; row != end; ++row) {
+      auto at = words.begin() + static_cast<ptrdiff_t>(first);
+      const std::vector<std::string_view>& wanted = row->second.words;
+      const bool has_all = std::all_of(wanted.begin(), wanted.end(), [&](std::string_view word) {
+        at = std::find(at, words.end(), word);
+        return at != words.end();
+      });
+      if (has_all) keep_phase(row->second.phase);
     }
   }
 }
@@ -243,9 +271,10 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return;
     case Kind::kPython:
       log_.is_python = true;
-      if (message.pattern == kFrame) {
+      if (message.pattern == kFrame || message.pattern == kShortFrame) {
         count_lines_to(begin);
-        last_frame_line_ = line_;
+        if (message.pattern == kFrame) last_frame_line_ = line_;
+        read_frame(function_in(behind(begin, kLongestText)));
       }
       return;
     case Kind::kVariable:
@@ -266,7 +295,7 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return;
     case Kind::kSample:
       count_lines_to(begin);
-      return add_sample(message, match);
+      return add_sample(message, begin, match);
     case Kind::kModelName:
       if (message.framework != Framework::kNone) log_.mentioned.insert(message.framework);
       if (log_.parameters.empty()) keep_model(behind(begin, kLongestText));

@@ -41,6 +41,9 @@ class LogReader {
   void count_lines_to(size_t at);
   void read_at(size_t word, size_t begin);
   void read_setting(const Setting& setting, size_t begin);
+  void read_frame(std::string_view name);
+  void keep_phase(std::string_view phase);
+  void keep_option(const Setting& option, size_t begin);
   void add(const Message& message, size_t begin, const Match& match);
   void add_failure(const Message& message, size_t begin, const Match& match);
   void keep_end_of_traceback(const Message& message, size_t begin);
@@ -53,7 +56,7 @@ class LogReader {
   void read_hints(size_t end);
   void add_close_line(int64_t worth, size_t begin);
   void keep_tip(size_t begin);
-  void add_sample(const Message& message, const Match& match);
+  void add_sample(const Message& message, size_t begin, const Match& match);
   void keep_fact(const Message& message, size_t begin, const Capture& capture);
   void keep_command(size_t begin);
   void keep_variable(size_t begin);
@@ -102,7 +105,11 @@ class LogReader {
   int64_t root_cause_line_ = 0;
   std::set<std::string, std::less<>> variables_;     // names that the log sets
   std::map<std::string_view, int64_t> phase_lines_;  // where each phase was seen last
-  std::map<std::pair<const Message*, std::string>, std::vector<Figure>> samples_;
+  struct Series {
+    bool has_unit = false;
+    std::vector<Figure> all;
+  };
+  std::map<std::string, Series> samples_;  // by what stands before the figure, and the rank
   Log log_;
 };
 

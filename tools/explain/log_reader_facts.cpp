@@ -14,7 +14,7 @@ namespace headroom::explain {
 namespace {
 
 constexpr size_t kLongestFact = 400;
-constexpr size_t kMostStreams = 64;
+constexpr size_t kMostStreams = 256;
 constexpr size_t kMostCloseLines = 3;
 constexpr size_t kMostSamples = 4096;
 // A launcher says who failed first within so many lines of saying that it will.
@@ -108,6 +108,44 @@ void LogReader::keep_variable(size_t begin) {
   if (!intended.empty()) log_.misspelled.push_back({std::string(name), intended});
 }
 
+// "image_max_pixels: 67108864", "--max-tokens 8192", "'batch_size': 16": a name with the words of an option
+// in it, and a whole number.
+void LogReader::keep_option(const Setting& option, size_t begin) {
+  constexpr size_t kMost = 32, kLongestName = 64;
+  if (log_.options.size() == kMost) return;
+  const auto is_part = [](char c) { return is_word_character(c) || c == '-' || c == '.'; };
+  const std::string_view lead = before(begin, kLongestName), rest = behind(begin, 2 * kLongestName);
+  const size_t words = option.pattern.size();
+  if (rest.size() <= words || is_letter(rest[words]) || (!lead.empty() && is_letter(lead.back()))) return;
+  const auto first = std::find_if_not(lead.rbegin(), lead.rend(), is_part);
+  const auto end = static_cast<size_t>(std::find_if_not(rest.begin(), rest.end(), is_part) - rest.begin());
+  std::string name(first.base(), lead.end());
+  name += rest.substr(0, end);
+  std::string_view value = rest.substr(end);
+  const auto skip = [&](std::string_view marks) {
+    const size_t kept = std::min(value.find_first_not_of(marks), value.size());
+    value.remove_prefix(kept);
+    return kept > 0;
+  };
+  skip("'\"");
+  const bool has_blank = skip(" ");
+  if (!skip("=:") && !(has_blank && name.starts_with('-'))) return;
+  skip(" '\"");
+  int32_t number = 0;
+  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool is_whole =
+      error == std::errc() && (stop == value.data() + value.size() || (!is_part(*stop) && *stop != '%'));
+  if (!is_whole || number < 1 || name.size() > kLongestName) return;
+  const auto has_name = [&](const OptionInUse& other) { return other.name == name; };
+  if (std::any_of(log_.options.begin(), log_.options.end(), has_name)) return;
+  const Field field = option.name == "batch" ? Field::kBatch : Field::kLength;
+  if ((option.name == "batch" || option.name == "length") && !log_.background[field]) {
+    count_lines_to(begin);
+    log_.background[field] = Figure{number, line_};
+  }
+  log_.options.push_back({option.name, std::move(name), number});
+}
+
 void LogReader::keep_model(std::string_view line) {
   if (log_.parameters.empty()) log_.parameters = parameters_in(line);
 }
@@ -146,12 +184,24 @@ void LogReader::add_close_line(int64_t worth, size_t begin) {
   for (; own != kept.begin() && std::prev(own)->score < own->score; --own) std::swap(*own, *std::prev(own));
 }
 
-void LogReader::add_sample(const Message& message, const Match& match) {
+// Figures of one series have the same words before them.
+void LogReader::add_sample(const Message& message, size_t begin, const Match& match) {
+  constexpr size_t kLead = 48;
   if (log_.failure_count > 0 || match.captures.empty() || match.captures.back().bytes >= kImpossibleBytes)
     return;
-  const std::pair key{&message, rank_here()};
+  const std::string_view figure = std::string_view(text_).substr(begin, static_cast<size_t>(match.length));
+  std::string key;
+  for (const std::string& word : words_of_name(std::string(before(begin, kLead)) + std::string(figure))) {
+    for (const std::string_view other :
+         {"free", "avail", "available", "total", "capacity", "limit", "left"}) {
+      if (word == other) return;  // not what is in use
+    }
+    if (!is_digit(word[0])) key += word;
+  }
+  key += rank_here();
   if (samples_.size() == kMostStreams && !samples_.contains(key)) return;
-  std::vector<Figure>& all = samples_[key];
+  samples_[key].has_unit = message.pattern.find('#') == std::string_view::npos;
+  std::vector<Figure>& all = samples_[key].all;
   if (all.size() == kMostSamples) {  // every other one tells the same
     for (size_t i = 0; i < kMostSamples / 2; ++i) all[i] = all[2 * i];
     all.resize(kMostSamples / 2);
@@ -165,7 +215,8 @@ void LogReader::keep_longest_samples() {
     return first > 0 ? static_cast<double>(last) / static_cast<double>(first) : 0;
   };
   constexpr int64_t kFew = 4;
-  for (const auto& [key, all] : samples_) {
+  for (const auto& [key, series] : samples_) {
+    const std::vector<Figure>& all = series.all;
     const auto count = static_cast<int64_t>(all.size());
     const bool both_are_long = count >= kFew && log_.samples.count >= kFew;
     if (both_are_long
@@ -179,7 +230,7 @@ void LogReader::keep_longest_samples() {
             .count = static_cast<int64_t>(all.size()),
             .first_line = all.front().line,
             .last_line = all.back().line,
-            .has_unit = key.first->pattern.find('#') == std::string_view::npos};
+            .has_unit = series.has_unit};
     for (size_t i = 1; i < all.size(); ++i) kept.falls += all[i].bytes < all[i - 1].bytes;
   }
 }

@@ -44,7 +44,7 @@ void Rules::make_index() {
   }
   read_templates();
   for (const Message& message : messages_) words_.push_back(head_of(message.pattern));
-  for (const auto* list : {&settings_, &phases_}) {
+  for (const auto* list : {&settings_, &phases_, &options_}) {
     for (const Setting& setting : *list) words_.push_back(head_of(setting.pattern));
   }
   std::sort(words_.begin(), words_.end());
@@ -61,12 +61,20 @@ void Rules::make_index() {
   for (const Message& message : messages_) readings_of(message.pattern).messages.push_back(&message);
   for (const Setting& setting : settings_) readings_of(setting.pattern).settings.push_back(&setting);
   for (const Setting& phase : phases_) readings_of(phase.pattern).phases.push_back(&phase);
+  for (const Setting& option : options_) readings_of(option.pattern).options.push_back(&option);
   for (Readings& readings : readings_) {
-    readings.is_hint = readings.settings.empty() && readings.phases.empty() &&
+    readings.is_hint = readings.settings.empty() && readings.phases.empty() && readings.options.empty() &&
                        std::all_of(readings.messages.begin(), readings.messages.end(),
                                    [](const Message* message) { return message->kind == Kind::kHint; });
     readings.is_fact = std::all_of(readings.messages.begin(), readings.messages.end(),
                                    [](const Message* message) { return message->kind == Kind::kMention; });
+    const auto is = [&](Kind kind) {
+      return [kind](const Message* message) { return message->kind == kind; };
+    };
+    const auto samples = std::count_if(readings.messages.begin(), readings.messages.end(), is(Kind::kSample));
+    const auto hints = std::count_if(readings.messages.begin(), readings.messages.end(), is(Kind::kHint));
+    readings.is_sample = readings.settings.empty() && readings.phases.empty() && samples > 0 &&
+                         samples + hints == static_cast<ptrdiff_t>(readings.messages.size());
   }
 }
 

@@ -131,6 +131,20 @@ class Matcher {
     return true;
   }
 
+  // The first size on the same line, a few words further on at most.
+  std::optional<Capture> take_next_size(double known_unit) {
+    constexpr size_t kNear = 64;
+    const size_t end = std::min(text_.size(), at_ + kNear);
+    for (size_t at = at_; at < end && text_[at] != '\n'; ++at) {
+      const bool begins =
+          is_digit(text_[at]) && !(at > 0 && (is_word_character(text_[at - 1]) || text_[at - 1] == '.'));
+      if (!begins) continue;
+      at_ = at;
+      if (auto size = take_size(known_unit)) return size;
+    }
+    return std::nullopt;
+  }
+
   size_t at() const { return at_; }
 
  private:
@@ -205,14 +219,14 @@ TemplatePart hole_part(std::string_view hole, std::string_view rest) {
           .text = kind == Kind::kWord ? rest.substr(0, 1) : std::string_view()};
 }
 
-bool take_part(Matcher& matcher, const TemplatePart& part, std::vector<Capture>& captures) {
+bool take_part(Matcher& matcher, const TemplatePart& part, bool skips, std::vector<Capture>& captures) {
   switch (part.kind) {
     case TemplatePart::Kind::kText:
       return matcher.take(part.text);
     case TemplatePart::Kind::kBlank:
       return matcher.take_blanks();
     case TemplatePart::Kind::kSkip:
-      return matcher.skip_to(part.text);
+      return part.text.empty() || matcher.skip_to(part.text);
     case TemplatePart::Kind::kWord: {
       const std::string_view word = matcher.take_word(part.text.empty() ? '\0' : part.text[0]);
       captures.push_back({.field = part.field, .text = word});
@@ -224,7 +238,7 @@ bool take_part(Matcher& matcher, const TemplatePart& part, std::vector<Capture>&
       return count.has_value();
     }
     case TemplatePart::Kind::kSize: {
-      std::optional<Capture> size = matcher.take_size(part.unit);
+      std::optional<Capture> size = skips ? matcher.take_next_size(part.unit) : matcher.take_size(part.unit);
       if (!size) return false;
       size->field = part.field;
       captures.push_back(*size);
@@ -286,8 +300,10 @@ void read_template(std::string_view pattern, std::vector<TemplatePart>& parts) {
 std::optional<int64_t> match_template(std::span<const TemplatePart> parts, std::string_view text,
                                       std::vector<Capture>& captures) {
   Matcher matcher(text);
+  bool skips = false;  // "{*}" stands right before a hole
   for (const TemplatePart& part : parts) {
-    if (!take_part(matcher, part, captures)) return std::nullopt;
+    if (!take_part(matcher, part, skips, captures)) return std::nullopt;
+    skips = part.kind == TemplatePart::Kind::kSkip && part.text.empty();
   }
   return static_cast<int64_t>(matcher.at());
 }
