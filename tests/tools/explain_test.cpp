@@ -379,7 +379,7 @@ TEST(Explain, EveryLineForAProgramIsInItsPage) {
 TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
   const Rules& rules = Rules::built_in();
   Failure loading;
-  loading.phases = {"loading"};
+  loading.phases = {{"loading", 1}};
   Log log;
   for (const Framework framework : rules.frameworks())
     log.versions[framework] = 1;  // older than every setting

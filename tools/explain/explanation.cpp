@@ -154,7 +154,7 @@ Explanation explain(const Log& log) {
   result.judgment.reason = sentence(std::move(result.judgment.reason));
   if (found.failure != nullptr) {
     result.rank = found.failure->rank;
-    result.phases.assign(found.failure->phases.begin(), found.failure->phases.end());
+    for (const auto& [phase, line] : found.failure->phases) result.phases.push_back(phase);
     result.facts.assign(found.derived.begin(), found.derived.end());
   }
   for (const Field field : enum_values<Field>()) {

@@ -103,6 +103,8 @@ void find_sizes(Case& result) {
   const auto asked = result.bytes(Field::kAsked), most = result.bytes(Field::kMost);
   if (result.is(Kind::kExceeds) && asked && most && *asked <= *most) result.derived.insert(kFitsByCount);
   if (std::strtod(result.log->fraction.c_str(), nullptr) >= 0.98) result.derived.insert(kWholeFraction);
+  if (result.process && result.reserved && *result.process - *result.reserved >= *result.process / 2)
+    result.derived.insert(kOutsidePool);
 }
 
 // Only where the message does not say what the pool holds: otherwise figures of the pool tell.

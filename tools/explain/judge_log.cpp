@@ -167,6 +167,10 @@ void add_other_ways(const Case& found, LogJudgment& judgment) {
   const bool others_are_known = others > (found.others_are_estimated ? kGiB : 0);
   const int64_t idle = found.idle.value_or(0);
   const bool idle_is_enough = idle >= *found.requested;
+  // A few megabytes are idle in every full pool, and graphs have pools of their own.
+  const bool is_in_pieces = idle_is_enough && *found.requested >= kGiB &&
+                            found.framework == Framework::kTorch && !found.in("graphs") &&
+                            !found.in(kGraphPools);
   const bool others_are_enough = others_are_known && sum_of_bytes(others, *found.free) >= *found.requested;
   if (others_are_enough && (judgment.cause == kFragmentation || judgment.cause == kExhausted)) {
     judgment.other_ways.push_back(
@@ -176,7 +180,7 @@ void add_other_ways(const Case& found, LogJudgment& judgment) {
                      format_bytes(*found.requested)),
          "headroom who names them"});
   }
-  if (idle_is_enough && judgment.cause == kOtherProcess) {
+  if ((idle_is_enough && judgment.cause == kOtherProcess) || (is_in_pieces && judgment.cause == kExhausted)) {
     judgment.other_ways.push_back(
         {kFragmentation,
          fmt::format(
@@ -231,6 +235,15 @@ Result numbers(const Case& found) {
         "this process holds {}, of which the pool has {}: the rest is its engine's, simulator's or "
         "renderer's own (outside the pool)",
         format_bytes(*found.process), format_bytes(*found.reserved));
+  }
+  // Another framework in the same process takes nearly all memory before this one asks.
+  if ((result.cause == kHandleLeak || (result.cause == kOtherProcess && found.others_are_estimated)) &&
+      found.has("pool_beside")) {
+    result.cause = kPreallocation;
+    result.reason = fmt::format(
+        "about {} of the device's memory are outside this framework's pool: JAX, in the same "
+        "process, takes three quarters of the device at its start",
+        format_bytes(found.process ? *found.process - *found.reserved : *found.others));
   }
   // The memory outside the pool may be this program's own: its simulator or renderer, or a second framework.
   if (result.cause == kOtherProcess && found.others_are_estimated && !found.process &&

@@ -53,14 +53,15 @@ struct Failure {
   std::string text;    // the message's own words, one line without control characters
   std::string around;  // for kSomeMemory: the lines around it, which may tell whose memory it is
   std::string status, strategy, dims, type;
-  std::string op, source, shape;      // the largest buffer of a compiled program
-  std::set<std::string_view> phases;  // activity of the program, see Rules::phases
-  bool weak = false;                  // read from a message that any other on its line replaces
-  bool is_exception = false;          // it ends a traceback, or its line begins with an exception's name
-  int64_t progress = 0;               // lines after it on which the training went on
-  bool has_frames = false;            // the lines of a traceback stand before it
-  bool fell_back = false;             // an exception after which the program tried another way
-  int64_t handling_line = 0;          // it failed while the exception before this line was handled; 0: no
+  std::string op, source, shape;  // the largest buffer of a compiled program
+  std::map<std::string_view, int64_t>
+      phases;                 // activity of the program, see Rules::phases, and its last line
+  bool weak = false;          // read from a message that any other on its line replaces
+  bool is_exception = false;  // it ends a traceback, or its line begins with an exception's name
+  int64_t progress = 0;       // lines after it on which the training went on
+  bool has_frames = false;    // the lines of a traceback stand before it
+  bool fell_back = false;     // an exception after which the program tried another way
+  int64_t handling_line = 0;  // it failed while the exception before this line was handled; 0: no
   Figures figures;
   std::vector<Holder> holders;
 };

@@ -166,7 +166,7 @@ void LogReader::read_at(size_t word, size_t begin) {
 void LogReader::keep_phase(std::string_view phase) {
   phase_lines_[phase] = line_;
   if (phase == kHandling) handling_line_ = line_;
-  if (Failure* failure = failure_of_line()) failure->phases.insert(phase);
+  if (Failure* failure = failure_of_line()) failure->phases[phase] = line_;
   keep_phase_below(phase);
   keep_phase_of_frame(phase);
   const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase) !=
@@ -174,7 +174,7 @@ void LogReader::keep_phase(std::string_view phase) {
   if (!follows) return;
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     if (line_ - failure->line >= kFollowingLines) break;
-    failure->phases.insert(phase);
+    failure->phases[phase] = line_;
   }
 }
 

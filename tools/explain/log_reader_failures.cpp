@@ -83,7 +83,7 @@ void LogReader::keep_phase_below(std::string_view phase) {
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     const int64_t above = below - failure->line;
     if (above < 1 || above > kAbove || failure->is_exception || failure->rank != rank_here()) return;
-    failure->phases.insert(phase);
+    failure->phases[phase] = line_;
     below = failure->line;
   }
 }
@@ -97,7 +97,7 @@ void LogReader::keep_phase_of_frame(std::string_view phase) {
   const bool is_another = last_traceback_line_ > failure.line;
   if (failure.has_frames || is_another || line_ - failure.line > kBelow || last_frame_line_ <= failure.line)
     return;
-  if (failure.rank == rank_here()) failure.phases.insert(phase);
+  if (failure.rank == rank_here()) failure.phases[phase] = line_;
 }
 
 void LogReader::keep_version_bound(const Message& message) {
@@ -213,7 +213,7 @@ void LogReader::keep_end_of_traceback(const Message& message, size_t begin) {
 
 void LogReader::keep_phases(Failure& failure) const {
   for (const auto& [phase, last_line] : phase_lines_) {
-    if (line_ - last_line <= kTracebackLines) failure.phases.insert(phase);
+    if (line_ - last_line <= kTracebackLines) failure.phases[phase] = last_line;
   }
 }
 

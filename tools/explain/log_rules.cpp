@@ -121,15 +121,24 @@ std::optional<LogJudgment> number_pair(const Case& found) {
 
 namespace {
 
-// The first row whose activity the log shows; rows of the machine's own memory are for its failures alone.
+// The first row whose activity the log shows; rows of the machine's own memory are for its failures alone. A
+// process that was killed leaves no frames: what it printed last counts.
 Result first_during(const Case& found, bool is_on_host) {
+  Result first;
+  int64_t last_line = -1;
   for (const During& row : found.rules().during()) {
     if ((row.cause == kHostMemory) != is_on_host) continue;
     if (!found.has(row.phase) || (!row.setting.empty() && !found.has(row.setting))) continue;
-    if (std::optional<std::string> reason = filled(found, row.reason))
-      return verdict(row.cause, row.confidence, *std::move(reason));
+    const auto phase = found.failure->phases.find(row.phase);
+    const int64_t line = phase == found.failure->phases.end() ? 0 : phase->second;
+    if (line <= last_line) continue;
+    if (std::optional<std::string> reason = filled(found, row.reason)) {
+      first = verdict(row.cause, row.confidence, *std::move(reason));
+      last_line = line;
+    }
+    if (first && !found.is(Kind::kHostLikely)) break;
   }
-  return std::nullopt;
+  return first;
 }
 
 }  // namespace

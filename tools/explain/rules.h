@@ -181,6 +181,8 @@ inline constexpr std::string_view kBatchOfOne = "batch_of_one";
 inline constexpr std::string_view kOptionsGiven = "options_given";
 // A server's requests may have 32768 tokens or more.
 inline constexpr std::string_view kLongContext = "long_context";
+// Half of what this process holds, or more, is outside the framework's pool.
+inline constexpr std::string_view kOutsidePool = "outside_pool";
 // Less was requested than is free.
 inline constexpr std::string_view kFitsInFree = "fits_in_free";
 // All but a fiftieth of the device, or more, is given to one pool.
@@ -210,7 +212,8 @@ inline constexpr std::string_view kDerivedFacts[] = {
     kServes,        kTrains,          kSized,        kScores,
     kMps,           kSmallCard,       kTinyRequest,  kLargeRequest,
     kHugeRequest,   kRefusedWithRoom, kFitsInFree,   kRefusedWhenEmpty,
-    kFitsByCount,   kWholeFraction,   kOwnTip,       kOwnWords};
+    kFitsByCount,   kWholeFraction,   kOwnTip,       kOwnWords,
+    kOutsidePool};
 
 struct RulesFile {
   std::string_view name, text;
