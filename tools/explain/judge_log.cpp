@@ -191,6 +191,12 @@ void add_other_ways(const Case& found, LogJudgment& judgment) {
   }
 }
 
+Result activity(const Case& found) {
+  Result result = during(found);
+  if (result) add_other_ways(found, *result);
+  return result;
+}
+
 // "tensors of this process hold 23.07 GiB of the device's 23.68 GiB, and 350.00 MiB more were requested with
 // ..."
 std::string who_holds(const Case& found) {
@@ -417,7 +423,7 @@ constexpr Rule kRules[] = {
     {"Did a server fail while it recorded CUDA graphs?", graph_capture},
     {"Do the driver's figures contradict each other?", impossible},
     {"Do other processes of this run hold the device?", own_ranks},
-    {"Does what the program was doing tell why?", during},
+    {"Does what the program was doing tell why?", activity},
     {"Was a part of the model placed on the CPU?", model_in_parts},
     {"Which of llama.cpp's buffers did not fit?", layers_or_cache},
     {"Did it fail while weights moved to the device?", model_too_large},
