@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tests/tools/explain_examples.h"
 #include "tools/explain/explanation.h"
@@ -131,6 +133,85 @@ TEST(ExplainKinds, ALongSequenceIsHalvedByItsNumber) {
     EXPECT_TRUE(says(explanation, "4096 tokens instead of 8192")) << setting << words_of(explanation);
   }
   EXPECT_FALSE(says(explain_text("max_seq_length=256\n" + std::string(kFull)), "128 tokens"));
+}
+
+// A function's name tells what any program was doing.
+TEST(ExplainKinds, WordsOfAFunctionsNameTellTheActivity) {
+  const std::string_view forms[] = {"  File \"/w/anything.py\", line 7, in NAME\n    x = f(y)\n",
+                                    "/w/anything.py:7 in NAME\n",
+                                    "File /w/anything.py:7, in NAME(self, x)\n"};
+  for (const auto& [name, phase] :
+       {std::pair("_validate_one_epoch", "evaluation"), std::pair("runEvalLoop", "evaluation"),
+        std::pair("build_model", "loading"), std::pair("tiled_decode", "vae"),
+        std::pair("encode_prompts", "text_encoder")}) {
+    for (std::string form : {std::string(forms[0]), std::string(forms[1]), std::string(forms[2])}) {
+      form.replace(form.find("NAME"), 4, name);
+      const Explanation explanation =
+          explain_text("Traceback (most recent call last):\n" + form + std::string(kFull));
+      EXPECT_TRUE(std::count(explanation.phases.begin(), explanation.phases.end(), phase) == 1) << form;
+    }
+  }
+}
+
+// The same words come again, each time with a larger figure.
+TEST(ExplainKinds, ALineThatComesAgainShowsGrowth) {
+  const auto log = [](std::string_view before, std::string_view after, const std::vector<int>& figures) {
+    std::string text;
+    for (const int figure : figures)
+      text += "12:0" + std::to_string(text.size() % 10) + " " + std::string(before) + std::to_string(figure) +
+              std::string(after) + "\n";
+    return explain_text(text + std::string(kFull)).judgment.cause;
+  };
+  for (const auto& [before, after] :
+       {std::pair("Engine 000: 8 reqs, NPU memory used: ", " GiB"), std::pair("step 3 gpu_mem=", "MB"),
+        std::pair("{'loss': 1.2, 'VRAM in use': ", " GB}"), std::pair("worker rss ", " MiB after a batch")}) {
+    EXPECT_EQ(log(before, after, {10, 12, 14, 17, 20}), Cause::kLeak) << before;
+    EXPECT_EQ(log(before, after, {10, 12, 12, 12, 12}), Cause::kExhausted) << before;
+  }
+  EXPECT_EQ(log("free memory ", " GiB", {10, 12, 14, 17, 20}), Cause::kExhausted);
+}
+
+// What the log calls an option is what its users can change.
+TEST(ExplainKinds, StepsNameTheOptionThatTheLogShows) {
+  for (const auto& [shown, step] :
+       {std::pair("$ python train.py --my_crop_size 512\n", "--my_crop_size 256"),
+        std::pair("config: {'latent_num_frames': 128}\nloss.backward()\n",
+                  "latent_num_frames: 64 instead of 128"),
+        std::pair("train: micro_bsz=8, seq_len=4096\nloss.backward()\n", "micro_bsz: 4 instead of 8")})
+    EXPECT_TRUE(says(explain_text(shown + std::string(kFull)), step))
+        << shown << words_of(explain_text(shown + std::string(kFull)));
+}
+
+// The memory that this process holds outside its pool is an engine's, or a second framework's.
+TEST(ExplainKinds, MemoryOutsideThePoolIsASecondPools) {
+  const std::string message =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity "
+      "of "
+      "39.38 GiB of which 10.31 MiB is free. Including non-PyTorch memory, this process has 39.36 GiB memory "
+      "in "
+      "use. Of the allocated memory 4.12 GiB is allocated by PyTorch, and 60.20 MiB is reserved by PyTorch "
+      "but "
+      "unallocated.\n";
+  const Explanation jax = explain_text("I xla_bridge.py:927] Unable to initialize backend 'tpu'\n" + message);
+  EXPECT_EQ(jax.judgment.cause, Cause::kPreallocation);
+  EXPECT_TRUE(jax.next[0].command.starts_with("XLA_PYTHON_CLIENT_PREALLOCATE=false")) << jax.next[0].command;
+  const Explanation engine =
+      explain_text("$ python grpo.py rollout.name=sglang rollout.gpu_memory_utilization=0.5\n" + message);
+  EXPECT_EQ(engine.judgment.cause, Cause::kExhausted);
+  EXPECT_TRUE(engine.next[0].command.starts_with("gpu_memory_utilization=0.30")) << engine.next[0].command;
+  EXPECT_EQ(explain_text(message).judgment.cause, Cause::kHandleLeak);
+}
+
+TEST(ExplainKinds, AKilledProcessIsToldByWhatItPrintedLast) {
+  const std::string loaded = "Loading checkpoint shards: 100%|####| 3/3\n",
+                    mapped = "Map (num_proc=64):  31%|###| 18/59\n";
+  const auto reason = [](const std::string& log) {
+    return explain_text("$ python sft.py\n" + log + "Killed\n").judgment.reason;
+  };
+  EXPECT_NE(reason(loaded + mapped).find("prepares the data set"), std::string::npos)
+      << reason(loaded + mapped);
+  EXPECT_NE(reason(mapped + loaded).find("a checkpoint was read"), std::string::npos)
+      << reason(mapped + loaded);
 }
 
 TEST(ExplainKinds, OffloadBesideAMoveOfTheWholeSavesNothing) {

@@ -42,32 +42,26 @@ std::string with_own_words(const Case& found, std::string_view row) {
 class Holes {
  public:
   explicit Holes(const Case& found) : found_(found), run_(start()) {
+    values_ = {{"tip", found.log->tip},         {"share", share_that_fits(found)},
+               {"less_share", less_share()},    {"lower_share", lower_share()},
+               {"raised", raised_limit()},      {"lowered", lowered_number()},
+               {"fraction", needed_fraction()}, {"layers", layers()},
+               {"context", context()},          {"more", more_share()}};
     set("len", tokens_that_fit(found));
-    values_.emplace_back("tip", found.log->tip);
-    values_.emplace_back("share", share_that_fits(found));
-    values_.emplace_back("less_share", less_share());
-    values_.emplace_back("lower_share", lower_share());
     set("asked", found.bytes(Field::kAsked));
     set("most", found.bytes(Field::kMost));
-    values_.emplace_back("raised", raised_limit());
-    values_.emplace_back("lowered", lowered_number());
     const auto& batch = found.log->background[Field::kBatch];
     set("less_batch", batch && batch->bytes > 1 ? std::optional(batch->bytes / 2) : std::nullopt);
     // Something above a limit that was too low, in MiB.
     set("above_mb",
         found.requested ? std::optional(sum_of_bytes(*found.requested, 2 * kGiB) / kMiB) : std::nullopt);
-    values_.emplace_back("fraction", needed_fraction());
-    values_.emplace_back("layers", layers());
-    values_.emplace_back("context", context());
-    values_.emplace_back("more", more_share());
   }
 
   // Empty where a hole has no value, or where the user's command would stay as it is, so that the row says
   // nothing.
   std::string fill(std::string_view row) const {
-    constexpr std::string_view kComment = "  #";
     const std::string text = filled_in(row);
-    const size_t end = std::min(text.find(kComment), text.size());
+    const size_t end = std::min(text.find("  #"), text.size());
     if (text.substr(0, end) == run_.text()) return {};
     const bool has_command = row.find("{run}") != row.npos || row.find("{set ") != row.npos ||
                              row.find("{without ") != row.npos || row.find("{half}") != row.npos ||
@@ -92,20 +86,23 @@ class Holes {
 
   bool has_workers() const { return !run_.with_fewer_workers().empty(); }
   bool is_python() const {
-    const auto is_python = [&](F any) { return found_.rules()[any].is_python; };
-    return found_.log->is_python || is_python(found_.framework) ||
-           std::any_of(found_.tools.begin(), found_.tools.end(), is_python);
+    return found_.log->is_python || uses_any([](const FrameworkInfo& any) { return any.is_python; });
   }
   bool has_batch() const { return run_.batch().has_value(); }
   // Tells whether a command starts the server, which takes options; one inside a program takes arguments.
   bool is_command() const {
     if (found_.log->command.empty()) return found_.log->script.empty() && !trains();
-    return std::any_of(found_.rules().frameworks().begin(), found_.rules().frameworks().end(), [&](F any) {
-      return found_.rules()[any].serves && found_.uses(any) && run_.starts(found_.rules()[any].start);
-    });
+    return uses_any([&](const FrameworkInfo& any) { return any.serves && run_.starts(any.start); });
   }
 
  private:
+  template <class Is>
+  bool uses_any(Is&& is) const {
+    const std::span<const F> all = found_.rules().frameworks();
+    return std::any_of(all.begin(), all.end(),
+                       [&](F any) { return found_.uses(any) && is(found_.rules()[any]); });
+  }
+
   std::string filled_in(std::string_view row) const {
     std::string text(row);
     if (text.empty() || !fill_values(text) || !fill_sets(text) || !fill_withouts(text) || !fill_halves(text))
@@ -123,8 +120,7 @@ class Holes {
   }
 
   bool trains() const {
-    const auto trains = [&](F tool) { return found_.rules()[tool].trains; };
-    return std::any_of(found_.tools.begin(), found_.tools.end(), trains);
+    return uses_any([](const FrameworkInfo& any) { return any.trains; });
   }
 
   std::string start() const {
@@ -194,9 +190,8 @@ class Holes {
   // "{without --gpu-only}": the user's command without that switch.
   bool fill_withouts(std::string& text) const {
     constexpr std::string_view kOpen = "{without ";
-    const size_t open = text.find(kOpen);
+    const size_t open = text.find(kOpen), close = text.find('}', open);
     if (open == std::string::npos) return true;
-    const size_t close = text.find('}', open);
     const std::string made = run_.without(text.substr(open + kOpen.size(), close - open - kOpen.size()));
     if (made == run_.text()) return false;
     text.replace(open, close + 1 - open, made);
@@ -219,10 +214,10 @@ class Holes {
     const bool is_one = batch ? *batch < 2 : printed && printed->bytes == 1;
     if (is_one && own.empty()) own = "shorter sequences, or smaller images or chunks: the batch is 1 already";
     replace(text, "{half}",
-            batch && !is_one  ? run_.with_half_batch()
-            : !option.empty() ? option
-            : !own.empty()    ? std::string(own)
-            : runs_server()   ? "fewer and shorter requests at once"
+            batch && !is_one                               ? run_.with_half_batch()
+            : !option.empty()                              ? option
+            : !own.empty()                                 ? std::string(own)
+            : !found_.log->command.empty() && is_command() ? "fewer and shorter requests at once"
             : found_.in(kInference)
                 ? "less at once: fewer sequences, a shorter prompt or context, a smaller image or chunk"
             : !is_python() ? "half as much data at once"
@@ -242,28 +237,15 @@ class Holes {
                  "checkpointing, LoRA or an 8-bit optimizer";
   }
 
-  // The first of the options that a fact or program lists, by their kinds, that the log shows with a number
-  // to halve: in the user's command, or as the log prints it.
+  // The first of the options to lower that the log shows: in the user's command, or as the log prints it.
   std::string lower_option() const {
-    constexpr int64_t kFewest = 2, kFewestTokens = 1024;
-    std::string_view kinds = own_words(found_, "options");
-    while (!kinds.empty()) {
-      const std::string_view kind = kinds.substr(0, kinds.find('|'));
-      kinds.remove_prefix(std::min(kind.size() + 1, kinds.size()));
-      const bool counts_tokens = kind == "length" || kind == "tokens";
-      for (const OptionInUse& option : found_.log->options) {
-        if (option.kind != kind || option.value < (counts_tokens ? kFewestTokens : kFewest)) continue;
-        const std::string half = fmt::format("{}", option.value / 2);
-        if (run_.number(option.name) == option.value) return run_.with(option.name, half);
-        return fmt::format("{}: {}{} instead of {}", option.name, half, counts_tokens ? " tokens" : "",
-                           option.value);
-      }
-    }
-    return {};
+    const OptionInUse* const option = option_to_lower(found_);
+    if (option == nullptr) return {};
+    const std::string half = fmt::format("{}", option->value / 2);
+    if (run_.number(option->name) == option->value) return run_.with(option->name, half);
+    return fmt::format("{}: {}{} instead of {}", option->name, half, counts_tokens(*option) ? " tokens" : "",
+                       option->value);
   }
-
-  // A server whose command the log shows takes what its requests bring.
-  bool runs_server() const { return !found_.log->command.empty() && is_command(); }
 
   // The user's command without what `row` itself sets before it: "LIMIT=90% {run}".
   std::string without_assigned_in(const std::string& row) const {
@@ -398,6 +380,12 @@ bool is_in_time(const AdviceRow& row, std::optional<int64_t> oldest, std::option
   return row.before == 0 || (newest && *newest < row.before);
 }
 
+// Of "a || b" an option of the user's command, or an argument where the log shows no options.
+std::string_view form_here(const Case& found, std::string_view row) {
+  const size_t end = row.find(kOr);
+  return end == row.npos || found.in(kOptionsGiven) ? row.substr(0, end) : row.substr(end + kOr.size());
+}
+
 // Tells whether a step is good on this system, for this program and what it was doing.
 bool is_of_use(const Case& found, std::string_view step) {
   const auto has = [&](std::string_view fact) { return found.has(fact); };
@@ -416,7 +404,7 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
     if (advice.size() >= most) return;
     if (!fits(row, found, cause, holes)) continue;
     if (!is_in_time(row, found.version(), found.named_version())) continue;
-    const std::string here = with_own_words(found, holes.with_changes(row.command));
+    const std::string here = with_own_words(found, holes.with_changes(form_here(found, row.command)));
     if (!any_use && !is_of_use(found, here)) continue;
     std::string command = holes.fill(here);
     // A tool's own words for the batch come first, and are not said again.
@@ -457,12 +445,6 @@ std::string python_command(const Log& log) {
   return "python " + shell_word(log.script);
 }
 
-// A program that runs models, and has no training step.
-bool is_serving(const Case& found) {
-  const auto serves = [&](F tool) { return found.rules()[tool].serves; };
-  return std::any_of(found.tools.begin(), found.tools.end(), serves);
-}
-
 // Proposes to solve a training, whose file the log names, or may be any, for several changes together.
 std::optional<Advice> solve_it(const Case& found, Cause cause) {
   if (found.framework != F::kTorch || !found.ranks.empty() || found.in(kInference) ||
@@ -477,7 +459,7 @@ std::optional<Advice> solve_it(const Case& found, Cause cause) {
   }
   const bool is_of_the_pool =
       cause == Cause::kExhausted || cause == Cause::kFragmentation || cause == Cause::kLimit;
-  const bool is_known = !found.log->script.empty() || found.in("loading") || is_serving(found);
+  const bool is_known = !found.log->script.empty() || found.in("loading") || found.in(kServes);
   if (!is_of_the_pool || is_known || !found.is(Kind::kAllocation)) return {};
   return Advice{fmt::format("headroom solve --memory {} -- python train.py", memory_text(memory)),
                 "find changes that fit this budget, without a GPU"};

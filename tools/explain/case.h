@@ -80,6 +80,11 @@ void find_facts(Case& found);
 // training the words of a tool that serves do not count.
 std::string_view own_words(const Case& found, std::string_view change);
 
+// The first option that the log shows of those that a fact or program lists ("options: pixels|batch"), with a
+// number that can be halved; null where there is none.
+const OptionInUse* option_to_lower(const Case& found);
+bool counts_tokens(const OptionInUse& option);
+
 // The first failure of a kind, or null.
 const Failure* first_of(const Log& log, Kind kind);
 

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "tools/explain/case.h"
+#include "tools/explain/rule_texts.h"
 
 namespace headroom::explain {
 namespace {
@@ -186,6 +187,22 @@ std::string_view own_words(const Case& found, std::string_view change) {
     if (!text.empty() && !(info.serves && found.in(kTraining))) return text;
   }
   return text_in(found.rules()[found.framework].changes);
+}
+
+bool counts_tokens(const OptionInUse& option) {
+  return option.kind == "length" || option.kind == "tokens";
+}
+
+const OptionInUse* option_to_lower(const Case& found) {
+  constexpr int64_t kFewest = 2, kFewestTokens = 1024;
+  const OptionInUse* chosen = nullptr;
+  each_part(own_words(found, "options"), "|", [&](std::string_view kind) {
+    for (const OptionInUse& option : found.log->options) {
+      const bool can_be_halved = option.value >= (counts_tokens(option) ? kFewestTokens : kFewest);
+      if (chosen == nullptr && option.kind == kind && can_be_halved) chosen = &option;
+    }
+  });
+  return chosen;
 }
 
 void find_facts(Case& found) {

@@ -1,6 +1,7 @@
 #include "tools/explain/rule_texts.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace headroom::explain {
 namespace {
@@ -17,6 +18,19 @@ size_t choice_in(std::string_view text) {
 }
 
 }  // namespace
+
+std::string_view take_word(std::string_view& text) {
+  const size_t end = std::min(text.find(' '), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+std::optional<int64_t> number_of(std::string_view word) {
+  int64_t result = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), result);
+  return error == std::errc() && end == word.data() + word.size() ? std::optional(result) : std::nullopt;
+}
 
 std::string_view without_quotes(std::string_view text) {
   const bool has_quotes = text.size() > 1 && text.front() == '"' && text.back() == '"';

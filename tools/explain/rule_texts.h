@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -26,6 +27,12 @@ void each_part(std::string_view text, std::string_view separator, Read&& read) {
 // Gives the texts of a row: "a || b" are two, and so are "{a|b} c". Texts that are in no file go to `made`.
 // Nothing if they are more than kMostTexts.
 std::optional<std::vector<std::string_view>> texts_of(std::string_view row, std::deque<std::string>& made);
+
+// Takes the first word from a text.
+std::string_view take_word(std::string_view& text);
+
+// A whole number, and nothing else.
+std::optional<int64_t> number_of(std::string_view word);
 
 // '"a "' is 'a '.
 std::string_view without_quotes(std::string_view text);

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,16 +18,8 @@
 namespace headroom::explain {
 namespace {
 
-constexpr size_t kLongestLine = 1000;
-constexpr size_t kMostFrameworks = 200;
+constexpr size_t kLongestLine = 1000, kMostFrameworks = 200;
 constexpr std::string_view kExamples = "===";  // starts examples, which are for tests
-
-std::string_view take_word(std::string_view& text) {
-  const size_t end = std::min(text.find(' '), text.size());
-  const std::string_view word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
 
 }  // namespace
 
@@ -68,11 +60,13 @@ class RulesReader {
     for (const FrameworkInfo& info : rules_.infos_) names.insert(info.id);
     for (const FrameworkInfo& info : rules_.infos_) add_names(info.changes);
     for (const Fact& fact : rules_.facts_) add_names(fact.changes);
-    for (const Reference& reference : references_) {
-      if (names.contains(reference.name)) continue;
-      file_ = reference.file;
-      line_ = reference.line;
-      fail("no setting, phase, fact or framework is named '{}'", reference.name);
+    check(
+        references_, [&](auto name) { return names.contains(name); },
+        "no setting, phase, fact or framework is named '{}'");
+    check(
+        without_why_, [&](auto step) { return whys_.contains(step); }, "the advice has no line '  why: ...'");
+    for (AdviceRow& row : rules_.advice_) {
+      if (row.why.empty()) row.why = whys_[row.command];
     }
     std::stable_sort(rules_.advice_.begin(), rules_.advice_.end(),
                      [](const AdviceRow& a, const AdviceRow& b) {
@@ -85,6 +79,15 @@ class RulesReader {
     std::string_view name, file;
     int64_t line;
   };
+  template <class IsKnown>
+  void check(const std::vector<Reference>& references, IsKnown&& is_known, fmt::string_view what) {
+    for (const Reference& reference : references) {
+      if (is_known(reference.name)) continue;
+      file_ = reference.file;
+      line_ = reference.line;
+      fail(what, reference.name);
+    }
+  }
   // Targets of the indented lines after a row; null for those that the row does not take.
   struct Detail {
     std::string_view *start = nullptr, *parts = nullptr, *confirm = nullptr;
@@ -153,8 +156,8 @@ class RulesReader {
     for (size_t open = 0; (open = text.find('{', open)) != std::string_view::npos; ++open) {
       const size_t close = text.find('}', open);
       if (close == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
-      if (is_text(parse<Field>(text.substr(open + 1, close - open - 1))))
-        fail("'{}' has a hole for a text", text);
+      const Field field = parse<Field>(text.substr(open + 1, close - open - 1));
+      if (is_text(field)) fail("'{}' has a hole for a text", text);
     }
     return text;
   }
@@ -166,12 +169,12 @@ class RulesReader {
       read_messages(texts);
     } else if (key == "framework") {
       read_framework(text);
-    } else if (key == "advice") {
-      read_advice(text, rules_.advice_);
-    } else if (key == "code") {
-      read_advice(text, rules_.code_);
-    } else if (key == "setting" || key == "phase") {
-      std::vector<Setting>& rows = key == "setting" ? rules_.settings_ : rules_.phases_;
+    } else if (key == "advice" || key == "code") {
+      read_advice(text, key == "advice" ? rules_.advice_ : rules_.code_);
+    } else if (key == "setting" || key == "phase" || key == "option") {
+      std::vector<Setting>& rows = key == "setting" ? rules_.settings_
+                                   : key == "phase" ? rules_.phases_
+                                                    : rules_.options_;
       each_text(texts, [&, name = name()](auto each) {
         rows.push_back({name, pattern(each)});
         const std::string_view path = windows_path(each, rules_.made_);
@@ -183,8 +186,6 @@ class RulesReader {
         each_part(each, " ", [&](auto word) { made.words.push_back(word); });
         rules_.frames_.emplace(made.words.front(), std::move(made));
       });
-    } else if (key == "option") {
-      each_text(texts, [&, name = name()](auto each) { rules_.options_.push_back({name, pattern(each)}); });
     } else if (key == "fact") {
       read_fact(text);
     } else if (key == "needs" || key == "never") {
@@ -193,13 +194,12 @@ class RulesReader {
       });
     } else if (key == "verdict") {
       const Kind kind = named<Kind>();
-      const std::string_view setting = take_flag("on") ? reference() : std::string_view();
+      const std::string_view setting = setting_of_row();
       const Cause cause = named_cause();
       rules_.verdicts_.push_back({kind, cause, named<Confidence>(), reason(text), {}, setting});
       detail_.parts = &rules_.verdicts_.back().parts;
     } else if (key == "during") {
-      const std::string_view phase = reference();
-      const std::string_view setting = take_flag("on") ? reference() : std::string_view();
+      const std::string_view phase = reference(), setting = setting_of_row();
       const Cause cause = named_cause();
       rules_.during_.push_back({phase, setting, cause, named<Confidence>(), reason(text)});
     } else if (key == "possible") {
@@ -213,11 +213,13 @@ class RulesReader {
       const int64_t xid = number(name());
       rules_.faults_.push_back({xid, take_flag("program"), text});
     } else if (key == "vendor") {
-      read_vendor(text);
-    } else if (key == "hypothetical") {
-      each_text(texts, [&](auto each) { rules_.hypothetical_words_.push_back(each); });
-    } else if (key == "advising") {
-      each_text(texts, [&](auto each) { rules_.advising_words_.push_back(each); });
+      const auto [nvidia, own] = both_of(text);
+      rules_.vendor_words_.push_back({reference(), nvidia, own});
+    } else if (key == "why") {
+      whys_.insert(both_of(text));
+    } else if (key == "hypothetical" || key == "advising") {
+      auto& words = key == "advising" ? rules_.advising_words_ : rules_.hypothetical_words_;
+      each_text(texts, [&](auto each) { words.push_back(each); });
     } else {
       kind_ = parse<Kind>(key);
       read_messages(texts);
@@ -228,12 +230,12 @@ class RulesReader {
   void end_row() {
     const AdviceRow* row = detail_.rows == nullptr ? nullptr : &detail_.rows->back();
     const bool is_code = detail_.rows == &rules_.code_;
-    const bool lacks_why = row != nullptr && !is_code && row->why.empty();
     const bool lacks_confirm = detail_.confirm != nullptr && detail_.confirm->empty();
+    if (row != nullptr && !is_code && row->why.empty())
+      without_why_.push_back({row->command, file_, detail_.line});
     const bool lacks_lines = row != nullptr && is_code && row->lines.empty();
-    line_ = lacks_why || lacks_confirm || lacks_lines ? detail_.line : line_;
+    line_ = lacks_confirm || lacks_lines ? detail_.line : line_;
     if (lacks_lines) fail("the code has no line '  line: ...'");
-    if (lacks_why) fail("the advice has no line '  why: ...'");
     if (lacks_confirm) fail("the cause has no line '  confirm: ...'");
     detail_ = {};
   }
@@ -289,20 +291,16 @@ class RulesReader {
   void read_messages(std::string_view texts) {
     Message message;
     message.kind = kind_;
+    const Flags flags = {
+        {"weak", &message.weak}, {"shell", &message.is_a_shells}, {"exit-code", &message.is_exit_code}};
     while (!head_.empty()) {
-      if (take_flag("weak")) {
-        message.weak = true;
-      } else if (take_flag("shell")) {
-        message.is_a_shells = true;
-      } else if (take_flag("exit-code")) {
-        message.is_exit_code = true;
-      } else if (take_flag("since")) {
+      if (take_one(flags)) continue;
+      if (take_flag("since"))
         message.at_least = version();
-      } else if (take_flag("until")) {
+      else if (take_flag("until"))
         message.at_most = version();
-      } else {
+      else
         message.framework = named_framework(take_word(head_));
-      }
     }
     each_text(texts, [&](auto each) {
       message.pattern = pattern(each);
@@ -321,13 +319,13 @@ class RulesReader {
            kind == Kind::kTip || kind == Kind::kHint || kind == Kind::kProgress || kind == Kind::kSample;
   }
 
-  void read_vendor(std::string_view text) {
+  // "words => words"
+  std::pair<std::string_view, std::string_view> both_of(std::string_view text) const {
     constexpr std::string_view kArrow = " => ";
     const size_t arrow = text.find(kArrow);
     if (arrow == std::string_view::npos || arrow == 0)
       fail("expected 'words{}words', found '{}'", kArrow, text);
-    const std::string_view setting = reference();
-    rules_.vendor_words_.push_back({setting, text.substr(0, arrow), text.substr(arrow + kArrow.size())});
+    return {text.substr(0, arrow), text.substr(arrow + kArrow.size())};
   }
 
   void read_advice(std::string_view text, std::vector<AdviceRow>& rows) {
@@ -339,15 +337,13 @@ class RulesReader {
     for (size_t open = 0; (open = text.find("{set ", open)) != std::string_view::npos; ++open) {
       if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
     }
-    const std::pair<std::string_view, bool*> flags[] = {{"no-batch", &row.no_batch},
-                                                        {"batch", &row.batch},
-                                                        {"workers", &row.workers},
-                                                        {"python", &row.python}};
+    const Flags flags = {{"no-batch", &row.no_batch},
+                         {"batch", &row.batch},
+                         {"workers", &row.workers},
+                         {"python", &row.python}};
     while (!head_.empty()) {
-      const auto flag = std::find_if(std::begin(flags), std::end(flags),
-                                     [&](const auto& each) { return take_flag(each.first); });
-      if (flag != std::end(flags)) {
-        *flag->second = true;
+      if (take_one(flags)) {
+        continue;
       } else if (take_flag("first")) {
         row.place = -1;
       } else if (take_flag("late")) {
@@ -389,6 +385,12 @@ class RulesReader {
     return word;
   }
 
+  using Flags = std::vector<std::pair<std::string_view, bool*>>;
+  bool take_one(const Flags& flags) {
+    return std::any_of(flags.begin(), flags.end(),
+                       [&](const auto& each) { return take_flag(each.first) && (*each.second = true); });
+  }
+
   bool take_flag(std::string_view flag) {
     const size_t end = flag.size();
     if (!head_.starts_with(flag) || (head_.size() > end && head_[end] != ' ')) return false;
@@ -396,6 +398,7 @@ class RulesReader {
     return true;
   }
 
+  std::string_view setting_of_row() { return take_flag("on") ? reference() : std::string_view(); }
   // The name of a setting, phase, fact or framework, of this row or another one.
   std::string_view reference() { return references(name()).front(); }
 
@@ -415,23 +418,13 @@ class RulesReader {
 
   // "fact NAME [unless A|B]: C|D and E"
   void read_fact(std::string_view text) {
-    constexpr std::string_view kAnd = " and ";
     Fact fact;
     fact.name = name();
     if (take_flag("unless")) fact.unless = references(name());
-    while (true) {
-      const size_t end = std::min(text.find('|'), text.size());
-      std::vector<std::string_view> all;
-      for (std::string_view rest = text.substr(0, end); !rest.empty();) {
-        const size_t next = std::min(rest.find(kAnd), rest.size());
-        all.push_back(rest.substr(0, next));
-        references_.push_back({all.back(), file_, line_});
-        rest.remove_prefix(std::min(next + kAnd.size(), rest.size()));
-      }
-      fact.any.push_back(std::move(all));
-      if (end == text.size()) break;
-      text.remove_prefix(end + 1);
-    }
+    each_part(text, "|", [&](auto part) {
+      std::vector<std::string_view>& all = fact.any.emplace_back();
+      each_part(part, " and ", [&](auto each) { all.push_back(references(each).front()); });
+    });
     rules_.facts_.push_back(std::move(fact));
     detail_.changes = &rules_.facts_.back().changes;
   }
@@ -465,10 +458,9 @@ class RulesReader {
   }
 
   int64_t number(std::string_view word) const {
-    int64_t result = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), result);
-    if (error != std::errc() || end != word.data() + word.size()) fail("'{}' is no number", word);
-    return result;
+    const std::optional<int64_t> number = number_of(word);
+    if (!number) fail("'{}' is no number", word);
+    return *number;
   }
 
   // "2.10" is 2010.
@@ -476,7 +468,7 @@ class RulesReader {
     const std::string_view word = name();
     const size_t dot = word.find('.');
     const int64_t major = number(word.substr(0, dot)),
-                  minor = dot == std::string_view::npos ? 0 : number(word.substr(dot + 1));
+                  minor = dot == word.npos ? 0 : number(word.substr(dot + 1));
     if (major < 0 || major > 9999 || minor < 0 || minor > 999) fail("'{}' is no version", word);
     return 1000 * major + minor;
   }
@@ -486,7 +478,8 @@ class RulesReader {
   int64_t line_ = 0;
   Detail detail_;
   Kind kind_ = Kind::kIndex;  // kind of the last message: rows for a kind follow each other
-  std::vector<Reference> references_;
+  std::vector<Reference> references_, without_why_;
+  std::map<std::string_view, std::string_view> whys_;  // of steps whose rows have none
 };
 
 Rules::Rules(std::optional<RulesFile> own) {
