@@ -196,7 +196,8 @@ bool counts_tokens(const OptionInUse& option) {
 const OptionInUse* option_to_lower(const Case& found) {
   constexpr int64_t kFewest = 2, kFewestTokens = 1024;
   const OptionInUse* chosen = nullptr;
-  each_part(own_words(found, "options"), "|", [&](std::string_view kind) {
+  const std::string_view own = own_words(found, "options");
+  each_part(own.empty() ? "batch|samples|length|tokens|pixels|frames" : own, "|", [&](std::string_view kind) {
     for (const OptionInUse& option : found.log->options) {
       const bool can_be_halved = option.value >= (counts_tokens(option) ? kFewestTokens : kFewest);
       if (chosen == nullptr && option.kind == kind && can_be_halved) chosen = &option;
