@@ -243,7 +243,8 @@ Result numbers(const Case& found) {
         format_bytes(*found.process), format_bytes(*found.reserved));
   }
   // Another framework in the same process takes nearly all memory before this one asks.
-  if ((result.cause == kHandleLeak || (result.cause == kOtherProcess && found.others_are_estimated)) &&
+  if ((result.cause == kHandleLeak ||
+       (result.cause == kOtherProcess && found.others_are_estimated && !found.process)) &&
       found.has("pool_beside")) {
     result.cause = kPreallocation;
     result.reason = fmt::format(
