@@ -65,6 +65,16 @@ std::string limit_text(const MemoryNumbers& n) {
                         : fmt::format("the limit is at least {} and below {}", least, below);
 }
 
+// "158.55 MiB are needed, the limit is 100.00 MiB". What a pool needs is no figure beside a limit that also
+// counts context and libraries.
+std::string shortage_text(const MemoryNumbers& n) {
+  const std::optional<int64_t> left = limit_room(n);
+  if (!n.limit_is_on_process || !left)
+    return fmt::format("{} are needed, {}", size(needed(n)), limit_text(n));
+  return fmt::format("{} are requested, {} are left of the limit of {} on the process", size(*n.requested),
+                     size(*left), size(*n.limit));
+}
+
 Result size_overflow(const MemoryNumbers& n) {
   if (!n.requested) return std::nullopt;
   const bool absurd = *n.requested >= kAbsurdBytes || (n.total && *n.requested / kAbsurdFactor > *n.total);
@@ -123,8 +133,7 @@ Result limit(const MemoryNumbers& n) {
                           fmt::format(
                               "{} are needed, the pool stops at {} to leave room for libraries, and {}",
                               size(needed(n)), size(*n.limit), free)}
-               : Judgment{kLimit, kHigh,
-                          fmt::format("{} are needed, {}, and {}", size(needed(n)), limit_text(n), free)};
+               : Judgment{kLimit, kHigh, fmt::format("{}, and {}", shortage_text(n), free)};
   }
   if (!n.limit_refused) return std::nullopt;
   return Judgment{kLimit, kHigh,

@@ -130,16 +130,16 @@ StrategySettings RuntimeOptions::strategy_settings() const {
   return settings;
 }
 
+bool names_gpu(const std::string& name) {
+  if (cuda_ordinal(name) || is_gpu_of_profile(name)) return true;
+  if (const std::string cards = card_suggestion(name); !cards.empty())
+    throw InvalidArgument(fmt::format("--device: unknown value '{}'{}", printable(name, 200), cards));
+  return false;
+}
+
 void add_device_options(OptionSet& set, RuntimeOptions& options) {
   set.begin_group("Device");
-  set.add_choice(
-      "device", "Device to compute on", &options.device, device_names(), [](const std::string& name) {
-        if (cuda_ordinal(name) || is_gpu_of_profile(name)) return true;
-        if (const std::string cards = card_suggestion(name); !cards.empty()) {
-          throw InvalidArgument(fmt::format("--device: unknown value '{}'{}", printable(name, 200), cards));
-        }
-        return false;
-      });
+  set.add_choice("device", "Device to compute on", &options.device, device_names(), names_gpu);
   set.add_bytes("device-memory", "Total memory of the GPU; on a real GPU, a ballast allocates the rest",
                 &options.device_memory_bytes);
   set.add_bytes("others", "GPU memory that other processes use; on a real GPU, a ballast allocates it",
@@ -170,6 +170,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
     set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
                    strategy_names(), is_composed);
   }
+  set.add_check([&options] { options.strategy_settings(); });  // refuses limits that exclude each other
   set.add_bytes("limit", "Maximum memory that the strategy reserves", &options.limit_bytes);
   set.add_choice("limit-scope",
                  "Apply the limit to the pool, or to the whole process including context and libraries",

@@ -107,6 +107,9 @@ void pack_for_memory(OptionSet& set, RuntimeOptions& options);
 
 // "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0". Other numbers of GPUs are valid as well.
 std::vector<std::string> device_names();
+// Returns true for a GPU in every form of its name: "cuda:1", "sim:h200", "h200", "four-2080ti:2". Throws
+// InvalidArgument for a name that is nearly a card's.
+bool names_gpu(const std::string& name);
 // N for "cuda:N", 0 for "cuda", nothing for any other text.
 std::optional<int> cuda_ordinal(std::string_view device);
 // The program's name of the device of the options: "/GPU:2" for "sim:four-2080ti:2".

@@ -179,6 +179,7 @@ TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"--runs 0", "runs"},
       {"--record " + folder_ / "r.trace", "use headroom run to record one"},
       {"--html /no/such/folder/t.html", "/no/such/folder/t.html"},
+      {"--html " + folder_ / "both" + " --csv " + folder_ / "both", "two outputs would go to it"},
       {"--device sim:h20", "did you mean"},
   };
   for (const auto& [arguments, expected] : cases) {

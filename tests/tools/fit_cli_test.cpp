@@ -101,7 +101,11 @@ TEST(FitCommand, ABudgetThatKeepsNoBatchNamesTheLeastAndExitsWithThree) {
 }
 
 TEST(FitCommand, BadInputIsOneLineAndExitCodeTwo) {
-  for (const char* arguments : {"--net unett", "--margin much", "--most 0", "--device cpu"}) {
+  for (const char* arguments :
+       {"--net unett", "--margin much", "--most 0", "--device cpu", "--net mlp --dim n=3",
+        "--net mlp --weights w.safetensors", "--net mlp --limit 700MiB --memory 300MiB",
+        "--least-memory --memory 1GiB " HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/run.trace",
+        "--model net.onnx " HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/run.trace"}) {
     const Outcome outcome = headroom(std::string("fit ") + arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;
     EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
@@ -165,6 +169,11 @@ TEST(RunCommand, ReplaysATrace) {
   const nlohmann::json with_libraries = nlohmann::json::parse(first.out);
   EXPECT_EQ(with_libraries["peak_reserved_bytes"], 4 << 20) << "planned for the trace";
   EXPECT_GT(with_libraries["overhead_bytes"], 140 << 20);
+  const Outcome refused = headroom("run --trace " + trace + " --strategy direct --memory 141MiB");
+  EXPECT_NE(refused.out.find("limit: 3.00 MiB are requested, 0 B are left of the limit of 141.00 MiB on "
+                             "the process"),
+            std::string::npos)
+      << refused.out;
 }
 
 TEST(FitCommand, TheLeastMemoryOfABudgetIsThatOfTheStepPlannedForIt) {

@@ -82,6 +82,21 @@ TEST(PredictCommand, TakesATraceAndASnapshot) {
   EXPECT_NE(small.out.find("\nnext: "), std::string::npos);
 }
 
+// A recording's own device is another one, so that the usual device must be named in the next command.
+TEST(PredictCommand, TheUsualDeviceThatIsGivenForATraceIsTheOneOfItsFullName) {
+  const std::string trace = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/run.trace ";
+  for (const std::string size : {"", " --others 1900MiB"}) {
+    const Outcome usual = predict(trace + "--device sim" + size);
+    EXPECT_EQ(usual.out, predict(trace + "--device sim:laptop-2gb" + size).out);
+    EXPECT_EQ(usual.code, size.empty() ? 0 : 3);
+    const size_t next = usual.out.find("\nnext: ");
+    EXPECT_NE(usual.out.find("--device sim:laptop-2gb", next), std::string::npos) << usual.out;
+  }
+  const std::string budget = predict(trace + "--device rtx-2060 --memory 700MiB").out;
+  EXPECT_NE(budget.find("(published)"), std::string::npos) << budget;
+  EXPECT_NE(budget.find(", budget of 700.00 MiB"), std::string::npos) << budget;
+}
+
 nlohmann::json prediction_of(const std::string& snapshot, const std::string& options = {}) {
   const Outcome outcome = predict(snapshot + " --json " + options);
   nlohmann::json json = nlohmann::json::parse(outcome.out);

@@ -229,6 +229,7 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
   const std::pair<std::string, std::string> cases[] = {
       {"report " + broken + " --html " + page, "broken.trace:2: block 1 is freed, but was never allocated"},
       {"report " + trace_ + " --html " + trace_, "would overwrite the trace"},
+      {"report " + trace_ + " --html " + page + " --chrome " + page, "two outputs would go to it"},
       {"report " + trace_ + " --html /no/such/folder/page.html", "/no/such/folder"},
       {"report " + trace_ + " " + trace_, "report shows one trace; 2 given"},
       {"report " + trace_ + " --format svg", "svg"},

@@ -166,12 +166,12 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
   for (const std::string& trace : options.traces) {
     const bool is_read =
         std::find(options.inputs.begin(), options.inputs.end(), trace) != options.inputs.end();
-    const std::vector<Trace> of_devices =
-        is_read ? read_traces(path_of(trace)) : read_with_notes(path_of(trace));
+    std::vector<Trace> of_devices = is_read ? read_traces(path_of(trace)) : read_with_notes(path_of(trace));
     if (of_devices.size() != 1) {
       throw InvalidArgument(
           fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, of_devices.size()));
     }
+    of_devices.front().name = input_title(trace);  // a program's trace is a file that nobody knows
     print_traced_device_note(set, of_devices.front(), options.workload.runtime);
     // --steps of a program is what was traced of it.
     add(input_title(trace), kTraceOption, path_of(trace), is_program(trace) ? 1 : options.passes);
@@ -271,7 +271,7 @@ int run_compare(int argc, char** argv) {
   if (set.is_on_command_line("strategies")) {
     throw InvalidArgument("--strategies is for a program after --; for nets and traces use --strategy");
   }
-  take_model(set, options.inputs, options.workload.model);
+  take_model(set, options.inputs, options.workload);
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {
@@ -290,6 +290,8 @@ int run_compare(int argc, char** argv) {
   }
   if (options.settings.empty()) options.settings = {""};
   options.counts_libraries = !set.is_given("libraries-first");
+  if (!options.csv.empty() && options.csv == options.html)
+    throw InvalidArgument(fmt::format("{}: two outputs would go to it", options.csv));
   for (const std::string& path : {options.csv, options.html}) {
     if (!path.empty()) require_writable(path);
   }

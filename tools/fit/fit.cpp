@@ -234,7 +234,7 @@ Sheet to_sheet(const FitOptions& options, const Found& found) {
   sheet.set("strategy", runtime.strategy);
   if (options.is_net()) sheet.set("plan", std::string(to_string(runtime.plan)));
   sheet.set("device", runtime.device);
-  sheet.set("batch", options.is_net() || !options.least_memory ? Datum(answer.batch) : Datum());
+  sheet.set("batch", answer.batch > 0 || !options.least_memory ? Datum(answer.batch) : Datum());
   sheet.set("device_bytes", answer.device_bytes);
   sheet.set("margin_bytes", options.margin());
   sheet.set("predicted_total_bytes", answer.prediction.total_bytes);
@@ -284,6 +284,10 @@ Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std
   WorkloadOptions& workload = options.workload;
   if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // default of the tracer
   options.input = inputs.front();
+  if (options.least_memory && set.is_given("memory")) {
+    throw InvalidArgument(
+        "--memory and --least-memory exclude each other here: only the step of a net is planned for a budget");
+  }
   if (inputs.size() == 1 && is_program(options.input) && !options.least_memory) {
     // There is no trace yet, because the program may need a batch.
     use_recorded_setup(set, {}, workload.runtime);
@@ -301,7 +305,9 @@ Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std
         fmt::format("{}: a recorded trace has one batch; pass --least-memory, or the program itself",
                     printable(options.input)));
   }
-  return fit_trace_memory(options, std::move(trace), setup_to_fit(workload.runtime));
+  Found found = fit_trace_memory(options, std::move(trace), setup_to_fit(workload.runtime));
+  if (is_program(options.input) && set.is_given("batch")) found.result.batch = workload.step.batch;
+  return found;
 }
 
 }  // namespace
@@ -337,7 +343,7 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net unet --batch 64 --least-memory         the smallest GPU for this batch\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  take_model(set, inputs, options.workload.model);
+  take_model(set, inputs, options.workload);
   if (inputs.empty()) pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   const Found found = inputs.empty() ? fit_net(options) : fit_input(options, set, inputs);

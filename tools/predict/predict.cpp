@@ -41,8 +41,9 @@ constexpr size_t kSharesInJson = 1000;
 // The question: a net, or an input.
 struct Question {
   WorkloadOptions options;
-  std::string input = {};  // empty: the net or model of the options
-  int64_t batch = 0;       // batch of a program, if it was given
+  std::string input = {};            // empty: the net or model of the options
+  int64_t batch = 0;                 // batch of a program, if it was given
+  bool has_recorded_memory = false;  // the recording says what its device has
   Traced program = {};
   RunSetup setup = {};
   std::optional<RecordedLimit> limit = {};  // that a recorded program had
@@ -171,16 +172,19 @@ std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
   return text;
 }
 
-std::string device_text(const RunSetup& setup) {
+// Before the budget, which `question.setup` has as the total of an input's device.
+std::string device_text(const Question& question) {
+  const RunSetup setup = setup_to_fit(question.options.runtime);
+  const auto& [limit, memory] = std::pair(setup.options.limit_bytes, setup.options.memory_bytes);
   const DeviceProfile& device = setup.device;
+  const std::string_view given = question.has_recorded_memory ? "as recorded" : "as given";
   return fmt::format(
-      "device of {} ({}), context of {} ({}), others hold {}{}", format_bytes(device.total_bytes),
-      setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
+      "device of {} ({}), context of {} ({}), others hold {}{}{}", format_bytes(device.total_bytes),
+      setup.options.device_memory_bytes ? given : to_string(device.total_origin),
       format_bytes(device.context_bytes),
       setup.options.context_bytes ? "as given" : to_string(device.context_origin),
-      format_bytes(others_bytes(setup)),
-      setup.options.limit_bytes ? fmt::format(", limit of {}", format_bytes(*setup.options.limit_bytes))
-                                : "");
+      format_bytes(others_bytes(setup)), limit ? fmt::format(", limit of {}", format_bytes(*limit)) : "",
+      memory ? fmt::format(", budget of {}", format_bytes(*memory)) : "");
 }
 
 std::string verdict_text(const Question& question, const Row& chosen) {
@@ -315,7 +319,7 @@ Sheet to_sheet(const Question& question, const std::vector<Row>& rows, const std
   add_question(question, sheet);
   const Cell verdict = verdict_of(chosen);
   sheet.verdict(*verdict.shown, verdict.color, verdict_text(question, rows.front()));
-  sheet.fact(device_text(question.setup));
+  sheet.fact(device_text(question));
   const WorkloadOptions& options = question.options;
   if (question.is_net() && !options.model.is_given() && options.net == kMnist && options.step.steps == 0) {
     sheet.fact("it counts whole epochs with their test; a run of --steps N may take less");
@@ -360,7 +364,10 @@ std::string next_for_input(const Question& question, bool fits) {
   const char* const command = is_file && fits ? "headroom compare" : "headroom fit";
   WorkloadOptions carried = question.options;
   if (is_file && fits) carried.runtime.strategy = RuntimeOptions{}.strategy;  // compare takes all of them
-  if (is_file && !fits) carried.runtime.limit_bytes.reset();  // with it a larger device does not help
+  if (is_file && !fits) {  // with these a larger device does not help
+    carried.runtime.limit_bytes.reset();
+    carried.runtime.memory_bytes.reset();
+  }
   // Neither takes a batch: fit finds the one of a program, and a file has its own.
   const std::string line = command_on_input(command, question.input, carried, 0);
   return is_file && !fits ? line + " --least-memory" : line;
@@ -415,6 +422,7 @@ void ask_for_input(const OptionSet& set, const std::vector<std::string>& inputs,
     fmt::print(stderr,
                "note: the recording does not name its device, so this is for an H200; pass --device\n");
   }
+  question.has_recorded_memory = !set.is_given("device-memory");
   question.limit = use_recorded_limit(set, trace, options.runtime);
   if (set.is_given("batch") && is_program(question.input)) question.batch = options.step.batch;
   require_one_device(options);
@@ -445,7 +453,7 @@ int run_predict(int argc, char** argv) {
       "  headroom predict --net mlp --device sim:four-2080ti --place dense2=/GPU:1 --device-policy silent\n"
       "  headroom predict --net residual --batch 4096 --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  take_model(set, inputs, question.options.model);
+  take_model(set, inputs, question.options);
   if (inputs.empty()) pack_for_memory(set, question.options.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!question.options.runtime.record.empty())

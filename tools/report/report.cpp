@@ -431,6 +431,8 @@ int run_report(int argc, char** argv) {
     if (path->empty()) continue;
     if (is_same_file(*path, input))
       throw InvalidArgument(fmt::format("{}: would overwrite the trace", *path));
+    if ((path != &html && *path == html) || (path == &output && *path == chrome))
+      throw InvalidArgument(fmt::format("{}: two outputs would go to it", *path));
     require_writable(*path);
   }
   Progress progress(0, "");

@@ -327,7 +327,8 @@ int run_solve(int argc, char** argv) {
   set.add_arguments("INPUT", kInputHelp, &options.inputs, false);
   set.take_command();
   add_question_options(set, workload);
-  set.add_integer("points", "Rows in the table of memory against time; 0: no table", &options.points, 0, 64);
+  set.add_integer("points", "Budgets above the least in the table of memory against time; 0: no table",
+                  &options.points, 0, 64);
   set.add_text("html", "Also write the answer to this file as an HTML page", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
@@ -345,7 +346,7 @@ int run_solve(int argc, char** argv) {
     fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
   if (options.inputs.size() > 1) throw InvalidArgument("solve takes one input");
   if (!options.html.empty()) require_writable(options.html);
-  take_model(set, options.inputs, workload.model);
+  take_model(set, options.inputs, workload);
   if (!options.inputs.empty())
     return solve_trace(set, options.inputs.front(), workload, options.html, options.json);
 

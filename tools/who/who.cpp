@@ -125,8 +125,7 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
   RuntimeOptions& runtime = options.runtime;
   std::vector<std::string> names = device_names();
   names.insert(names.begin(), kAllGpus);
-  set.add_choice("device", "GPUs to show", &runtime.device, std::move(names),
-                 [](const std::string& name) { return cuda_ordinal(name).has_value(); });
+  set.add_choice("device", "GPUs to show", &runtime.device, std::move(names), names_gpu);
   set.add_text("strategy",
                "Start the device with this memory strategy, as a program would, and include its share; a "
                "simulated GPU always starts (default: allow-growth)",

@@ -48,13 +48,17 @@ bool is_model(const std::string& text) {
 
 }  // namespace
 
-void take_model(const OptionSet& set, std::vector<std::string>& inputs, ModelOptions& model) {
-  if (inputs.size() != 1 || !is_model(inputs.front())) return;
+void take_model(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options) {
+  if (inputs.empty()) return;
   for (const char* const name : {"net", "model"}) {
     if (set.is_on_command_line(name))
       throw InvalidArgument(fmt::format("an input and --{} exclude each other: pass one", name));
   }
-  model.path = std::exchange(inputs, {}).front();
+  if (inputs.size() == 1 && is_model(inputs.front())) {
+    options.model.path = std::exchange(inputs, {}).front();
+  } else if (set.is_given("device")) {
+    options.runtime = with_named_profile(std::move(options.runtime));
+  }
 }
 
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow) {
@@ -166,7 +170,6 @@ Trace read_one_input(const OptionSet& set, const std::vector<std::string>& input
   if (inputs.size() != 1) {
     throw InvalidArgument(fmt::format("{} inputs are given: pass one", inputs.size()));
   }
-  if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
   check_tracing_options(set, inputs, {"batch", "steps"});
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   Trace trace = read_input(inputs.front(), options, set.is_given("batch") ? options.step.batch : 0);

@@ -24,8 +24,10 @@ inline constexpr const char* kInputHelp =
     "command "
     "after --";
 
-// If the only input is an ONNX model, it becomes the model of the options.
-void take_model(const OptionSet& set, std::vector<std::string>& inputs, ModelOptions& model);
+// If the only input is an ONNX model, it becomes the model of the options. Other inputs have a device of their
+// own, so that one that is given as "sim" gets its name. Throws InvalidArgument for inputs beside a net or a
+// model.
+void take_model(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options);
 
 // All traces of that file, each with the request that it did not survive, see with_failed_request.
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow = {});

@@ -43,6 +43,8 @@ void check_model_options(const WorkloadOptions& options) {
     if (options.model.precision != Precision::kF32) throw InvalidArgument("--precision needs --model");
     if (options.inference) throw InvalidArgument("--inference needs --model");
     if (options.model.lora > 0) throw InvalidArgument("--lora needs --model");
+    if (!options.model.weights.empty()) throw InvalidArgument("--weights needs --model");
+    if (!options.model.dims.empty()) throw InvalidArgument("--dim needs --model");
     return;
   }
   if (options.inference && options.model.lora > 0)
