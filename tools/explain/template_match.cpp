@@ -133,8 +133,8 @@ class Matcher {
 
   // The first size on the same line, a few words further on at most.
   std::optional<Capture> take_next_size(double known_unit) {
-    constexpr size_t kNear = 64;
-    const size_t end = std::min(text_.size(), at_ + kNear);
+    constexpr size_t kSizeWithin = 64;
+    const size_t end = std::min(text_.size(), at_ + kSizeWithin);
     for (size_t at = at_; at < end && text_[at] != '\n'; ++at) {
       const bool begins =
           is_digit(text_[at]) && !(at > 0 && (is_word_character(text_[at - 1]) || text_[at - 1] == '.'));
