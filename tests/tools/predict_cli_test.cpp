@@ -229,6 +229,7 @@ TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"--net mlp --device sim:four-2080ti --replicas 2 --place mlp/dense2=/GPU:3", "4 devices each need 8"},
       {"--net mlp --device sim:four-2080ti --replicas 2 --place mlp/dense2=/CPU:0", "one CPU for all"},
       {"--net unett", "did you mean 'unet'"},
+      {"/dev/null", "the file is empty"},
       {"--batch 0", "batch"},
       {"--device cpu", "sim:h200"},
       {"--device sim:h20", "did you mean 'sim:h200'"},

@@ -43,7 +43,7 @@ bool is_model(const std::string& text) {
   require_function(text);
   if (text.ends_with(".onnx")) return true;
   char first = 0;
-  return OpenFile(text).read(&first, 1) == 0 || first == kFirstField;
+  return OpenFile(text).read(&first, 1) == 1 && first == kFirstField;
 }
 
 }  // namespace
