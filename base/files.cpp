@@ -267,6 +267,18 @@ void require_writable(const std::string& path) {
   unlink(temporary.c_str());
 }
 
+void require_writable(std::initializer_list<std::string> paths) {
+  for (auto path = paths.begin(); path != paths.end(); ++path) {
+    if (path->empty()) continue;
+    const bool is_taken = std::any_of(paths.begin(), path, [&](const std::string& other) {
+      return !other.empty() && is_same_file(*path, other);
+    });
+    if (is_taken && !is_special(*path))
+      throw InvalidArgument(fmt::format("{}: two outputs would go to it", *path));
+    require_writable(*path);
+  }
+}
+
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   return std::filesystem::equivalent(a, b, error) || target_of(a) == target_of(b);

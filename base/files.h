@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,9 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
 // Throws InvalidArgument naming the file if write_file could not write it, so that this is known before hours
 // of work. Leaves `path` unchanged and no other file; keeps a pipe open, whose reader would see its end.
 void require_writable(const std::string& path);
+// The same for each output of a command that has a name. Throws InvalidArgument as well if two of them are one
+// file: only the last would stay. Several may go to what is not a regular file, such as /dev/null.
+void require_writable(std::initializer_list<std::string> paths);
 
 // Returns true if both paths lead to the same file, through links or not, even if it does not exist yet.
 bool is_same_file(const std::string& a, const std::string& b);

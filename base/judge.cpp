@@ -65,8 +65,8 @@ std::string limit_text(const MemoryNumbers& n) {
                         : fmt::format("the limit is at least {} and below {}", least, below);
 }
 
-// "158.55 MiB are needed, the limit is 100.00 MiB". What a pool needs is no figure beside a limit that also
-// counts context and libraries.
+// "158.55 MiB are needed, the limit is 100.00 MiB". A limit on the process also counts context and libraries,
+// so it is not compared with the bytes of the pool.
 std::string shortage_text(const MemoryNumbers& n) {
   const std::optional<int64_t> left = limit_room(n);
   if (!n.limit_is_on_process || !left)

@@ -168,6 +168,13 @@ TEST_F(CompareCommand, ARecordingIsPlayedAgainWhereStepsSaySo) {
   EXPECT_GT(driver_calls(" --steps 10"), 5 * once);
 }
 
+TEST_F(CompareCommand, TakesNetsBesideATrace) {
+  const Outcome outcome =
+      compare(trace_ + " --net lenet --batch 4 --steps 1 --runs 1 --strategy direct --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["rows"].size(), 2u) << outcome.out;
+}
+
 TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
       {"--net unett", "did you mean 'unet'"},

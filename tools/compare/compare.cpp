@@ -271,7 +271,7 @@ int run_compare(int argc, char** argv) {
   if (set.is_on_command_line("strategies")) {
     throw InvalidArgument("--strategies is for a program after --; for nets and traces use --strategy");
   }
-  take_model(set, options.inputs, options.workload);
+  prepare_inputs(set, options.inputs, options.workload);
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {
@@ -290,11 +290,7 @@ int run_compare(int argc, char** argv) {
   }
   if (options.settings.empty()) options.settings = {""};
   options.counts_libraries = !set.is_given("libraries-first");
-  if (!options.csv.empty() && options.csv == options.html)
-    throw InvalidArgument(fmt::format("{}: two outputs would go to it", options.csv));
-  for (const std::string& path : {options.csv, options.html}) {
-    if (!path.empty()) require_writable(path);
-  }
+  require_writable({options.csv, options.html});
 
   std::vector<ComparedRow> rows = rows_of(set, options, programs);
   Progress progress(static_cast<double>(options.runs) * static_cast<double>(rows.size()), "runs");

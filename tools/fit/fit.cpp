@@ -284,6 +284,7 @@ Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std
   WorkloadOptions& workload = options.workload;
   if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // default of the tracer
   options.input = inputs.front();
+  refuse_net_beside_input(set);
   if (options.least_memory && set.is_given("memory")) {
     throw InvalidArgument(
         "--memory and --least-memory exclude each other here: only the step of a net is planned for a budget");
@@ -343,7 +344,7 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net unet --batch 64 --least-memory         the smallest GPU for this batch\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  take_model(set, inputs, options.workload);
+  prepare_inputs(set, inputs, options.workload);
   if (inputs.empty()) pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   const Found found = inputs.empty() ? fit_net(options) : fit_input(options, set, inputs);

@@ -41,9 +41,9 @@ constexpr size_t kSharesInJson = 1000;
 // The question: a net, or an input.
 struct Question {
   WorkloadOptions options;
-  std::string input = {};            // empty: the net or model of the options
-  int64_t batch = 0;                 // batch of a program, if it was given
-  bool has_recorded_memory = false;  // the recording says what its device has
+  std::string input = {};                  // empty: the net or model of the options
+  int64_t batch = 0;                       // batch of a program, if it was given
+  bool is_device_memory_recorded = false;  // else it is given, or that of the card
   Traced program = {};
   RunSetup setup = {};
   std::optional<RecordedLimit> limit = {};  // that a recorded program had
@@ -172,12 +172,13 @@ std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
   return text;
 }
 
-// Before the budget, which `question.setup` has as the total of an input's device.
+// Describes the device without the budget, which is the total of the device in an input's `question.setup`.
 std::string device_text(const Question& question) {
   const RunSetup setup = setup_to_fit(question.options.runtime);
-  const auto& [limit, memory] = std::pair(setup.options.limit_bytes, setup.options.memory_bytes);
+  const auto& limit = setup.options.limit_bytes;
+  const auto& memory = setup.options.memory_bytes;
   const DeviceProfile& device = setup.device;
-  const std::string_view given = question.has_recorded_memory ? "as recorded" : "as given";
+  const std::string_view given = question.is_device_memory_recorded ? "as recorded" : "as given";
   return fmt::format(
       "device of {} ({}), context of {} ({}), others hold {}{}{}", format_bytes(device.total_bytes),
       setup.options.device_memory_bytes ? given : to_string(device.total_origin),
@@ -422,7 +423,7 @@ void ask_for_input(const OptionSet& set, const std::vector<std::string>& inputs,
     fmt::print(stderr,
                "note: the recording does not name its device, so this is for an H200; pass --device\n");
   }
-  question.has_recorded_memory = !set.is_given("device-memory");
+  question.is_device_memory_recorded = options.runtime.device_memory_bytes && !set.is_given("device-memory");
   question.limit = use_recorded_limit(set, trace, options.runtime);
   if (set.is_given("batch") && is_program(question.input)) question.batch = options.step.batch;
   require_one_device(options);
@@ -453,7 +454,7 @@ int run_predict(int argc, char** argv) {
       "  headroom predict --net mlp --device sim:four-2080ti --place dense2=/GPU:1 --device-policy silent\n"
       "  headroom predict --net residual --batch 4096 --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  take_model(set, inputs, question.options);
+  prepare_inputs(set, inputs, question.options);
   if (inputs.empty()) pack_for_memory(set, question.options.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!question.options.runtime.record.empty())

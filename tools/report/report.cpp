@@ -428,13 +428,10 @@ int run_report(int argc, char** argv) {
   }
   if (!output.empty() && format.empty()) throw InvalidArgument("--output needs --format");
   for (const std::string* path : {&html, &chrome, &output}) {
-    if (path->empty()) continue;
-    if (is_same_file(*path, input))
+    if (!path->empty() && is_same_file(*path, input))
       throw InvalidArgument(fmt::format("{}: would overwrite the trace", *path));
-    if ((path != &html && *path == html) || (path == &output && *path == chrome))
-      throw InvalidArgument(fmt::format("{}: two outputs would go to it", *path));
-    require_writable(*path);
   }
+  require_writable({html, chrome, output});
   Progress progress(0, "");
   const Trace trace = load_trace(input, traced, progress);
   progress.begin(0, "", fmt::format("following {} events", trace.events.size()));

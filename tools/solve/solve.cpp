@@ -346,7 +346,7 @@ int run_solve(int argc, char** argv) {
     fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
   if (options.inputs.size() > 1) throw InvalidArgument("solve takes one input");
   if (!options.html.empty()) require_writable(options.html);
-  take_model(set, options.inputs, workload);
+  prepare_inputs(set, options.inputs, workload);
   if (!options.inputs.empty())
     return solve_trace(set, options.inputs.front(), workload, options.html, options.json);
 

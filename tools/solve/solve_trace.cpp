@@ -255,6 +255,7 @@ int64_t usual_budget(const RunSetup& setup) {
 int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options,
                 const std::string& html, bool json) {
   require_one_device(options);
+  refuse_net_beside_input(set);
   check_tracing_options(set, {input}, {"batch", "steps"});
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   const bool is_recording = !is_program(input);

@@ -48,13 +48,17 @@ bool is_model(const std::string& text) {
 
 }  // namespace
 
-void take_model(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options) {
-  if (inputs.empty()) return;
+void refuse_net_beside_input(const OptionSet& set) {
   for (const char* const name : {"net", "model"}) {
     if (set.is_on_command_line(name))
       throw InvalidArgument(fmt::format("an input and --{} exclude each other: pass one", name));
   }
+}
+
+void prepare_inputs(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options) {
+  if (inputs.empty()) return;
   if (inputs.size() == 1 && is_model(inputs.front())) {
+    refuse_net_beside_input(set);
     options.model.path = std::exchange(inputs, {}).front();
   } else if (set.is_given("device")) {
     options.runtime = with_named_profile(std::move(options.runtime));
@@ -94,8 +98,7 @@ Trace trace_of_net(const TracingOptions& options) {
 
 void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, TracingOptions& options,
                   std::initializer_list<std::string_view> names) {
-  if (!inputs.empty() && set.is_on_command_line("net"))
-    throw InvalidArgument("an input and --net exclude each other: pass one");
+  if (!inputs.empty()) refuse_net_beside_input(set);
   if (!inputs.empty()) options.net.clear();
   check_tracing_options(set, inputs, names);
 }
@@ -170,6 +173,7 @@ Trace read_one_input(const OptionSet& set, const std::vector<std::string>& input
   if (inputs.size() != 1) {
     throw InvalidArgument(fmt::format("{} inputs are given: pass one", inputs.size()));
   }
+  refuse_net_beside_input(set);
   check_tracing_options(set, inputs, {"batch", "steps"});
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   Trace trace = read_input(inputs.front(), options, set.is_given("batch") ? options.step.batch : 0);

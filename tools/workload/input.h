@@ -24,10 +24,12 @@ inline constexpr const char* kInputHelp =
     "command "
     "after --";
 
+// Throws InvalidArgument if the command line names a net or a model, for commands that answer one question.
+void refuse_net_beside_input(const OptionSet& set);
+
 // If the only input is an ONNX model, it becomes the model of the options. Other inputs have a device of their
-// own, so that one that is given as "sim" gets its name. Throws InvalidArgument for inputs beside a net or a
-// model.
-void take_model(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options);
+// own, so that one that is given as "sim" gets its name. Throws as refuse_net_beside_input does, for a model.
+void prepare_inputs(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options);
 
 // All traces of that file, each with the request that it did not survive, see with_failed_request.
 std::vector<Trace> read_recordings(const std::string& path, FollowReading follow = {});

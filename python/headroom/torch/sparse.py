@@ -171,12 +171,14 @@ def _product_of_rows(tensor, dense, bias=None):
     if bias is None or not tensor.tracer.is_on_gpu(bias):
         bias = dense.new_empty(shape)
     if tensor.kind is torch.sparse_csc:
-        rows = tensor.places.new_empty(shape[0] + 1), *map(torch.empty_like, (tensor.places, tensor.entries))
+        in_rows = tensor.places.new_empty(shape[0] + 1), *map(torch.empty_like, (tensor.places, tensor.entries))
         order = torch.empty_like(tensor.places)
         tensor.tracer.temporaries("sparse::to_sparse_csr", [2 * 8 * len(tensor.places)])
         del order
+    else:
+        in_rows = ()
     made = tensor.unknown(dense.new_empty(shape))
-    rows = None  # noqa: F841  # until the product is made
+    del in_rows  # held until the product is made
     return made
 
 
@@ -263,7 +265,7 @@ def _product(tensor, dense, bias=None):
     made = tensor.unknown(dense.new_empty(shape))
     tensor = _coalesce(tensor)
     pointers = made.new_empty(shape[0] + 1, dtype=torch.int32)
-    tensor.places[0].to(torch.int32)
+    tensor.places[0].to(torch.int32)  # the rows, which become the pointers
     columns = tensor.places[1].to(torch.int32)
     by_columns = torch.empty_like(made)
     del pointers, columns, by_columns

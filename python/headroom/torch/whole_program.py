@@ -192,7 +192,7 @@ class WholeProgram:
 
 
 def _terminal():
-    """A terminal whose reader is at the end of the input: programs ask for its size."""
+    """Opens a terminal whose input is at its end, for programs that ask for its size. Its other side stays open with it."""
     try:
         keys, terminal = os.openpty()
     except OSError:  # none is left
