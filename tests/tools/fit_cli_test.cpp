@@ -179,11 +179,11 @@ TEST(RunCommand, ReplaysATrace) {
 TEST(FitCommand, TheLeastMemoryOfABudgetIsThatOfTheStepPlannedForIt) {
   // A budget that does not change the step changes nothing.
   const std::string net =
-      "fit --least-memory --json --strategy direct --plan packed --net unet --device rtx-2060";
+      "fit --least-memory --json --strategy direct --plan packed --net residual --device rtx-2060";
   const nlohmann::json free = nlohmann::json::parse(headroom(net).out);
   const nlohmann::json loose = nlohmann::json::parse(headroom(net + " --memory 1GiB").out);
   EXPECT_EQ(loose["device_bytes"], free["device_bytes"]);
-  const nlohmann::json tight = nlohmann::json::parse(headroom(net + " --memory 350MiB").out);
+  const nlohmann::json tight = nlohmann::json::parse(headroom(net + " --memory 230MiB").out);
   EXPECT_LT(tight["device_bytes"], free["device_bytes"]);
   for (const nlohmann::json& found : {free, loose, tight}) {
     EXPECT_EQ(found["verified"], true);

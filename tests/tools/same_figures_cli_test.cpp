@@ -193,7 +193,7 @@ void write_trace(const std::string& path, uint32_t seed) {
 }
 
 TEST(SameFigures, OfNetsByEveryCommand) {
-  constexpr size_t kCases = 24;
+  constexpr size_t kCases = 12;
   const std::vector<std::string> nets = {"lenet", "mlp", "attention"},
                                  devices = {"sim",
                                             "sim:card-6gb",
@@ -226,7 +226,7 @@ TEST(SameFigures, OfNetsByEveryCommand) {
 }
 
 TEST(SameFigures, OfTracesByEveryCommand) {
-  constexpr size_t kCases = 26;
+  constexpr size_t kCases = 14;
   const std::vector<std::string> devices = {"sim:card-6gb", "sim:rtx-3090", "sim:h200",
                                             "sim --device-memory 700MiB", "sim:card-6gb --others 5750MiB"},
                                  strategies = {

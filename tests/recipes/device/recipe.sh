@@ -103,9 +103,8 @@ TEST(MadeDevices, HaveTheirNames) {
 
 }  // namespace headroom
 END
-compile made.o runtime/app/options.cpp runtime/app/make_device.cpp made_test.cpp
-compile profiles.o device/host/profiles.cpp
-compile contract.o tests/device/device_contract_test.cpp
+compile all.o runtime/app/options.cpp runtime/app/make_device.cpp made_test.cpp device/host/profiles.cpp \
+  tests/device/device_contract_test.cpp
 # shellcheck disable=SC2086 # the libraries are words
 $CXX $CXXFLAGS ./*.o $LIBRARIES -o tests_of_device
 ./tests_of_device --gtest_filter='*Coprocessor*:MadeDevices.*'

@@ -118,10 +118,8 @@ END
 
 # 3. The section of the docs. The contract tests read the row from the table and find missing parts.
 CXXFLAGS="$CXXFLAGS -DHEADROOM_SOURCE_DIR=\"$copy\""
-compile strategy.o allocators/strategies/strategy.cpp
-compile exact_allocator.o allocators/strategies/exact_allocator.cpp
-compile contract_test.o tests/allocators/strategies/contract_test.cpp
-compile devices.o tests/allocators/devices.cpp
+compile all.o allocators/strategies/strategy.cpp allocators/strategies/exact_allocator.cpp \
+  tests/allocators/strategies/contract_test.cpp tests/allocators/devices.cpp
 # shellcheck disable=SC2086 # the libraries are words
 $CXX $CXXFLAGS ./*.o $LIBRARIES -o tests_of_strategy
 mkdir -p docs

