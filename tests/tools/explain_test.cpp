@@ -65,12 +65,14 @@ TEST(Explain, HalfOfTheLogsAreOfThreads) {
 
 // Pieces of every size, down to a byte: a message may lie across any of their ends.
 TEST(Explain, HowALogArrivesDoesNotMatter) {
-  const std::string filler(33000, 'x');
+  int in_bytes = 0;
   for (const Example& example : examples()) {
-    const std::string text = filler + "\n" + example.log + "\n" + filler;
-    const Explanation whole = explain_text(text);
     for (const size_t piece : {size_t{1}, size_t{4099}}) {
       if (piece == 1 && example.log.size() > 2000) continue;  // one of each kind is enough
+      // More than the reader keeps; a few logs show that for single bytes.
+      const std::string filler(piece == 1 && ++in_bytes > 10 ? 100 : 33000, 'x');
+      const std::string text = filler + "\n" + example.log + "\n" + filler;
+      const Explanation whole = explain_text(text);
       LogReader reader;
       for (size_t at = 0; at < text.size(); at += piece)
         reader.feed(std::string_view(text).substr(at, piece));
