@@ -103,7 +103,9 @@ TEST_P(EveryKernel, PropagatesNan) {
   if (const auto* attention = std::get_if<Attention>(&row.op); attention && attention->zero_nan_rows) return;
   const auto* whole = std::get_if<Expression>(&row.op);
   if (const auto* reduced = std::get_if<ReducedExpression>(&row.op)) whole = &reduced->of;
-  for (size_t i = 0; i < row.inputs.size(); ++i) {
+  // Of hundreds of operands some, in each role: updates have up to four operands of each variable.
+  const size_t stride = row.inputs.size() > 100 ? 13 : 1;
+  for (size_t i = 0; i < row.inputs.size(); i += stride) {
     if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
     if (whole != nullptr && whole->windows.has(i)) continue;  // its middle may not be read
     if ((name == "relu_grad" || name == "max_grad") && i != 0) continue;
