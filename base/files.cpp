@@ -304,10 +304,11 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
   }
 }
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
+InputFile::InputFile(const std::string& path, std::string title)
+    : path_(title.empty() ? path : std::move(title)) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path_, ignored)) fail("is a folder, not a file");
-  file_ = std::make_unique<OpenFile>(path_);
+  if (std::filesystem::is_directory(path, ignored)) fail("is a folder, not a file");
+  file_ = std::make_unique<OpenFile>(path);
   content_ = std::make_unique<Gunzip>([this](void* to, int64_t bytes) { return file_->read(to, bytes); });
 }
 

@@ -29,8 +29,8 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
 // Throws InvalidArgument naming the file if write_file could not write it, so that this is known before hours
 // of work. Leaves `path` unchanged and no other file; keeps a pipe open, whose reader would see its end.
 void require_writable(const std::string& path);
-// The same for each output of a command that has a name. Throws InvalidArgument as well if two of them are one
-// file: only the last would stay. Several may go to what is not a regular file, such as /dev/null.
+// The same for each output of a command that has a name. Throws InvalidArgument as well if two of them are
+// one file: only the last would stay. Several may go to what is not a regular file, such as /dev/null.
 void require_writable(std::initializer_list<std::string> paths);
 
 // Returns true if both paths lead to the same file, through links or not, even if it does not exist yet.
@@ -71,8 +71,9 @@ std::string name_for_child(const std::string& path);
 // A file read from beginning to end, gunzipped on the way where its content says gzip.
 class InputFile {
  public:
-  // Throws InvalidArgument naming the file when it cannot be opened.
-  explicit InputFile(std::string path);
+  // Its errors name the file, or the title of one that people do not know. Throws InvalidArgument when it
+  // cannot be opened.
+  explicit InputFile(const std::string& path, std::string title = {});
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -87,6 +88,7 @@ class InputFile {
   // Returns the bytes of the stored file that the content so far used.
   int64_t stored_bytes() const;
 
+  // Returns the title where there is one.
   const std::string& path() const { return path_; }
   // Throws InvalidArgument of one line: the file and `why`.
   [[noreturn]] void fail(std::string_view why) const;

@@ -54,8 +54,9 @@ std::vector<Trace> read_any(TraceInput& input, Moments moments) {
 
 }  // namespace
 
-std::vector<Trace> read_traces(const std::string& path, FollowReading follow, Moments moments) {
-  TraceInput input(path, std::move(follow));
+std::vector<Trace> read_traces(const std::string& path, FollowReading follow, Moments moments,
+                               const std::string& title) {
+  TraceInput input(path, std::move(follow), title);
   std::vector<Trace> traces = read_any(input, moments);
   for (Trace& trace : traces) {
     const bool can_be_shown = moments == Moments::kTake && fatal_failure(trace) != nullptr;

@@ -31,8 +31,8 @@ uint64_t parse(std::string_view text, int base, std::string_view what) {
 
 }  // namespace
 
-TraceInput::TraceInput(const std::string& path, FollowReading follow)
-    : file_(path), follow_(std::move(follow)), buffer_(2 * kMaxLineBytes) {}
+TraceInput::TraceInput(const std::string& path, FollowReading follow, const std::string& title)
+    : file_(path, title), follow_(std::move(follow)), buffer_(2 * kMaxLineBytes) {}
 
 // Moves the unread part to the front and reads more; false at the end of the file.
 bool TraceInput::fill() {

@@ -22,8 +22,8 @@ class TraceInput {
   // line if lines contain times or new numbers.
   static constexpr int64_t kFreeLines = int64_t{1} << 21, kLinesPerStoredByte = 2;
 
-  // `follow` hears how much of the file is read.
-  explicit TraceInput(const std::string& path, FollowReading follow = {});
+  // `follow` hears how much of the file is read; errors name the title where there is one.
+  explicit TraceInput(const std::string& path, FollowReading follow = {}, const std::string& title = {});
 
   // The next `bytes` (up to kMaxLineBytes) without reading them; fewer only at the end. Valid until the next
   // call.

@@ -209,16 +209,8 @@ Python python_for(const ProgramRequest& request, const std::vector<std::string>&
 }
 
 Trace read_one_trace(const std::string& path, const std::string& program) {
-  std::vector<Trace> traces;
-  try {
-    traces = read_traces(path);
-  } catch (const InvalidArgument& error) {
-    // The program is what the user knows, not the file of its trace: "...: the trace allocates nothing".
-    std::string reason = error.what();
-    if (reason.starts_with(path)) reason.replace(0, path.size(), printable(program));
-    throw InvalidArgument(reason);
-  }
-  if (traces.size() != 1) throw Error(fmt::format("{}: no trace", path));
+  std::vector<Trace> traces = read_traces(path, {}, Moments::kRefuse, printable(program));
+  if (traces.size() != 1) throw Error(fmt::format("{}: no trace", program));
   traces.front().name = program;
   return std::move(traces.front());
 }
