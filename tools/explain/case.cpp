@@ -329,6 +329,18 @@ void find_limits(Case& result) {
   }
 }
 
+// JAX in the same process takes its pool at its start; what this framework's pool does not have shows it.
+void find_pool_beside(Case& result) {
+  if (result.pool_at_start || !result.has("pool_beside")) return;
+  if (result.process) {
+    result.pool_at_start = result.own_outside_pool;
+  } else if (result.others_are_estimated) {
+    result.pool_at_start = result.others;
+  }
+  result.pool_of = result.rules()[Framework::kJax].name;
+  result.pool_is_foreign = true;
+}
+
 void derive(Case& result) {
   const std::optional<int64_t>& total = result.total;
   const std::optional<int64_t>& free = result.free;
@@ -455,6 +467,7 @@ Case make_case(const Log& log) {
       (result.framework != Framework::kTorch && has_scores_shape(source.dims) &&
        has_part(source.text + source.op, "ttention|ttn|oftmax|einsum|Einsum|MatMul|hqk"));
   find_facts(result);
+  find_pool_beside(result);
   result.stated = result.request == MemoryNumbers::Request::kNone ? nullptr : choose_stated(result);
   return result;
 }

@@ -242,16 +242,6 @@ Result numbers(const Case& found) {
         "renderer's own (outside the pool)",
         format_bytes(*found.process), format_bytes(*found.reserved));
   }
-  // Another framework in the same process takes nearly all memory before this one asks.
-  if ((result.cause == kHandleLeak ||
-       (result.cause == kOtherProcess && found.others_are_estimated && !found.process)) &&
-      found.has("pool_beside")) {
-    result.cause = kPreallocation;
-    result.reason = fmt::format(
-        "about {} of the device's memory are outside this framework's pool: JAX, in the same "
-        "process, takes three quarters of the device at its start",
-        format_bytes(found.process ? *found.process - *found.reserved : *found.others));
-  }
   // The memory outside the pool may be this program's own: its simulator or renderer, or a second framework.
   if (result.cause == kOtherProcess && found.others_are_estimated && !found.process &&
       found.has("own_parts")) {
