@@ -15,7 +15,7 @@ enum class MemoryCategory : uint8_t {
   kActivations,
   kInputs,  // data, and counters
   kWorkspace,
-  kLibrary,  // context, libraries and their kernels
+  kLibrary,  // workspaces of libraries; context and kernels are in no block
 };
 
 // In the order of the enumeration; a recording holds the position.

@@ -122,8 +122,8 @@ struct DeviceEvent {
 enum class StepPhase : uint8_t { kSetup, kForward, kBackward, kOptimizer, kOther, kEvaluation };
 
 // In the order of the enumeration; a trace file holds the position.
-inline constexpr std::array<std::string_view, 6> kStepPhaseNames = {
-    "setup", "forward", "backward", "optimizer", "other", "evaluation"};
+inline constexpr std::array<std::string_view, 6> kStepPhaseNames = {"setup",     "forward", "backward",
+                                                                    "optimizer", "other",   "evaluation"};
 
 // From here on events belong to this step and phase.
 struct TraceMark {
@@ -153,6 +153,10 @@ struct Trace {
   bool cut_off = false;  // the file ended within a line because the program was killed
   std::vector<std::string> names = {""};
   std::vector<uint64_t> streams = {0};  // handles; the default stream comes first
+
+  // Counts of the file. A replay adds the request that failed there, and unfold() the parts of blocks.
+  int64_t recorded_events = 0, recorded_blocks = 0;
+  std::vector<int64_t> unfolded_from = {};  // by event of unfold(): that of the file, counted from 1
 
   int64_t peak_bytes = 0;  // the largest set of bytes live at once: no strategy needs less
   int64_t peak_event = 0;  // the event after which they first were

@@ -74,7 +74,11 @@ class TraceBuilder {
   bool is_live(uint64_t id) const;
   // The position of a name in Trace::names; adds a new one.
   int32_t name(std::string_view name);
-  Trace take() { return std::move(trace_); }
+  Trace take() {
+    trace_.recorded_events = std::ssize(trace_.events);
+    trace_.recorded_blocks = trace_.blocks;
+    return std::move(trace_);
+  }
 
  private:
   struct Block {

@@ -23,6 +23,7 @@ class Unfolding {
     std::span<const TracePart> parts = trace_.parts;
     for (size_t at = 0; at < events.size(); ++at) {
       positions[at] = static_cast<int64_t>(trace_.events.size());
+      trace_.unfolded_from.resize(trace_.events.size(), static_cast<int64_t>(at));
       TraceEvent event = events[at];
       const auto block = static_cast<size_t>(event.block);
       size_t count = 0;
@@ -41,6 +42,7 @@ class Unfolding {
       parts = parts.subspan(count);
     }
     positions.back() = static_cast<int64_t>(trace_.events.size());
+    trace_.unfolded_from.resize(trace_.events.size(), static_cast<int64_t>(events.size()));
     for (DeviceEvent& event : trace_.device_events)
       event.position = positions[static_cast<size_t>(event.position)];
     for (TraceMark& mark : trace_.marks) mark.position = positions[static_cast<size_t>(mark.position)];

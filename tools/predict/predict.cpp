@@ -334,7 +334,8 @@ Sheet to_sheet(const Question& question, const std::vector<Row>& rows, const std
   if (!question.is_net() && chosen.failed_event.value_or(0) > 0) {
     const Trace& trace = program.front();
     const std::string what = place_text(trace, *chosen.failed_event - 1);
-    sheet.fact(fmt::format("at event {} of {}{}", *chosen.failed_event, trace.events.size(),
+    sheet.fact(fmt::format("at event {} of {}{}", *chosen.failed_event,
+                           std::max(*chosen.failed_event, trace.recorded_events),
                            what.empty() ? "" : ": " + what));
   }
   const LiveSet live = live_at_peak(program, question.setup, chosen);

@@ -187,7 +187,7 @@ void add_row(SheetTable& table, const ReplayRow& row) {
 void add_trace(Sheet& sheet, const Trace& trace, const std::vector<ReplayRow>& rows,
                const std::vector<ReplayRoom>& rooms, bool minimum) {
   sheet.fact(fmt::format("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}", trace.name,
-                         trace.format, trace.events.size(), trace.blocks, trace.streams.size(),
+                         trace.format, trace.recorded_events, trace.recorded_blocks, trace.streams.size(),
                          trace.streams.size() == 1 ? "" : "s", format_bytes(trace.peak_bytes)));
   for (const ReplayRoom& room : rooms) sheet.fact(summary(trace, rows, room));
   if (minimum) sheet.fact(least_capacity(trace, rows));

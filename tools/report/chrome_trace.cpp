@@ -34,6 +34,7 @@ void add_counters(const History& history, const Clock& clock, Json& events) {
   for (const MemorySample& sample : history.samples) {
     Json live;
     for (size_t i = 0; i < kCategories; ++i) live[std::string(kMemoryCategoryNames[i])] = sample.bytes[i];
+    live["context and libraries"] = sample.library_bytes;
     events.push_back({{"name", "live bytes"},
                       {"ph", "C"},
                       {"pid", 1},

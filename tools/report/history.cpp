@@ -6,7 +6,6 @@
 #include <limits>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "trace/stack.h"
 
@@ -117,12 +116,10 @@ class History::Walk {
         case Kind::kEmptyCache:  // released memory is in events of its own
           break;
         case Kind::kDevice: {
-          int64_t& library = now_.bytes[static_cast<size_t>(MemoryCategory::kLibrary)];
           // Where the driver gives each block, there are no reservations beside them.
           const int64_t held = h_.knows_driver ? now_.reserved_bytes : now_.live_bytes;
-          library_ = std::max<int64_t>(0, event.process_bytes - held);
-          library += library_ - std::exchange(counted_library_, library_);
-          h_.library_bytes = std::max(h_.library_bytes, library_);
+          now_.library_bytes = std::max<int64_t>(0, event.process_bytes - held);
+          h_.library_bytes = std::max(h_.library_bytes, now_.library_bytes);
           break;
         }
       }
@@ -160,7 +157,7 @@ class History::Walk {
   History& h_;
   const Trace& trace_;
   MemorySample now_, best_;
-  int64_t per_sample_ = 1, allocated_ = 0, library_ = 0, counted_library_ = 0, peak_reserved_ = 0;
+  int64_t per_sample_ = 1, allocated_ = 0, peak_reserved_ = 0;
   int64_t best_of_all_ = 0;
   const int64_t end_ = static_cast<int64_t>(trace_.events.size()) + 1;  // end of blocks that are never freed
   size_t next_ = 0;

@@ -21,7 +21,8 @@ inline constexpr size_t kCategories = kMemoryCategoryNames.size();
 struct MemorySample {
   int64_t event = 0;
   int64_t time_ns = 0;
-  std::array<int64_t, kCategories> bytes{};  // live bytes as requested; kLibrary: context, libraries, kernels
+  std::array<int64_t, kCategories> bytes{};  // live bytes as requested
+  int64_t library_bytes = 0;                 // context, libraries and their kernels, as the driver reports
   int64_t live_bytes = 0;                    // without context and libraries
   int64_t reserved_bytes = 0;
 };
@@ -68,6 +69,12 @@ struct History {
   std::optional<double> fragmentation;  // share of it outside the largest piece, as in Statistics
 
   int64_t peak_event() const { return samples[peak_sample].event; }
+  // The number of the event in the file.
+  int64_t recorded_peak_event() const {
+    const int64_t event = peak_event();
+    return event == 0 || !is_unfolded() ? event : trace.unfolded_from[static_cast<size_t>(event - 1)];
+  }
+  bool is_unfolded() const { return !trace.unfolded_from.empty(); }
   bool is_live(size_t block, int64_t event) const { return lifetimes[block].has(event); }
   int64_t bytes(size_t block) const { return trace.events[allocation_[block]].bytes; }
   // After rounding by the strategy, if known.

@@ -197,6 +197,9 @@ Json samples_of(const History& history, const std::vector<bool>& leaked) {
     bytes.push_back(std::move(of_category));
   }
   bytes.push_back(all_leaked);
+  Json libraries = Json::array();
+  for (const MemorySample& sample : samples) libraries.push_back(sample.library_bytes);
+  bytes.push_back(std::move(libraries));
   return {{"event", event}, {"time", time}, {"reserved", reserved}, {"bytes", bytes}};
 }
 
@@ -272,10 +275,12 @@ std::string page_data(const History& history, const Verdict& verdict) {
   }
   json["categories"] = kMemoryCategoryNames;
   json["categories"].push_back("leak");
+  json["categories"].push_back("context and libraries");
   json["events"] = trace.events.size();
-  json["blockCount"] = trace.blocks;
+  json["recordedEvents"] = trace.recorded_events;
+  json["blockCount"] = trace.recorded_blocks;
   json["cutOff"] = trace.cut_off;
-  json["unfolded"] = !trace.parts.empty();
+  json["unfolded"] = history.is_unfolded();
   json["peak"] = history.peak_bytes;
   json["allocatedAtPeak"] = history.allocated_at_peak;
   json["peakSample"] = history.peak_sample;

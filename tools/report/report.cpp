@@ -120,8 +120,8 @@ std::string summary(const History& history) {
   if (!trace.device_events.empty())
     text += fmt::format("; {} out of memory, {} retries", history.out_of_memory, history.retries);
   text += fmt::format("\n{}: {}, ", printable(trace.name), trace.format);
-  if (!moment) text += fmt::format("{} events, ", trace.events.size());
-  text += fmt::format("{} block{}, {} stream{}", trace.blocks, trace.blocks == 1 ? "" : "s",
+  if (!moment) text += fmt::format("{} events, ", trace.recorded_events);
+  text += fmt::format("{} block{}, {} stream{}", trace.recorded_blocks, trace.recorded_blocks == 1 ? "" : "s",
                       trace.streams.size(), trace.streams.size() == 1 ? "" : "s");
   for (const auto& [name, value] : trace.settings) {
     if (!value.empty()) text += fmt::format(", {} {}", printable(name), printable(value));
@@ -131,7 +131,7 @@ std::string summary(const History& history) {
         "\nnote: for causes and a peak, record a history: "
         "torch.cuda.memory._record_memory_history(enabled=\"all\") before the work";
   }
-  if (!trace.parts.empty())
+  if (history.is_unfolded())
     text += "\nnote: the tensors of a packed plan are shown for one step, at the allocation of its arena";
   return text;
 }
@@ -256,12 +256,12 @@ void set_figures(Sheet& sheet, const History& history) {
   sheet.set("trace", trace.name);
   sheet.set("format", trace.format);
   sheet.set("settings", settings);
-  sheet.set("events", trace.events.size());
-  sheet.set("blocks", trace.blocks);
+  sheet.set("events", trace.recorded_events);
+  sheet.set("blocks", trace.recorded_blocks);
   sheet.set("cut_off", trace.cut_off);
   sheet.set("has_history", !is_moment(trace));
   sheet.set("peak_bytes", history.peak_bytes);
-  sheet.set("peak_event", history.peak_event());
+  sheet.set("peak_event", history.recorded_peak_event());
   sheet.set("allocated_at_peak_bytes", history.allocated_at_peak);
   sheet.set("peak_reserved_bytes", history.peak_reserved_bytes);
   sheet.set("library_bytes", history.library_bytes);

@@ -12,11 +12,11 @@ namespace headroom::report {
 namespace {
 
 // The letters in the order of MemoryCategory. The stack begins at the bottom with the longest-lived category.
-constexpr std::string_view kLetters = "#WGOAIS";
+constexpr std::string_view kLetters = "#WGOAISL";
 constexpr MemoryCategory kOrder[] = {MemoryCategory::kWeights,   MemoryCategory::kOptimizerState,
                                      MemoryCategory::kInputs,    MemoryCategory::kActivations,
                                      MemoryCategory::kGradients, MemoryCategory::kWorkspace,
-                                     MemoryCategory::kOther};
+                                     MemoryCategory::kLibrary,   MemoryCategory::kOther};
 
 // One sample per column: the fullest that falls into it.
 std::vector<MemorySample> columns_of(const History& history, int width) {
@@ -90,8 +90,8 @@ std::string timeline(const History& history, int width, int height) {
   }
   const size_t peak = history.peak_sample * static_cast<size_t>(width) / history.samples.size();
   text += fmt::format("{:>11} +{:-<{}}\n", "", "", width);
-  text += fmt::format("{:>13}{:>{}} peak, event {} of {}\n", "", "^", peak + 1, history.peak_event(),
-                      history.trace.events.size());
+  text += fmt::format("{:>13}{:>{}} peak, event {} of {}\n", "", "^", peak + 1, history.recorded_peak_event(),
+                      history.trace.recorded_events);
   std::string legend;
   for (const MemoryCategory category : kOrder) {
     const auto index = static_cast<size_t>(category);

@@ -83,12 +83,13 @@ std::string about_moment(const History& history) {
 
 std::string about_peak(const History& history, const Steps& steps) {
   const MemorySample& peak = history.samples[history.peak_sample];
-  const auto most = std::max_element(peak.bytes.begin(), peak.bytes.end() - 1);
+  const auto most = std::max_element(peak.bytes.begin(), peak.bytes.end());
   const auto category = static_cast<size_t>(most - peak.bytes.begin());
   std::string text = fmt::format(
       "The peak of {} comes{}", short_size(history.peak_bytes),
-      steps.known() ? in_step(steps, history.peak_event() - 1)
-                    : fmt::format(" at event {} of {}", history.peak_event(), history.trace.events.size()));
+      steps.known()
+          ? in_step(steps, history.peak_event() - 1)
+          : fmt::format(" at event {} of {}", history.recorded_peak_event(), history.trace.recorded_events));
   if (category != 0 && *most > 0) {
     text += fmt::format(
         "; {:.0f} % of it are {}",

@@ -2,9 +2,9 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const $ = (id) => document.getElementById(id);
 const samples = data.samples, blocks = data.blocks, count = samples.event.length;
-const LIBRARY = 7, LEAK = 8;
+const LEAK = 8, LIBRARY = 9;
 // From the bottom of the stack up: what lives longest first.
-const ORDER = [7, 1, 3, 8, 5, 4, 2, 6, 0];
+const ORDER = [9, 7, 1, 3, 8, 5, 4, 2, 6, 0];
 const present = ORDER.filter((c) => samples.bytes[c].some((b) => b > 0));
 // Context and libraries may take many times what tensors take, and would hide them.
 const hidden = new Set(Math.max(...samples.bytes[LIBRARY]) > data.peak ? [LIBRARY] : []);
@@ -55,7 +55,7 @@ const fill = (pen, c) => {
   brush.stroke();
   return pen.createPattern(tile, 'repeat');
 };
-const title = (c) => c === LIBRARY ? 'context and libraries' : c === LEAK ? 'leak: kept step after step' : data.categories[c];
+const title = (c) => c === LEAK ? 'leak: kept step after step' : data.categories[c];
 // The step and phase after that many events.
 const stepAt = (event) => {
   let low = 0, high = data.steps.length;

@@ -24,7 +24,7 @@ function head() {
     if (failure.stack) facts.push(['stack', stackText(failure.stack).map((line) => line.trim()).join('\n')]);
     for (const [name, value] of facts) if (value) $('failure').append(element('dt', name), element('dd', value));
   }
-  $('about').textContent = [`${data.format}: ${number(data.events)} events, ${number(data.blockCount)} blocks`]
+  $('about').textContent = [`${data.format}: ${number(data.recordedEvents)} events, ${number(data.blockCount)} blocks`]
     .concat(data.settings.map(([name, value]) => `${name} ${value}`))
     .concat(data.unfolded ? ['the tensors of a packed plan are shown for one step'] : [])
     .concat(data.cutOff ? ['the last line is incomplete and was ignored'] : []).join(' · ');
