@@ -81,6 +81,20 @@ int64_t lines_before_refusal(std::string_view content) {
   return -1;
 }
 
+TEST(ReadTrace, ATitleStandsForTheNameOfTheFile) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("trace", "a,0,8\nf,0\n");
+  EXPECT_EQ(read_traces(path, {}, Moments::kRefuse, "train.py:step").front().name, "train.py:step");
+  const std::string broken = folder.write("broken", "a,0,8\nf,0\nf,0\n");
+  try {
+    read_traces(broken, {}, Moments::kRefuse, "train.py:step");
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("train.py:step:")) << error.what();
+    EXPECT_EQ(std::string(error.what()).find(folder.path()), std::string::npos) << error.what();
+  }
+}
+
 TEST(ReadTrace, WhatGzipMadeSmallHasFewLines) {
   const std::string content(4 * TraceInput::kFreeLines, '\n');
   EXPECT_EQ(lines_before_refusal(content), -1);
