@@ -254,10 +254,13 @@ const Strategy& find_strategy(std::string_view name) {
 }
 
 StrategySettings prepared_for(const Trace& trace, StrategySettings settings) {
-  const bool is_of_table = !settings.make && settings.plugin_path.empty();
-  const Strategy* const strategy = is_of_table ? &find_strategy(settings.name) : nullptr;
-  if (strategy != nullptr && strategy->prepare_replay != nullptr) strategy->prepare_replay(trace, settings);
+  if (plans_ahead(settings)) find_strategy(settings.name).prepare_replay(trace, settings);
   return settings;
+}
+
+bool plans_ahead(const StrategySettings& settings) {
+  const bool is_of_table = !settings.make && settings.plugin_path.empty();
+  return is_of_table && find_strategy(settings.name).prepare_replay != nullptr;
 }
 
 std::vector<const Strategy*> cures() {

@@ -77,6 +77,8 @@ const Strategy& find_strategy(std::string_view name);
 // The settings prepared for replays of that trace, see Strategy::prepare_replay, which takes time: so once
 // for all replays. Throws as that does.
 StrategySettings prepared_for(const Trace& trace, StrategySettings settings);
+// Returns true if the strategy does something there, and may refuse the trace.
+bool plans_ahead(const StrategySettings& settings);
 // Returns the strategies that are tried as cures for out of memory, in that order.
 std::vector<const Strategy*> cures();
 // Returns true if such a pool holds all memory that was free, so that only its reserve is left for libraries.

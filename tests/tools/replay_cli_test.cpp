@@ -162,7 +162,7 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"replay " + trace_ + " --strategy grab-al", "did you mean 'grab-all'"},
       {"replay " + trace_ + " --capacity much", "much"},
       {"replay " + trace_ + " --capacity 100", "less than one page of 2.00 MiB"},
-      {"replay " + full, "a device of 64.00 MiB, of which other processes hold 0 B and the context"},
+      {"replay " + full, "a device of 64.00 MiB, of which other processes hold 0 B, and context"},
       {"replay " + trace_ + " --device cuda:0", "simulated"},
       {"replay " + trace_ + " --device sim:h20", "did you mean 'h200'"},
       {"replay " + trace_ + " --passes 0", "passes"},

@@ -61,13 +61,6 @@ DeviceProfile profile_of(const RuntimeOptions& options) {
                                     options.device, card_suggestion(options.device)));
 }
 
-// Returns the bytes of the device that a strategy may take: whole pages of the memory that other processes
-// and the context leave.
-int64_t capacity_of(const DeviceProfile& profile) {
-  const int64_t bytes = profile.total_bytes - profile.others_bytes - profile.context_bytes;
-  return bytes / profile.granularity_bytes * profile.granularity_bytes;
-}
-
 double ratio(int64_t bytes, int64_t of_bytes) {
   return of_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of_bytes);
 }
@@ -230,7 +223,8 @@ void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
 
 void add_replay_options(OptionSet& set, ReplayOptions& options) {
   set.add_list("strategy", "Strategies to try (default: all)", &options.strategies);
-  set.add_list("capacity", "Memory for the strategy, such as 16GiB (default: all free memory of the device)",
+  set.add_list("capacity",
+               "Memory for the strategy, such as 16GiB (default: all that the device leaves to it)",
                &options.capacities);
   set.add_text("device",
                "Simulated GPU, such as rtx-3090 (default: the GPU that the trace names, else an H200)",
@@ -276,10 +270,6 @@ std::string next_command(const ReplayRow& row, const ReplayOptions& options, con
   if (traces.empty()) return command_line("headroom replay", words);
   const std::string line = command_line("headroom replay", std::span(traces).first(traces.size() - 1));
   return command_on(line, traces.back(), words);
-}
-
-bool prepares(const StrategySettings& settings) {
-  return settings.plugin_path.empty() && find_strategy(settings.name).prepare_replay != nullptr;
 }
 
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
@@ -335,7 +325,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
   std::vector<size_t> order(rows.size() / rooms.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_partition(order.begin(), order.end(),
-                        [&](size_t i) { return prepares(parsed[i % parsed.size()]); });
+                        [&](size_t i) { return plans_ahead(parsed[i % parsed.size()]); });
   // Plugins may have state of their own.
   const bool has_plugin = std::any_of(parsed.begin(), parsed.end(),
                                       [](const StrategySettings& one) { return !one.plugin_path.empty(); });
@@ -397,13 +387,16 @@ int run_replay(int argc, char** argv) {
     }
   }
   if (rooms.empty()) {
-    const int64_t capacity = capacity_of(profile);
+    // Libraries of a program count with it alone.
+    const RunSetup setup{.device = profile, .options = {}};
+    const int64_t capacity =
+        capacity_bytes(traces.size() == 1 ? with_libraries(traced_here(traces.front()), setup) : setup);
     if (capacity < profile.granularity_bytes) {
-      throw InvalidArgument(
-          fmt::format("a device of {}, of which other processes hold {} and the context {}, leaves no memory "
-                      "to play in: pass --capacity SIZE or --device NAME",
-                      format_bytes(profile.total_bytes), format_bytes(profile.others_bytes),
-                      format_bytes(profile.context_bytes)));
+      throw InvalidArgument(fmt::format(
+          "a device of {}, of which other processes hold {}, and context and libraries {}, leaves "
+          "no memory to play in: pass --capacity SIZE or --device NAME",
+          format_bytes(profile.total_bytes), format_bytes(profile.others_bytes),
+          format_bytes(profile.overhead_bytes())));
     }
     rooms.push_back({capacity, machine.limit_bytes});
   }
