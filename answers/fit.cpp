@@ -211,7 +211,7 @@ Fit BatchSearch::largest(int64_t max_batch) {
 Fit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes) {
   Fit result;
   const std::optional<int64_t> least = least_total_bytes(program, setup);
-  if (least) setup.device.total_bytes = *least;
+  if (least) setup = with_total(std::move(setup), *least);
   result.prediction = outcome(program, setup);
   if (!least) {
     result.stopped_by = result.prediction.reason;
@@ -223,10 +223,9 @@ Fit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes) {
     result.stopped_by = lacks_margin_text(page + " less", margin_bytes);
     return result;
   }
-  setup.device.total_bytes -= setup.device.granularity_bytes;
   std::string reason;
   try {
-    reason = outcome(program, setup).reason;
+    reason = outcome(program, with_total(setup, *least - setup.device.granularity_bytes)).reason;
   } catch (const InvalidArgument& error) {  // virtual devices' limits are together above that
     reason = error.what();
   }

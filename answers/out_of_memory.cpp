@@ -185,13 +185,13 @@ void shrink_batch(ChangeKind kind, Search& search) {
 void enlarge_device(ChangeKind kind, Search& search) {
   const int64_t page = search.present.device.granularity_bytes;
   RunSetup setup = search.present;
-  const auto set = [&](int64_t pages) {
-    setup.device.total_bytes = search.present.device.total_bytes + pages * page;
+  const auto set = [&](int64_t bytes) {
+    setup.device.total_bytes = search.present.device.total_bytes + bytes;
   };
   constexpr int64_t kMostTimes = 64;
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
   const auto attempt = [&](int64_t count) {
-    set(count);
+    set(count * page);
     const Played played = search.play(setup, false);
     const auto pages_of = [&](int64_t total_bytes) {
       return (total_bytes - search.present.device.total_bytes + page - 1) / page;
@@ -203,9 +203,16 @@ void enlarge_device(ChangeKind kind, Search& search) {
   };
   const std::optional<Edge> pages = EdgeSearch(search.work, attempt).above(0, most);
   if (!pages) return search.note(kind, "any larger device", false, setup);
-  set(pages->fitting);
-  search.note(kind, format_bytes(pages->fitting * page) + " more on the device", true, setup,
-              pages->is_closed);
+  int64_t bytes = pages->fitting * page;
+  set(bytes);
+  // Beside the process of a trace only whole pages count.
+  const int64_t odd = (free_bytes(setup) - setup.device.overhead_bytes()) % page;
+  if (!setup.has_plan && odd > 0) {
+    set(bytes - odd);
+    if (search.fits(setup)) bytes -= odd;
+    set(bytes);
+  }
+  search.note(kind, format_bytes(bytes) + " more on the device", true, setup, pages->is_closed);
 }
 
 // In the order of ChangeKind.

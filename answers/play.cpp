@@ -75,7 +75,7 @@ Played play_beside_process(const Traced& program, const RunSetup& asked, const P
   const int64_t taken = others_bytes(setup) + overhead;
   PlayedDevice& device = played.devices.front();
   device.process_bytes = overhead + played.used_bytes;  // whole pages, of which blocks may take a part
-  device.context_bytes = setup.device.context_bytes + setup.device.own_module_bytes;
+  device.context_bytes = setup.device.context_bytes;
   device.library_bytes = overhead - device.context_bytes;
   played.used_bytes += taken;
   const int64_t page = setup.device.granularity_bytes, enough = played.enough_total;
@@ -183,6 +183,7 @@ bool is_cpu(const PlayedDevice& device) {
 
 int64_t enough_total(const Played& played, const RunSetup& setup, Machine& machine) {
   if (setup.gpus.has_virtual() || depends_on_total(strategy_of(setup))) return 0;
+  if (setup.options.memory_bytes) return 0;  // which is lowered to what is free
   int64_t enough = 1;
   for (const PlayedDevice& device : played.devices) {
     if (is_cpu(device)) continue;  // its total is its own

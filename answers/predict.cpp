@@ -17,11 +17,6 @@ namespace {
 constexpr int64_t kMostTimes = 64;  // times the memory that there is, or that is needed at least
 constexpr int64_t kLargestTotalBytes = int64_t{1} << 61;  // sums of it do not overflow
 
-RunSetup with_total(RunSetup setup, int64_t total_bytes) {
-  setup.device.total_bytes = total_bytes;
-  return setup;
-}
-
 RunSetup with_less(RunSetup setup, int64_t bytes) {
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes += bytes;
   if (setup.gpus.physical.empty()) setup.device.others_bytes += bytes;
@@ -156,7 +151,7 @@ std::optional<int64_t> least_raise(const Traced& program, const RunSetup& setup,
   return edge ? std::optional(edge->fitting - *lowest) : std::nullopt;
 }
 
-void note_peaks(const Played& played, const RunSetup& setup, Prediction& prediction) {
+void note_peaks(const Played& played, Prediction& prediction) {
   prediction.devices = played.devices;
   const auto fullest = std::max_element(played.devices.begin(), played.devices.end(),
                                         [](const PlayedDevice& a, const PlayedDevice& b) {
@@ -174,10 +169,6 @@ void note_peaks(const Played& played, const RunSetup& setup, Prediction& predict
     prediction.reserved_bytes = std::max(prediction.reserved_bytes, statistics.reserved.peak);
     prediction.allocated_bytes = std::max(prediction.allocated_bytes, statistics.allocated.peak);
     prediction.requested_bytes = std::max(prediction.requested_bytes, statistics.requested.peak);
-  }
-  // The peak of a process may be its new context.
-  if (prediction.total_bytes == setup.device.context_bytes) {
-    prediction.context_bytes = prediction.total_bytes - prediction.library_bytes - prediction.reserved_bytes;
   }
 }
 
@@ -223,6 +214,21 @@ RunSetup setup_to_fit(const RuntimeOptions& options) {
   return setup;
 }
 
+RunSetup with_total(RunSetup setup, int64_t total_bytes) {
+  setup.device.total_bytes = total_bytes;
+  std::optional<int64_t>& budget = setup.options.memory_bytes;
+  if (budget) budget = std::min(*budget, free_bytes(setup));
+  return setup;
+}
+
+RunSetup with_budget(RunSetup setup) {
+  const std::optional<int64_t> budget = std::exchange(setup.options.memory_bytes, std::nullopt);
+  if (!budget) return setup;
+  setup.device.total_bytes = std::min(setup.device.total_bytes, *budget + others_bytes(setup));
+  setup.options.limit_bytes.reset();  // the device keeps to it, so that the minimum can be found
+  return setup;
+}
+
 RunSetup prepared(const Traced& program, RunSetup setup) {
   if (program.starts_libraries) return setup;
   setup = with_libraries(program, std::move(setup));
@@ -245,7 +251,7 @@ Prediction outcome(const Traced& program, const RunSetup& asked) {
   const Played played = play(program, setup);
   Prediction prediction{.plays = 1};
   note_verdict(program, played, prediction);
-  if (played.fits) note_peaks(played, setup, prediction);
+  if (played.fits) note_peaks(played, prediction);
   return prediction;
 }
 
@@ -254,7 +260,7 @@ Prediction predict(const Traced& program, const RunSetup& asked) {
   const Played played = play(program, setup);
   Prediction prediction{.plays = 1};
   note_verdict(program, played, prediction);
-  if (played.fits) note_peaks(played, setup, prediction);
+  if (played.fits) note_peaks(played, prediction);
   if (program.refusal) {
     prediction.margin_bytes = -played.lacking_bytes;
     return prediction;
@@ -282,7 +288,7 @@ Prediction predict(const Traced& program, const RunSetup& asked) {
   const RunSetup raised = least ? setup : with_higher_limits(setup, *raise);
   const int64_t total = least.value_or(largest_total_bytes(setup, least_total_of_live(program, setup)));
   ++prediction.plays;
-  note_peaks(play(program, with_total(raised, total)), setup, prediction);
+  note_peaks(play(program, with_total(raised, total)), prediction);
   return prediction;
 }
 
@@ -333,6 +339,10 @@ std::vector<MemoryShare> parts_of(const Traced& program, const RunSetup& setup, 
   const auto cached = static_cast<std::ptrdiff_t>(parts.size());
   add("context", prediction.context_bytes);
   add("libraries", prediction.library_bytes);
+  // The peak of a process may be its new context.
+  if (prediction.total_bytes == setup.device.context_bytes)
+    add("thread stacks", prediction.total_bytes - prediction.context_bytes - prediction.library_bytes -
+                             prediction.reserved_bytes);
   parts.insert(parts.begin() + cached, {"cached", rest});
   return parts;
 }

@@ -35,6 +35,13 @@ struct Prediction {
 // The setup of options for a prediction. Throws InvalidArgument for the CPU, and as setup_of does.
 RunSetup setup_to_fit(const RuntimeOptions& options);
 
+// The setup with GPUs of that total; a budget that exceeds what is free there is lowered to that, as for a
+// run.
+RunSetup with_total(RunSetup setup, int64_t total_bytes);
+// A budget (--memory) of a program that is not planned for it: the setup with a device of which the process
+// may take that much, whole pages as the driver counts them. The setup itself where it has none.
+RunSetup with_budget(RunSetup setup);
+
 // The setup with a strategy that is ready to take that program, which takes time for some: once for all
 // predictions. Throws InvalidArgument for a program that the strategy cannot take.
 RunSetup prepared(const Traced& program, RunSetup setup);

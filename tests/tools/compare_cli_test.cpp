@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "allocators/strategies/strategy.h"
 #include "tests/run_shell.h"
@@ -24,7 +25,7 @@ class CompareCommand : public testing::Test {
 
 TEST_F(CompareCommand, RunsNetsAndTracesUnderStrategiesAndSettings) {
   const Outcome outcome = compare("--net lenet --trace " + trace_ +
-                                  " --batch 4 --steps 2 --runs 1 --strategy grab-all direct"
+                                  " --device sim --batch 4 --steps 2 --runs 1 --strategy grab-all direct"
                                   " --settings plan=dynamic plan=packed --json --csv " +
                                   folder_ / "t1.csv" + " --html " + folder_ / "t.html");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
@@ -57,7 +58,8 @@ TEST_F(CompareCommand, AFullDiskIsOneLineBelowTheTable) {
 }
 
 TEST_F(CompareCommand, RunExplainsATraceThatDoesNotFitAndItsNextCommandSucceeds) {
-  const std::string command = HEADROOM_COMMAND " run --trace " + trace_ + " --device sim --limit 3MiB";
+  const std::string command =
+      HEADROOM_COMMAND " run --trace " + trace_ + " --device sim --limit 3MiB --strategy allow-growth";
   const Outcome outcome = run_shell(folder_, command);
   EXPECT_EQ(outcome.code, 3);
   EXPECT_NE(outcome.out.find("\nlimit: 4.00 MiB are needed, the limit is 3.00 MiB"), std::string::npos)
@@ -70,6 +72,20 @@ TEST_F(CompareCommand, RunExplainsATraceThatDoesNotFitAndItsNextCommandSucceeds)
   ASSERT_NE(next, std::string::npos) << outcome.out;
   const std::string again = outcome.out.substr(next + std::string("\nnext: headroom ").size());
   EXPECT_EQ(run_shell(folder_, std::string(HEADROOM_COMMAND) + " " + again).code, 0) << again;
+}
+
+TEST_F(CompareCommand, PredictProposesTheStrategyThatAnExplainedRunFinds) {
+  const std::string what = trace_ + " --strategy caching --device h200 --device-memory 609MiB";
+  std::vector<std::string> proposed;
+  for (const char* command : {"run --trace ", "predict "}) {
+    const std::string out = run_shell(folder_, std::string(HEADROOM_COMMAND " ") + command + what).out;
+    const size_t next = out.find("\nnext: headroom ");
+    ASSERT_NE(next, std::string::npos) << out;
+    const std::string line = out.substr(next + 1, out.find('\n', next + 1) - next - 1);
+    proposed.push_back(line.substr(line.rfind("--strategy ")));
+    EXPECT_EQ(run_shell(folder_, HEADROOM_COMMAND " " + line.substr(line.find("run "))).code, 0) << line;
+  }
+  EXPECT_EQ(proposed.front(), proposed.back());
 }
 
 TEST_F(CompareCommand, ABudgetThatNoStrategyKeepsExitsWithThreeAndNamesTheLeastOfEach) {

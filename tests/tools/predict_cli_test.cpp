@@ -52,6 +52,20 @@ TEST(PredictCommand, ExitsWithThreeIfItDoesNotFit) {
   EXPECT_GT(json["total_bytes"], 2002 << 20);
 }
 
+TEST(PredictCommand, TheNextCommandFindsWhatFitsWhereNoBatchDoes) {
+  const ScratchFolder folder;
+  for (const char* question : {"--net unet --width 8 --batch 64", "--net mlp --limit 1MiB"}) {
+    const Outcome outcome = predict(question);
+    EXPECT_EQ(outcome.code, 3) << outcome.errors;
+    const std::string lead = "\nnext: headroom ";
+    const size_t next = outcome.out.rfind(lead);
+    ASSERT_NE(next, std::string::npos) << outcome.out;
+    std::string command = outcome.out.substr(next + lead.size());
+    command.pop_back();  // the line's end
+    EXPECT_EQ(run_shell(folder, HEADROOM_COMMAND " " + command + " --verify=false").code, 0) << command;
+  }
+}
+
 TEST(PredictCommand, ABudgetThatIsTooSmallNamesTheLeastAndExitsWithThree) {
   for (const char* memory : {"100MiB", "300MiB"}) {
     const Outcome outcome = predict(fmt::format("--net lenet --memory {}", memory));

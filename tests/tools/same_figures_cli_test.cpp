@@ -79,6 +79,21 @@ class Figures {
   std::string errors_;
 };
 
+// Adds what `run` says, or the row of a `compare`.
+void add_run(Figures& figures, const std::string& command, const Json& run, bool fits) {
+  figures.add("fits", command, of(run, "outcome") == "ok");
+  if (!fits) return;
+  figures.add("peak of the process", command, of(run, "peak_process_bytes"));
+  figures.add("peak reserved", command, of(run, "peak_reserved_bytes"));
+  figures.add("peak allocated", command, of(run, "peak_allocated_bytes"));
+}
+
+// The context of the second line is that of the table.
+void add_context(Figures& figures, const std::string& predict, const Json& predicted) {
+  const Json context = of(of(predicted, "by_category"), "context");
+  if (context.is_number()) figures.expect_text(predict, "context of " + format_bytes(context.get<int64_t>()));
+}
+
 void add_peaks(Figures& figures, const std::string& command, const Json& json, const char* process) {
   figures.add("peak of the process", command, of(json, process));
   figures.add("peak reserved", command, of(json, "peak_reserved_bytes"));
@@ -124,15 +139,13 @@ std::string of_net(const ScratchFolder& folder, const std::string& net, int64_t 
   Figures figures(folder, arguments);
   const Json predicted = figures.json("predict " + arguments);
   const Json measured = figures.json("run " + arguments + " --steps 2");
-  figures.add("fits", "predict", of(predicted, "fits"));
-  figures.add("fits", "run", of(measured, "outcome") == "ok");
   const Json compared = first(of(figures.json("compare --runs 1 --steps 2 " + arguments), "rows"));
-  figures.add("fits", "compare", of(compared, "outcome") == "ok");
-  if (of(predicted, "fits") == true) {
-    add_peaks(figures, "predict", predicted, "total_bytes");
-    add_peaks(figures, "run", measured, "peak_process_bytes");
-    add_peaks(figures, "compare", compared, "peak_process_bytes");
-  }
+  const bool fits = of(predicted, "fits") == true;
+  figures.add("fits", "predict", fits);
+  if (fits) add_peaks(figures, "predict", predicted, "total_bytes");
+  add_run(figures, "run", measured, fits);
+  add_run(figures, "compare", compared, fits);
+  add_context(figures, "predict " + arguments, predicted);
   add_least(figures, arguments, predicted);
   return figures.contradictions();
 }
@@ -147,12 +160,14 @@ std::string of_trace(const ScratchFolder& folder, const std::string& file, const
   const Json replayed = is_whole_card ? first(of(figures.json("replay " + arguments), "results")) : predicted;
   const Json compared = first(of(figures.json("compare --runs 1 " + arguments), "rows"));
   const Json reported = figures.json("report " + file);
-  figures.add("fits", "predict", of(predicted, "fits"));
-  figures.add("fits", "compare", of(compared, "outcome") == "ok");
+  const bool fits = of(predicted, "fits") == true;
+  figures.add("fits", "predict", fits);
+  add_run(figures, "compare", compared, fits);
+  add_run(figures, "run", figures.json("run --trace " + arguments), fits);
+  add_context(figures, "predict " + arguments, predicted);
   figures.add("live at the peak", "report", of(reported, "peak_bytes"));
-  if (of(predicted, "fits") == true) {
+  if (fits) {
     add_peaks(figures, "predict", predicted, "total_bytes");
-    add_peaks(figures, "compare", compared, "peak_process_bytes");
     figures.add("live at the peak", "predict", of(predicted, "peak_requested_bytes"));
     figures.add("live at the peak", "replay", of(replayed, "peak_requested_bytes"));
     figures.add("peak reserved", "replay", of(replayed, "peak_reserved_bytes"));
@@ -163,7 +178,7 @@ std::string of_trace(const ScratchFolder& folder, const std::string& file, const
   const int64_t others = of(predicted, "device_others_bytes").get<int64_t>();
   const int64_t total =
       of(predicted, "device_total_bytes").get<int64_t>() - of(predicted, "margin_bytes").get<int64_t>();
-  if (of(predicted, "fits") != true) return figures.contradictions();
+  if (!fits) return figures.contradictions();
   for (const int64_t budget : {total - others, (total - others) / kMiB * kMiB - 10 * kMiB}) {
     const std::string solve = fmt::format("solve {} --memory {}", arguments, budget);
     const Json solved = figures.json(solve);
@@ -171,7 +186,37 @@ std::string of_trace(const ScratchFolder& folder, const std::string& file, const
     figures.add("fits in " + format_bytes(budget), "predict", budget >= total - others);
     figures.add("least memory as it is", solve, of(first(of(solved, "trials")), "least_memory_bytes"));
     figures.add("least memory as it is", "predict", total - others);
+    // All play a budget as a device that leaves the process no more.
+    const std::string in_budget = fmt::format("{} --memory {}", arguments, budget);
+    Figures there(folder, in_budget);
+    const Json within = there.json("predict " + in_budget);
+    there.add("fits", "the margin", budget >= total - others);
+    there.add("fits", "predict", of(within, "fits"));
+    const bool fits_there = of(within, "fits") == true;
+    if (fits_there) add_peaks(there, "predict", within, "total_bytes");
+    add_run(there, "run", there.json("run --trace " + in_budget), fits_there);
+    add_run(there, "compare", first(of(there.json("compare --runs 1 " + in_budget), "rows")), fits_there);
+    if (const std::string wrong = there.contradictions(); !wrong.empty()) return wrong;
   }
+  return figures.contradictions();
+}
+
+// On the device and with the limit of the recording.
+std::string of_recording(const ScratchFolder& folder, const std::string& file) {
+  Figures figures(folder, file);
+  const Json predicted = figures.json("predict " + file);
+  const bool fits = of(predicted, "fits") == true;
+  figures.add("fits", "predict", fits);
+  if (fits) add_peaks(figures, "predict", predicted, "total_bytes");
+  add_run(figures, "run --trace", figures.json("run --trace " + file), fits);
+  const std::string with = " --runs 1 --strategy " + of(predicted, "strategy").get<std::string>();
+  for (const char* name : {"compare ", "compare --trace "})
+    add_run(figures, name, first(of(figures.json(name + file + with), "rows")), fits);
+  const Json reported = figures.json("report " + file);
+  const std::string events =
+      fmt::format("{} events, {} block", of(reported, "events").dump(), of(reported, "blocks").dump());
+  figures.expect_text("report " + file, events);
+  figures.expect_text("replay " + file + " --strategy direct", events);
   return figures.contradictions();
 }
 
@@ -225,14 +270,33 @@ TEST(SameFigures, OfNetsByEveryCommand) {
   EXPECT_EQ(wrong, "");
 }
 
+TEST(SameFigures, OfRecordingsOnTheirOwnDevice) {
+  const ScratchFolder folder;
+  const std::string tests = HEADROOM_SOURCE_DIR "/tests/", ours = folder / "ours.trace",
+                    packed = folder / "packed.trace";
+  const std::string record = std::string(HEADROOM_COMMAND) + " run --net lenet --batch 8 --steps 2 --record ";
+  ASSERT_EQ(run_shell(folder, record + ours).code, 0);
+  ASSERT_EQ(run_shell(folder, record + packed + " --plan packed --device h200").code, 0);
+  std::string wrong;
+  for (const std::string& file : {tests + "tools/report/snapshots/leak-python.pickle.gz",
+                                  tests + "tools/report/snapshots/fragmentation-python.pickle.gz",
+                                  tests + "tools/trace/recorded/transformer.trace.gz", ours, packed}) {
+    if (const std::string found = of_recording(folder, file); !found.empty()) wrong += "\n\n" + found;
+  }
+  EXPECT_EQ(wrong, "");
+  const auto library_bytes =
+      nlohmann::json::parse(run_shell(folder, HEADROOM_COMMAND " report " + ours + " --json").out);
+  EXPECT_EQ(library_bytes["by_category"]["library_workspaces"], 0) << "no block is one";
+  EXPECT_GT(library_bytes["library_bytes"], 0);
+}
+
 TEST(SameFigures, OfTracesByEveryCommand) {
   constexpr size_t kCases = 14;
   const std::vector<std::string> devices = {"sim:card-6gb", "sim:rtx-3090", "sim:h200",
                                             "sim --device-memory 700MiB", "sim:card-6gb --others 5750MiB"},
-                                 strategies = {
-                                     "pytorch",       "caching",      "pytorch,expandable_segments:True",
-                                     "mapped",        "allow-growth", "direct",
-                                     "stream-ordered"};
+                                 strategies = {"pytorch",  "caching",      "pytorch,expandable_segments:True",
+                                               "mapped",   "allow-growth", "direct",
+                                               "grab-all", "arena",        "stream-ordered"};
   std::mutex mutex;
   std::string wrong;
   side_by_side(kCases, 4, [&](size_t i) {

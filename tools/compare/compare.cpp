@@ -29,13 +29,11 @@
 #include "tools/subcommands.h"
 #include "tools/trace/command.h"
 #include "tools/trace/program.h"
-#include "tools/trace/recording.h"
 #include "tools/workload/child.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/workload.h"
-#include "trace/read_trace.h"
 
 namespace headroom::compare {
 namespace {
@@ -47,8 +45,7 @@ struct Options {
   WorkloadOptions workload;
   std::vector<std::string> nets, traces, inputs, strategies, settings;
   int64_t runs = 3;
-  int64_t passes = 1;            // over a recording, which has all steps of its program
-  bool counts_libraries = true;  // of the programs that the traces are of, as predict does
+  int64_t passes = 1;  // over a recording, which has all steps of its program
   std::string csv, html;
   std::string command_strategies;  // of a program after --, which compare_command runs
   bool json = false;
@@ -129,9 +126,18 @@ class TracedPrograms {
   std::map<std::string, std::string> paths_;
 };
 
-std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
-                                 const TracedPrograms& programs) {
-  const auto path_of = [&](const std::string& input) { return programs.path_of(input); };
+// The options of a run of a trace, which has no step to plan.
+std::vector<std::string> words_of_trace(const WorkloadOptions& options, const std::string& path) {
+  WorkloadOptions played;
+  played.runtime = options.runtime;
+  played.runtime.plan = RuntimeOptions{}.plan;
+  std::vector<std::string> words = to_words(played, OptionSet::Words::kChanged);
+  words.insert(words.end(), {"--device", played.runtime.device, "--strategy", played.runtime.strategy,
+                             "--steps", std::to_string(options.step.steps), std::string(kTraceOption), path});
+  return words;
+}
+
+std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& programs) {
   const std::vector<std::string> base = to_words(options.workload, OptionSet::Words::kAll);
   std::vector<ComparedRow> rows;
   const auto add = [&](const std::string& workload, std::string_view option, const std::string& value,
@@ -139,15 +145,14 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
     for (const std::string& strategy : options.strategies) {
       for (const std::string& settings : options.settings) {
         ComparedRow row{workload, strategy, settings, base};
+        const bool is_trace = option == kTraceOption;
         row.words.insert(row.words.end(), {"--strategy", strategy, std::string(option), value});
-        if (option == kTraceOption) {
-          if (options.counts_libraries) row.words.emplace_back("--libraries-first");
-          row.words.insert(row.words.end(), {"--steps", std::to_string(passes)});
-        }
+        if (is_trace) row.words.insert(row.words.end(), {"--steps", std::to_string(passes)});
         for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
-        const RuntimeOptions runtime = checked(row.words).runtime;
-        row.is_simulated = simulated_profile(runtime).has_value();
-        row.is_lower_bound = row.is_simulated && is_lower_bound(runtime.strategy);
+        const WorkloadOptions run = checked(row.words);
+        if (is_trace) row.words = words_of_trace(run, value);
+        row.is_simulated = simulated_profile(run.runtime).has_value();
+        row.is_lower_bound = row.is_simulated && is_lower_bound(run.runtime.strategy);
         rows.push_back(std::move(row));
       }
     }
@@ -163,18 +168,9 @@ std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
     add(fmt::format("{}, batch {}", name, options.workload.step.batch), "--model",
         options.workload.model.path);
   }
-  for (const std::string& trace : options.traces) {
-    const bool is_read =
-        std::find(options.inputs.begin(), options.inputs.end(), trace) != options.inputs.end();
-    std::vector<Trace> of_devices = is_read ? read_traces(path_of(trace)) : read_with_notes(path_of(trace));
-    if (of_devices.size() != 1) {
-      throw InvalidArgument(
-          fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, of_devices.size()));
-    }
-    of_devices.front().name = input_title(trace);  // a program's trace is a file that nobody knows
-    print_traced_device_note(set, of_devices.front(), options.workload.runtime);
+  for (const std::string& input : options.inputs) {
     // --steps of a program is what was traced of it.
-    add(input_title(trace), kTraceOption, path_of(trace), is_program(trace) ? 1 : options.passes);
+    add(input_title(input), kTraceOption, programs.path_of(input), is_program(input) ? 1 : options.passes);
   }
   return rows;
 }
@@ -187,10 +183,11 @@ bool has_limits(const Options& options) {
   });
 }
 
-// Adds the arguments to the traces, and traces programs. Where the command line names no device, it is the
-// one of the first of them. Returns whether all of them are of PyTorch.
+// Traces programs. Where the command line names no device, it is the one of the first input. Returns whether
+// all of them are of PyTorch.
 bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& programs) {
-  if (options.nets.empty() && !options.workload.model.is_given()) {
+  if (!options.inputs.empty() && options.nets.empty() && !options.workload.model.is_given()) {
+    refuse_net_beside_input(set);
     check_tracing_options(set, options.inputs, {"batch"});
   }
   const int64_t batch = set.is_given("batch") ? options.workload.step.batch : 0;
@@ -198,15 +195,16 @@ bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& program
   for (const std::string& input : options.inputs) {
     WorkloadOptions traced = options.workload;
     if (!set.is_given("steps")) traced.step.steps = 0;
-    const Trace trace = is_program(input) ? programs.add(input, program_request(input, traced, batch))
-                                          : read_input(input, traced, batch);
+    Trace trace = is_program(input) ? programs.add(input, program_request(input, traced, batch))
+                                    : read_input(input, traced, batch);
+    trace.name = input_title(input);  // a program's trace is a file that nobody knows
     all_of_torch = all_of_torch && is_of_torch(trace);
     RuntimeOptions& runtime = options.workload.runtime;
-    if (options.traces.empty() && !set.is_given("device") && !runtime.device_memory_bytes) {
+    if (&input == &options.inputs.front() && !set.is_given("device") && !runtime.device_memory_bytes) {
       runtime = with_recorded_device(runtime, trace);
       if (!has_limits(options)) use_recorded_limit(set, trace, runtime);
     }
-    options.traces.push_back(input);
+    print_traced_device_note(set, trace, runtime);
   }
   return all_of_torch;
 }
@@ -216,10 +214,7 @@ Measurement measure_row(const ComparedRow& row) {
   try {
     return measure_in_child(row.words);
   } catch (const InvalidArgument& error) {
-    const StrategySettings strategy = parse_strategy(row.strategy);
-    const bool may_refuse =
-        strategy.plugin_path.empty() && find_strategy(strategy.name).prepare_replay != nullptr;
-    if (!may_refuse) throw;
+    if (!plans_ahead(parse_strategy(row.strategy))) throw;
     Measurement refused;
     refused.outcome = RunOutcome::kFailed;
     refused.error = error.what();
@@ -272,6 +267,7 @@ int run_compare(int argc, char** argv) {
     throw InvalidArgument("--strategies is for a program after --; for nets and traces use --strategy");
   }
   prepare_inputs(set, options.inputs, options.workload);
+  options.inputs.insert(options.inputs.end(), options.traces.begin(), options.traces.end());
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {
@@ -283,16 +279,15 @@ int run_compare(int argc, char** argv) {
   const bool is_torch = take_inputs(set, options, programs);
   const bool has_model = options.workload.model.is_given();
   if (has_model && !options.nets.empty()) throw InvalidArgument("--model and --net exclude each other");
-  if (options.nets.empty() && options.traces.empty() && !has_model) options.nets = {kMnist};
+  if (options.nets.empty() && options.inputs.empty() && !has_model) options.nets = {kMnist};
   if (options.strategies.empty()) {
     options.strategies = usable_strategies(options);
     if (is_torch) options.strategies.emplace_back("pytorch,expandable_segments:True");
   }
   if (options.settings.empty()) options.settings = {""};
-  options.counts_libraries = !set.is_given("libraries-first");
   require_writable({options.csv, options.html});
 
-  std::vector<ComparedRow> rows = rows_of(set, options, programs);
+  std::vector<ComparedRow> rows = rows_of(options, programs);
   Progress progress(static_cast<double>(options.runs) * static_cast<double>(rows.size()), "runs");
   compare(rows, options.runs, [&](const ComparedRow& row, int64_t run) {
     progress.start(fmt::format("{} under {} {}", row.workload, row.strategy, row.settings));
@@ -309,7 +304,7 @@ int run_compare(int argc, char** argv) {
                                    return row.worst.outcome == RunOutcome::kOutOfMemory;
                                  });
   const std::string html = to_html(sheet);  // without the command that writes it
-  if (none_keeps_budget && options.traces.empty() && options.nets.size() < 2) {
+  if (none_keeps_budget && options.inputs.empty() && options.nets.size() < 2) {
     WorkloadOptions solved = options.workload;
     if (!options.nets.empty()) solved.net = options.nets.front();
     sheet.next.push_back({command_to_solve(std::move(solved))});

@@ -26,7 +26,6 @@
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/solve_torch.h"
 #include "tools/workload/torch_changes.h"
 
 namespace headroom {
@@ -287,19 +286,19 @@ Found fit_input(FitOptions& options, const OptionSet& set, const std::vector<std
   refuse_net_beside_input(set);
   if (options.least_memory && set.is_given("memory")) {
     throw InvalidArgument(
-        "--memory and --least-memory exclude each other here: only the step of a net is planned for a budget");
+        "--memory and --least-memory exclude each other here: only the step of a net is planned for a "
+        "budget");
   }
   if (inputs.size() == 1 && is_program(options.input) && !options.least_memory) {
     // There is no trace yet, because the program may need a batch.
     use_recorded_setup(set, {}, workload.runtime);
     require_one_device(workload);
     Progress progress(0, "batches traced");
-    Found answer = fit_torch_batch(options, setup_to_fit_budget(workload.runtime), progress);
+    Found answer = fit_torch_batch(options, with_budget(setup_to_fit(workload.runtime)), progress);
     progress.finish();
     return answer;
   }
   Trace trace = read_one_input(set, inputs, workload);
-  print_traced_device_note(set, trace, workload.runtime);
   require_one_device(workload);
   if (!options.least_memory) {
     throw InvalidArgument(

@@ -29,7 +29,6 @@
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
-#include "tools/workload/solve_torch.h"
 #include "tools/workload/torch_changes.h"
 
 namespace headroom {
@@ -87,11 +86,6 @@ RunSetup with_strategy(RunSetup setup, const std::string& strategy) {
   return setup;
 }
 
-bool plans_ahead(const std::string& strategy) {
-  const StrategySettings settings = parse_strategy(strategy);
-  return settings.plugin_path.empty() && find_strategy(settings.name).prepare_replay != nullptr;
-}
-
 // With the margin of every strategy for a net; a search takes too long for some traces.
 std::vector<Row> predict_all(const Question& question) {
   constexpr size_t kMostThreads = 4;  // each plays the program, with memory for its live blocks
@@ -101,7 +95,8 @@ std::vector<Row> predict_all(const Question& question) {
   // The search for the margin and what plans the whole trace take longest, so they begin first.
   std::vector<size_t> order(names.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_partition(order.begin() + 1, order.end(), [&](size_t at) { return plans_ahead(names[at]); });
+  std::stable_partition(order.begin() + 1, order.end(),
+                        [&](size_t at) { return plans_ahead(parse_strategy(names[at])); });
   side_by_side(order.size(), kMostThreads, [&](size_t i) {
     const size_t at = order[i];
     progress.start(names[at]);
@@ -182,7 +177,7 @@ std::string device_text(const Question& question) {
   return fmt::format(
       "device of {} ({}), context of {} ({}), others hold {}{}{}", format_bytes(device.total_bytes),
       setup.options.device_memory_bytes ? given : to_string(device.total_origin),
-      format_bytes(device.context_bytes),
+      format_bytes(question.is_net() ? device.kept_context_bytes() : device.context_bytes),
       setup.options.context_bytes ? "as given" : to_string(device.context_origin),
       format_bytes(others_bytes(setup)), limit ? fmt::format(", limit of {}", format_bytes(*limit)) : "",
       memory ? fmt::format(", budget of {}", format_bytes(*memory)) : "");
@@ -352,57 +347,96 @@ Sheet to_sheet(const Question& question, const std::vector<Row>& rows, const std
   return sheet;
 }
 
-// The command for a net; where a budget is too small, what the least costs.
-std::string next_for_net(const Question& question) {
-  WorkloadOptions options = question.options;
-  const std::optional<MemoryTooSmall>& refusal = question.program.refusal;
-  if (refusal) options.runtime.memory_bytes = refusal->least_bytes();
-  const char* const command = refusal && refusal->least_bytes() > 0 ? "headroom solve" : "headroom fit";
-  return command_line(command, to_words(options, OptionSet::Words::kChanged));
+// Returns true if a smaller batch than that of a program that does not fit may fit.
+bool may_fit_with_less(const Question& question) {
+  if (question.is_net()) {
+    WorkloadOptions smallest = question.options;
+    smallest.step.batch = smallest.replicas.replicas;
+    try {
+      return smallest.step.batch < question.options.step.batch && fits(trace_of(smallest), question.setup);
+    } catch (const InvalidArgument&) {  // a model of another batch
+      return false;
+    }
+  }
+  if (!is_program(question.input)) return false;
+  int64_t bytes = 0;  // there with every batch
+  const LiveSet live = largest_live_set(question.program.front());
+  for (const MemoryCategory category : {MemoryCategory::kWeights, MemoryCategory::kOptimizerState})
+    bytes += live.by_category[static_cast<size_t>(category)];
+  return bytes <= capacity_bytes(with_libraries(question.program, question.setup));
+}
+
+// The smallest device for the batch. With these options a larger one does not help.
+std::string least_memory_command(WorkloadOptions options, const std::string& input, int64_t batch) {
+  RuntimeOptions& runtime = options.runtime;
+  if (runtime.memory_bytes) runtime.plan = RuntimeOptions{}.plan;
+  runtime.limit_bytes.reset();
+  runtime.memory_bytes.reset();
+  const StrategySettings strategy = parse_strategy(runtime.strategy);
+  if (strategy.limit_bytes || (strategy.plugin_path.empty() && find_strategy(strategy.name).needs_limit))
+    runtime.strategy = RuntimeOptions{}.strategy;
+  return (input.empty() ? command_line("headroom fit", to_words(options, OptionSet::Words::kChanged))
+                        : command_on_input("headroom fit", input, options, batch)) +
+         " --least-memory";
+}
+
+// The first strategy that fits of those that an explained run tries as a fix.
+std::string fitting_strategy(const std::vector<Row>& rows) {
+  for (const Strategy* const cure : cures()) {
+    for (const Row& row : rows)
+      if (row.strategy == cure->name && row.prediction.fits) return row.strategy;
+  }
+  return {};
 }
 
 std::string next_for_input(const Question& question, bool fits) {
-  const bool is_file = std::filesystem::exists(question.input);
-  const char* const command = is_file && fits ? "headroom compare" : "headroom fit";
   WorkloadOptions carried = question.options;
-  if (is_file && fits) carried.runtime.strategy = RuntimeOptions{}.strategy;  // compare takes all of them
-  if (is_file && !fits) {  // with these a larger device does not help
-    carried.runtime.limit_bytes.reset();
-    carried.runtime.memory_bytes.reset();
-  }
+  if (!fits && !may_fit_with_less(question))
+    return least_memory_command(carried, question.input, question.batch);
+  const bool compares = fits && std::filesystem::exists(question.input);
+  if (compares) carried.runtime.strategy = RuntimeOptions{}.strategy;  // it takes all of them
   // Neither takes a batch: fit finds the one of a program, and a file has its own.
-  const std::string line = command_on_input(command, question.input, carried, 0);
-  return is_file && !fits ? line + " --least-memory" : line;
+  return command_on_input(compares ? "headroom compare" : "headroom fit", question.input, carried, 0);
 }
 
 // The changes that keep it within the device, together where one is not enough.
 std::string solve_command(const Question& question) {
   WorkloadOptions options = question.options;
   // Solve's budget is for the whole process.
-  if (RuntimeOptions& runtime = options.runtime; runtime.limit_bytes) {
-    const RunSetup setup = with_libraries(question.program, question.setup);
-    runtime.memory_bytes = *runtime.limit_bytes + setup.device.overhead_bytes();
-    runtime.limit_bytes.reset();
-  }
+  const int64_t overhead = with_libraries(question.program, question.setup).device.overhead_bytes();
+  if (const auto limit = std::exchange(options.runtime.limit_bytes, std::nullopt))
+    options.runtime.memory_bytes = *limit + overhead;
   return command_on_input("headroom solve", question.input, options, question.batch);
 }
 
-std::vector<std::string> next_commands(const Question& question, bool fits) {
-  if (question.is_net()) return {next_for_net(question)};
+std::vector<std::string> next_commands(const Question& question, const std::vector<Row>& rows) {
+  const bool fits = rows.front().prediction.fits;
+  if (question.is_net()) {
+    // For a budget that is too small the next command shows what the least costs.
+    const int64_t least = question.program.refusal ? question.program.refusal->least_bytes() : 0;
+    WorkloadOptions options = question.options;
+    if (least == 0 && !fits && !may_fit_with_less(question)) return {least_memory_command(options, {}, 0)};
+    if (least > 0) options.runtime.memory_bytes = least;
+    return {command_line(least > 0 ? "headroom solve" : "headroom fit",
+                         to_words(options, OptionSet::Words::kChanged))};
+  }
   std::vector<std::string> next;
   const Trace& trace = question.program.front();
   if (!fits && is_of_torch(trace)) {
     Progress progress(0, "");
     progress.start("trying changes");
     TraceCheckpoints trace_again;
-    if (is_program(question.input)) {
+    if (is_program(question.input))
       trace_again = trace_checkpoints(program_request(question.input, question.options, question.batch));
-    }
-    for (std::string& change : find_torch_changes(trace, question.setup, trace_again)) {
-      next.push_back(std::move(change));
-    }
+    next = find_torch_changes(trace, question.setup, trace_again);
     progress.finish();
     next.push_back(solve_command(question));
+  } else if (const std::string strategy = fits ? "" : fitting_strategy(rows); !strategy.empty()) {
+    WorkloadOptions options = question.options;
+    options.runtime.strategy = RuntimeOptions{}.strategy;
+    std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
+    words.insert(words.end(), {"--strategy", strategy});
+    next.push_back(command_line("headroom run --trace " + shell_word(question.input), words));
   }
   next.push_back(next_for_input(question, fits));
   return next;
@@ -419,16 +453,11 @@ void ask_for_input(const OptionSet& set, const std::vector<std::string>& inputs,
   WorkloadOptions& options = question.options;
   Trace trace = read_one_input(set, inputs, options);
   question.input = inputs.front();
-  print_traced_device_note(set, trace, options.runtime);
-  if (!set.is_given("device") && !set.is_given("device-memory") && !names_device(trace)) {
-    fmt::print(stderr,
-               "note: the recording does not name its device, so this is for an H200; pass --device\n");
-  }
   question.is_device_memory_recorded = options.runtime.device_memory_bytes && !set.is_given("device-memory");
   question.limit = use_recorded_limit(set, trace, options.runtime);
   if (set.is_given("batch") && is_program(question.input)) question.batch = options.step.batch;
   require_one_device(options);
-  question.setup = setup_to_fit_budget(options.runtime);
+  question.setup = with_budget(setup_to_fit(options.runtime));
   question.program = traced(std::move(trace));
 }
 
@@ -463,7 +492,7 @@ int run_predict(int argc, char** argv) {
   inputs.empty() ? ask_for_net(question) : ask_for_input(set, inputs, question);
   const std::vector<Row> rows = predict_all(question);
   const bool fits = rows.front().prediction.fits;
-  print(to_sheet(question, rows, next_commands(question, fits)), json, set.terminal());
+  print(to_sheet(question, rows, next_commands(question, rows)), json, set.terminal());
   return fits ? kExitDone : kExitOutOfMemory;
 }
 

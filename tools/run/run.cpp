@@ -129,7 +129,7 @@ std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemor
   const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
   const TriedChange* change = report ? report->smallest() : nullptr;
   // Without a report it was refused for its budget.
-  if (outcome == RunOutcome::kOutOfMemory && !report) return command_to_solve(options);
+  if (outcome == RunOutcome::kOutOfMemory && !report && path.empty()) return command_to_solve(options);
   if (change == nullptr) {
     WorkloadOptions compared = options;
     compared.runtime.strategy = RuntimeOptions{}.strategy;  // all of them
@@ -138,9 +138,16 @@ std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemor
       compared.step.steps = 0;  // compare's default
     return command_line("headroom compare" + trace, to_words(compared, OptionSet::Words::kChanged));
   }
-  if (change->kind == ChangeKind::kDevice) return fmt::format("headroom devices  # for {}", change->what);
-  return command_line("headroom run" + trace,
-                      to_words(with_change(options, *change), OptionSet::Words::kChanged));
+  const bool has_larger_budget = options.runtime.memory_bytes && !path.empty() &&
+                                 free_bytes(change->setup) <= free_bytes(setup_of(options.runtime));
+  if (change->kind == ChangeKind::kDevice && !has_larger_budget)
+    return fmt::format("headroom devices  # for {}", change->what);
+  const WorkloadOptions changed = with_change(options, *change);
+  std::vector<std::string> words = to_words(changed, OptionSet::Words::kChanged);
+  // A trace brings the strategy of its program, so our usual one has to be named.
+  if (!path.empty() && changed.runtime.strategy == RuntimeOptions{}.strategy)
+    words.insert(words.end(), {"--strategy", changed.runtime.strategy});
+  return command_line("headroom run" + trace, words);
 }
 
 }  // namespace
@@ -176,7 +183,7 @@ int run_run(int argc, char** argv) {
     if (set.is_on_command_line(name))
       throw InvalidArgument(fmt::format("--{} needs a program after --", name));
   }
-  pack_for_memory(set, options.runtime);
+  if (path.empty()) pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   // A recording has all steps of its program.
@@ -189,6 +196,7 @@ int run_run(int argc, char** argv) {
 
   Measurement result;
   std::optional<OutOfMemoryReport> report;
+  const WorkloadOptions given = options;
   if (path.empty()) {
     if (const auto note = lower_memory_to_free(options.runtime)) fmt::print(stderr, "note: {}\n", *note);
     record_program(options.runtime, options.model.is_given() ? "model" : "net",
@@ -198,12 +206,13 @@ int run_run(int argc, char** argv) {
     if (!outputs.empty() && result.outcome == RunOutcome::kOk) save_safetensors(outputs, result.outputs);
   } else {
     require_one_device(options);
-    const std::vector<Trace> traces = read_recordings(path);
-    if (traces.size() != 1) {
-      throw InvalidArgument(fmt::format("{}: has traces of {} devices; run takes one", path, traces.size()));
-    }
-    result = measure(traces.front(), options.runtime, options.step.steps);
-    report = explain_failure(traces.front(), options, result);
+    refuse_net_beside_input(set);
+    check_tracing_options(set, {path}, {"batch"});
+    const Trace trace = read_input(path, options, 0);
+    use_recorded_setup(set, trace, options.runtime);
+    use_recorded_limit(set, trace, options.runtime);
+    result = measure(trace, options.runtime, options.step.steps);
+    report = explain_failure(trace, options, result);
   }
   for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
   const std::string workload =
@@ -212,7 +221,8 @@ int run_run(int argc, char** argv) {
   if (!(options.data + outputs).empty()) {
     add_outputs(result.outputs, outputs, sheet);
   } else {
-    sheet.next = {{command_after_run(result.outcome, report, path, options)}};
+    sheet.next = {
+        {command_after_run(result.outcome, report, path, path.empty() || report ? options : given)}};
   }
   // JSON is one line: compare and fit read it.
   fmt::print("{}", json ? to_json(sheet, -1) + "\n" : to_text(sheet, set.terminal()));

@@ -270,7 +270,6 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   if (is_recording) {
     recorded = of_recording(read_input(input, options, 0));
     use_recorded_setup(set, recorded.trace, options.runtime);
-    print_traced_device_note(set, recorded.trace, options.runtime);
     use_recorded_limit(set, recorded.trace, options.runtime);
   } else {
     ProgramRequest request = program_request(input, options, whole.value_or(0));
@@ -280,7 +279,8 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   }
   RunSetup setup = setup_to_fit(options.runtime);
   const int64_t memory = options.runtime.memory_bytes.value_or(usual_budget(setup));
-  setup = with_budget(std::move(setup), memory);
+  setup.options.memory_bytes = memory;
+  setup = with_budget(std::move(setup));
 
   const ProgramSpeed speed = speed_of_program(setup.device);
   Progress progress(0, "traces");

@@ -7,9 +7,8 @@
 
 #include "allocators/strategies/strategy.h"
 #include "answers/play.h"
+#include "answers/predict.h"
 #include "base/errors.h"
-#include "device/host/simulated_gpu.h"
-#include "runtime/session/start_op.h"
 
 namespace headroom {
 namespace {
@@ -23,30 +22,6 @@ RunSetup setup_of_failure(const RuntimeOptions& options, const MemoryFacts& fact
   setup.device.total_bytes = facts.device_total;
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = facts.others;
   return setup;
-}
-
-// Plays the trace on the device of the setup, where other processes, the context and the reserve for
-// libraries take their share; the libraries themselves instead of the reserve, where they start first.
-Played play_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains) {
-  try {
-    SimulatedGpu device(setup.device, 0, Backing::kNone);
-    StrategySettings strategy = setup.options.strategy_settings();
-    if (!setup.gpus.logical.empty()) {
-      strategy = strategy_on(setup.gpus, default_device(setup.options), strategy);
-    }
-    strategy.record_path.clear();  // a trial records nothing
-    strategy = prepared_for(trace, std::move(strategy));
-    if (setup.options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(device);
-    Played played = play(trace, strategy, device, {.explains = explains, .passes = passes});
-    played.enough_total = 0;  // the memory that a pool leaves to libraries depends on the total
-    return played;
-  } catch (const InvalidArgument& error) {  // a limit above this device's total
-    return {.error = error.what()};
-  } catch (const DeviceError& error) {  // no room for the context
-    return {.error = error.what()};
-  } catch (const LibraryError& error) {  // started first
-    return {.error = error.what()};
-  }
 }
 
 }  // namespace
@@ -69,12 +44,19 @@ std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options,
 std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const WorkloadOptions& options,
                                                  const Measurement& measured) {
   if (!measured.memory) return std::nullopt;
+  const Traced program = traced_here(trace);
   const int64_t passes = std::min<int64_t>(options.step.steps, 2);
-  RunSetup present = setup_of_failure(options.runtime, *measured.memory);
-  if (simulated_profile(options.runtime)) present.device.stack_bytes = 0;  // as measure() has it
-  OutOfMemoryReport report = explain_out_of_memory(
-      *measured.memory, present,
-      [&](const RunSetup& setup, bool explains) { return play_on_device(trace, setup, passes, explains); });
+  const RunSetup present =
+      with_libraries(program, with_budget(setup_of_failure(options.runtime, *measured.memory)));
+  const Play again = [&](const RunSetup& setup, bool explains) -> Played {
+    try {
+      const RunSetup ready = prepared(program, setup);
+      return play(program, ready, {.explains = explains, .passes = passes});
+    } catch (const InvalidArgument& error) {  // a strategy that cannot keep to the limit
+      return {.error = error.what()};
+    }
+  };
+  OutOfMemoryReport report = explain_out_of_memory(*measured.memory, present, again);
   report.message = fmt::format("{}: {}", measured.error, report.message);
   return report;
 }
@@ -82,6 +64,8 @@ std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const Workl
 WorkloadOptions with_change(const WorkloadOptions& options, const TriedChange& change) {
   WorkloadOptions changed = options;
   changed.runtime = change.setup.options;
+  if (options.runtime.memory_bytes && !change.setup.has_plan)
+    changed.runtime.memory_bytes = free_bytes(change.setup);
   if (change.setup.batch > 0) changed.step.batch = change.setup.batch;
   return changed;
 }

@@ -87,10 +87,7 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
     result.stopped_by = result.program.refusal->what();
     return result;
   }
-  // The step is planned for its budget. A device with less than that is none that refuses it.
-  RunSetup free = setup;
-  free.options.memory_bytes.reset();
-  const Fit found = fit_memory(result.program, free, settings.margin_bytes);
+  const Fit found = fit_memory(result.program, setup, settings.margin_bytes);
   result.prediction = found.prediction;
   result.stopped_by = found.stopped_by;
   if (found.device_bytes == 0) return result;
@@ -105,11 +102,7 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
     lower_memory_to_free(smaller.runtime);
     runs = is_taken(result, smaller, setup, settings.margin_bytes, run);
   }
-  RunSetup there = setup;  // with the budget, as it is run
-  there.device.total_bytes = total;
-  if (options.runtime.memory_bytes)
-    there.options.memory_bytes = std::min(*options.runtime.memory_bytes, free_bytes(there));
-  result.prediction = outcome(result.program, there);
+  result.prediction = outcome(result.program, with_total(setup, total));
   result.fits = runs;
   if (!runs) {
     result.device_bytes = 0;

@@ -48,17 +48,25 @@ bool is_model(const std::string& text) {
 
 }  // namespace
 
-void refuse_net_beside_input(const OptionSet& set) {
-  for (const char* const name : {"net", "model"}) {
+namespace {
+
+void refuse_beside_input(const OptionSet& set, std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
     if (set.is_on_command_line(name))
       throw InvalidArgument(fmt::format("an input and --{} exclude each other: pass one", name));
   }
 }
 
+}  // namespace
+
+void refuse_net_beside_input(const OptionSet& set) {
+  refuse_beside_input(set, {"net", "model", "width", "inference", "optimizer", "plan"});
+}
+
 void prepare_inputs(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options) {
   if (inputs.empty()) return;
   if (inputs.size() == 1 && is_model(inputs.front())) {
-    refuse_net_beside_input(set);
+    refuse_beside_input(set, {"net", "model"});
     options.model.path = std::exchange(inputs, {}).front();
   } else if (set.is_given("device")) {
     options.runtime = with_named_profile(std::move(options.runtime));
@@ -117,7 +125,12 @@ void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions
   if (!set.is_given("strategy")) options.strategy = recorded_strategy(trace);
   if (!set.is_given("device") && !options.device_memory_bytes) {
     options = with_recorded_device(std::move(options), trace);
+    if (!trace.events.empty() && !names_device(trace)) {
+      fmt::print(stderr,
+                 "note: the recording does not name its device, so this is for an H200; pass --device\n");
+    }
   }
+  print_traced_device_note(set, trace, options);
 }
 
 void print_traced_device_note(const OptionSet& set, const Trace& trace, const RuntimeOptions& options) {

@@ -24,11 +24,13 @@ inline constexpr const char* kInputHelp =
     "command "
     "after --";
 
-// Throws InvalidArgument if the command line names a net or a model, for commands that answer one question.
+// Throws InvalidArgument if the command line names a net or a model, or how its step is planned, for commands
+// that answer one question.
 void refuse_net_beside_input(const OptionSet& set);
 
-// If the only input is an ONNX model, it becomes the model of the options. Other inputs have a device of their
-// own, so that one that is given as "sim" gets its name. Throws as refuse_net_beside_input does, for a model.
+// If the only input is an ONNX model, it becomes the model of the options. Other inputs have a device of
+// their own, so that one that is given as "sim" gets its name. Throws as refuse_net_beside_input does, for a
+// model.
 void prepare_inputs(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options);
 
 // All traces of that file, each with the request that it did not survive, see with_failed_request.
@@ -54,7 +56,7 @@ void check_inputs(const OptionSet& set, const std::vector<std::string>& inputs, 
 std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, Progress& progress);
 
 // If the command line names no device and no strategy, sets those that the trace names, or the defaults for a
-// program without a trace.
+// program without a trace. Prints the note below.
 void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options);
 
 // A line on stderr where a program was traced for another card than the one that a person names: the traced

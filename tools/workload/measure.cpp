@@ -185,6 +185,24 @@ Measurement measure_step(const WorkloadOptions& options, std::span<const Program
   return result;
 }
 
+// Plays as a prediction does.
+Played play_simulated(const Trace& trace, const RuntimeOptions& options, const PlayOptions& whole) {
+  const Traced program = traced_here(trace);
+  RunSetup setup = prepared(program, with_budget(setup_to_fit(options)));
+  setup.strategy->record_path = options.strategy_settings().record_path;  // a prediction records nothing
+  return play(program, setup, whole);
+}
+
+Played play_on_device(const Trace& trace, const RuntimeOptions& options, const PlayOptions& whole) {
+  const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
+  StrategySettings strategy = prepared_for(
+      trace, strategy_on(find_devices(options), default_device(options), options.strategy_settings()));
+  strategy.reserve_bytes = start_libraries_with_kernels(*device);
+  Played played = play(trace, strategy, *device, whole);
+  played.devices.front().context_bytes = device->memory().info().process;  // the strategy is gone
+  return played;
+}
+
 }  // namespace
 
 bool host_has_room(const Traced& program, const RuntimeOptions& options) {
@@ -240,33 +258,26 @@ Measurement measure_or_refuse(const WorkloadOptions& options) {
   }
 }
 
-Measurement measure(const Trace& trace, const RuntimeOptions& asked, int64_t steps) {
-  RuntimeOptions options = asked;
-  if (const auto profile = simulated_profile(options)) options.context_bytes = profile->context_bytes;
-  // The bytes are not accessed, so a simulated device's addresses need no memory.
-  const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
-  StrategySettings strategy = prepared_for(
-      trace, strategy_on(find_devices(options), default_device(options), options.strategy_settings()));
+Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps) {
   Measurement result;
   Played verdict;
   Progress progress(0, "");
   progress.start(fmt::format("playing {} events{}", trace.events.size(),
                              steps == 1 ? "" : fmt::format(" {} times", steps)));
   static_cast<Ending&>(result) = attempt([&] {
-    if (options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(*device);
-    verdict = play(trace, strategy, *device, {.passes = steps, .to_last_event = true});
+    const PlayOptions whole{.passes = steps, .to_last_event = true};
+    verdict = simulated_profile(options) ? play_simulated(trace, options, whole)
+                                         : play_on_device(trace, options, whole);
   });
   progress.finish();
-  const MemoryInfo info = device->memory().info();
-  result.peak_device_bytes = info.peak_used;
-  result.peak_process_bytes = info.peak_process;
-  if (!verdict.devices.empty()) {
-    result.peak_reserved_bytes = verdict.front().statistics.reserved.peak;
-    result.peak_allocated_bytes = verdict.front().statistics.allocated.peak;
-    result.fragmentation = verdict.front().fragmentation;
-  }
-  result.overhead_bytes = info.process;  // the strategy is gone
   if (result.outcome != RunOutcome::kOk) return result;
+  const PlayedDevice& device = verdict.front();
+  result.peak_device_bytes = verdict.used_bytes;
+  result.peak_process_bytes = device.process_bytes;
+  result.peak_reserved_bytes = device.statistics.reserved.peak;
+  result.peak_allocated_bytes = device.statistics.allocated.peak;
+  result.fragmentation = device.fragmentation;
+  result.overhead_bytes = device.context_bytes + device.library_bytes;
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t failed_event = verdict.failed_event.value_or(0);
   result.steps = verdict.fits ? steps : std::max<int64_t>(0, failed_event - 1) / events;
@@ -278,8 +289,9 @@ Measurement measure(const Trace& trace, const RuntimeOptions& asked, int64_t ste
   if (verdict.fits) return result;
   result.outcome = RunOutcome::kOutOfMemory;
   result.memory = verdict.facts;
-  result.error =
-      failed_event == 0 ? "no room for the pool" : fmt::format("no room at event {}", failed_event);
+  result.error = !verdict.facts      ? verdict.error
+                 : failed_event == 0 ? "no room for the pool"
+                                     : fmt::format("no room at event {}", failed_event);
   return result;
 }
 

@@ -43,9 +43,8 @@ Measurement measure(const WorkloadOptions& options);
 // Measures; a program that is refused for its budget (MemoryTooSmall) is also a result.
 Measurement measure_or_refuse(const WorkloadOptions& options);
 
-// Plays the trace `steps` times with the strategy of the options, on their device. It calls no library: with
-// libraries_first they take their memory all the same. On a simulated GPU the context is that of the traced
-// program, with the stacks that a process of this runtime gives back (see DeviceProfile::stack_bytes).
+// Plays the trace `steps` times with the strategy of the options, on their device, where context and
+// libraries have their memory already; on a simulated GPU as it is predicted.
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
 
 // Convert to one line of JSON, and back without devices, replicas and facts. The latter throws

@@ -317,19 +317,6 @@ class ProgramSearch {
 
 }  // namespace
 
-RunSetup with_budget(RunSetup setup, int64_t memory_bytes) {
-  setup.device.total_bytes = std::min(setup.device.total_bytes, memory_bytes + others_bytes(setup));
-  // The device keeps to it, so that the minimum can be found.
-  setup.options.memory_bytes.reset();
-  setup.options.limit_bytes.reset();
-  return setup;
-}
-
-RunSetup setup_to_fit_budget(const RuntimeOptions& options) {
-  RunSetup setup = setup_to_fit(options);
-  return options.memory_bytes ? with_budget(std::move(setup), *options.memory_bytes) : setup;
-}
-
 ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const Allowed& allowed,
                             std::optional<int64_t> batch) {
   return ProgramSearch(trace, setup, &allowed, batch).solve();

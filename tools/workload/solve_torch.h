@@ -49,9 +49,4 @@ ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, co
 // Solves for a recording of a run, of which only checkpoints can be tried.
 ProgramSolution solve_recording(const TraceProgram& trace, const RunSetup& setup);
 
-// A device on which the process may take that much.
-RunSetup with_budget(RunSetup setup, int64_t memory_bytes);
-// setup_to_fit, with the budget of the options if they name one.
-RunSetup setup_to_fit_budget(const RuntimeOptions& options);
-
 }  // namespace headroom

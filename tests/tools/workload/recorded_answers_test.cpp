@@ -126,13 +126,14 @@ class OfTorch : public Solving {
     RuntimeOptions options;
     options.device = "rtx-3090";
     options.strategy = "pytorch";
+    options.memory_bytes = memory_bytes;
     const TraceProgram trace = [&](std::optional<int64_t> batch, const ProgramChanges& changes) {
       if (is_layered_) return traced_net(batch, changes);
       TracedProgram program = recorded_;
       program.trace = with_checkpoints(recorded_.trace, changes.checkpoints);
       return program;
     };
-    const RunSetup setup = with_budget(setup_of(options), memory_bytes);
+    const RunSetup setup = with_budget(setup_of(options));
     const ProgramSolution solution =
         is_layered_ ? solve_torch(trace, setup, allowed_, kLayeredBatch) : solve_recording(trace, setup);
     return {solution.fits(), solution.chosen.us, solution.chosen.prediction.total_bytes,

@@ -23,7 +23,8 @@ RunSetup device_with(int64_t memory_bytes) {
   RuntimeOptions options;
   options.device = "rtx-3090";
   options.strategy = "pytorch";
-  return with_budget(setup_of(options), memory_bytes);
+  options.memory_bytes = memory_bytes;
+  return with_budget(setup_of(options));
 }
 
 const Allowed kFree = {.split_batch = SplitBatch::kNeeded};
