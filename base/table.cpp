@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string_view>
+#include <type_traits>
 
 namespace headroom {
 namespace {
@@ -90,6 +92,27 @@ Table::Layout Table::layout(size_t width) const {
   return made;
 }
 
+Table Table::rest(const Layout& made) const {
+  std::vector<size_t> kept;
+  bool has_name = false;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const auto at = std::find(made.shown.begin(), made.shown.end(), i) - made.shown.begin();
+    const bool is_shown = at < std::ssize(made.shown);
+    // A column of marks names no row.
+    const bool is_name = is_shown && !has_name && !columns_[i].is_number && made.widths[at] > 1;
+    if (!is_shown || is_name) kept.push_back(i);
+    has_name = has_name || is_name;
+  }
+  const auto of_kept = [&](const auto& all) {
+    std::remove_cvref_t<decltype(all)> some;
+    for (const size_t i : kept) some.push_back(all[i]);
+    return some;
+  };
+  Table other(of_kept(columns_));
+  for (const std::vector<TableCell>& row : rows_) other.add(of_kept(row));
+  return other;
+}
+
 std::string Table::text(const Terminal& terminal, std::string_view more) const {
   const Layout made = layout(terminal.width());
   std::string text;
@@ -111,9 +134,9 @@ std::string Table::text(const Terminal& terminal, std::string_view more) const {
         if (!part.empty()) {
           text.append(blanks, ' ');
           blanks = 0;
-          text += is_head       ? terminal.painted(part, Color::kBold)
+          text += is_head      ? terminal.painted(part, Color::kBold)
                   : cell.color ? terminal.painted(part, *cell.color)
-                                : part;
+                               : part;
         }
         blanks += kGap + (is_right ? 0 : gap);
       }
@@ -125,7 +148,9 @@ std::string Table::text(const Terminal& terminal, std::string_view more) const {
   const bool has_head = std::any_of(head.begin(), head.end(), [](const auto& c) { return !c.text.empty(); });
   if (has_head) add_row(head, true);
   for (const std::vector<TableCell>& row : rows_) add_row(row, false);
-  if (!made.left_out.empty()) {
+  if (!made.left_out.empty() && !terminal.is_live() && made.shown.size() > 1) {
+    text += "\n" + rest(made).text(terminal, more);
+  } else if (!made.left_out.empty()) {
     const std::string note =
         fmt::format("too narrow for: {}{}{}", fmt::join(made.left_out.rbegin(), made.left_out.rend(), ", "),
                     more.empty() ? "" : "; ", more);

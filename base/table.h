@@ -1,5 +1,6 @@
 // A table that fits the terminal: if that is too narrow, it wraps long texts and omits the least important
-// columns, which a line below names. In a pipe it shows everything. Knows nothing about its content.
+// columns, which a line below names. In a pipe it shows everything: of a width that COLUMNS sets, the columns
+// without room follow in a table of their own. Knows nothing about its content.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,8 @@ class Table {
     std::vector<std::string> left_out;
   };
   Layout layout(size_t width) const;
+  // The columns that are not shown, after the one that names the rows.
+  Table rest(const Layout& made) const;
 
   std::vector<TableColumn> columns_;
   std::vector<std::vector<TableCell>> rows_;

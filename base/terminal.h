@@ -26,7 +26,8 @@ class Terminal {
  public:
   // Uses the width of the stream, or COLUMNS if that is set and the stream is not a terminal.
   explicit Terminal(FILE* stream, ColorWhen colors = ColorWhen::kAuto);
-  Terminal(size_t width, bool colors) : width_(width), colors_(colors) {}
+  // A terminal of that width; 0: a pipe.
+  Terminal(size_t width, bool colors) : width_(width), colors_(colors), is_live_(width > 0) {}
 
   // Characters in a line; 0: as many as there are.
   size_t width() const { return width_; }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 
@@ -78,6 +80,21 @@ TEST(Table, LeavesTheLeastImportantColumnOutFirst) {
   const std::string text = example().text(Terminal(60, false));
   EXPECT_EQ(text.find("driver calls  "), std::string::npos) << text;
   EXPECT_NE(text.find("100 %"), std::string::npos) << text;
+}
+
+TEST(Table, APipeOfAWidthLosesNoColumn) {
+  FILE* const file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  setenv("COLUMNS", "45", 1);
+  const Terminal pipe(file);
+  unsetenv("COLUMNS");
+  std::fclose(file);
+  const std::string text = example().text(pipe);
+  EXPECT_LE(widest(text), 45u) << text;
+  EXPECT_EQ(text.find("too narrow"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n\nstrategy  driver calls  share\ncaching             17    3 %\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Table, WrapsLongTextsBelowThemselves) {

@@ -85,6 +85,7 @@ TEST_F(ModelCommands, TablesFitTheWidth) {
           run_shell(folder_, "cd " + (folder_ / "") + " && env -u TF_FORCE_GPU_ALLOW_GROWTH COLUMNS=" +
                                  std::to_string(width) + " " HEADROOM_COMMAND " " + command);
       ASSERT_TRUE(outcome.code == 0 || outcome.code == 3) << command << outcome.errors;
+      EXPECT_EQ(outcome.out.find("too narrow"), std::string::npos) << command << outcome.out;
       EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << command;
       std::istringstream lines(outcome.out);
       for (std::string line; std::getline(lines, line);) {
