@@ -182,7 +182,8 @@ TEST(RunCommand, RefusesOptionsOfANetForATrace) {
   const ScratchFolder folder;
   const std::string trace = folder.write("t.csv", "op,id,bytes\na,0,3145728\nf,0,0\n");
   for (const char* command : {"run --trace ", "compare ", "predict ", "solve ", "fit --least-memory "}) {
-    for (const char* option : {"--net unet", "--plan packed", "--optimizer sgd", "--batch 4"}) {
+    for (const char* option :
+         {"--net unet", "--plan packed", "--optimizer sgd", "--batch 4", "--virtual-devices 0:1GiB"}) {
       if (std::string(command) == "compare " && std::string(option) == "--net unet") continue;  // beside it
       const Outcome outcome = headroom(command + trace + " " + option);
       EXPECT_EQ(outcome.code, 2) << command << option << outcome.out;
@@ -202,8 +203,6 @@ TEST(FitCommand, TheLeastMemoryOfABudgetIsThatOfTheStepPlannedForIt) {
   for (const nlohmann::json& found : {free, loose, tight}) {
     EXPECT_EQ(found["verified"], true);
     EXPECT_EQ(found["runs"][0]["peak_process_bytes"], found["predicted_total_bytes"]);
-    EXPECT_NE(found["stopped_by"].get<std::string>().find("on the device"), std::string::npos)
-        << found["stopped_by"];
   }
 }
 

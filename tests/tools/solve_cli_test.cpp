@@ -334,7 +334,8 @@ TEST(SolveCommand, AProgramOfPyTorchHasNoReplicas) {
         solve(folder, "exit 9", fmt::format("train.py:make_step --memory 5GiB {}", option));
     EXPECT_EQ(outcome.code, 2) << option;
     EXPECT_EQ(outcome.errors,
-              "headroom: replicas, shard-optimizer and place need a net: a trace is played on one device\n");
+              "headroom: replicas, shard-optimizer, place and virtual-devices need a net: a trace is played "
+              "on one device\n");
   }
 }
 

@@ -253,8 +253,9 @@ Traced trace_of(const WorkloadOptions& options) {
 
 void require_one_device(const WorkloadOptions& options) {
   const bool has_replicas = options.replicas.count() > 1 || options.replicas.shard_optimizer;
-  if (!has_replicas && options.runtime.place.empty()) return;
-  throw InvalidArgument("replicas, shard-optimizer and place need a net: a trace is played on one device");
+  if (!has_replicas && (options.runtime.place + options.runtime.virtual_devices).empty()) return;
+  throw InvalidArgument(
+      "replicas, shard-optimizer, place and virtual-devices need a net: a trace is played on one device");
 }
 
 int64_t training_images(int64_t batch) {
