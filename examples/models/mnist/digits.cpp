@@ -110,7 +110,9 @@ class Canvas {
   Canvas() { depth_.fill(-1); }
 
   void draw_segment(Point a, Point b, double radius) {
-    const double reach = radius + 1;
+    // A pixel whose center is half a pixel or more outside gets no ink, so its depth does not count. The
+    // margin is for rounding.
+    const double reach = radius + 1e-6, far = (reach + 0.5) * (reach + 0.5);
     const auto low = [](double v) { return static_cast<int64_t>(std::clamp(v, 0.0, Dataset::kSide - 1.0)); };
     const double dx = b.x - a.x, dy = b.y - a.y;
     const double length2 = std::max(dx * dx + dy * dy, 1e-12);
@@ -119,8 +121,10 @@ class Canvas {
         const double px = static_cast<double>(x) + 0.5 - a.x, py = static_cast<double>(y) + 0.5 - a.y;
         const double along = std::clamp((px * dx + py * dy) / length2, 0.0, 1.0);
         const double ex = px - along * dx, ey = py - along * dy;
+        const double distance2 = ex * ex + ey * ey;
+        if (distance2 >= far) continue;
         double& depth = depth_[static_cast<size_t>(y * Dataset::kSide + x)];
-        depth = std::max(depth, radius - std::sqrt(ex * ex + ey * ey));
+        depth = std::max(depth, radius - std::sqrt(distance2));
       }
     }
   }
