@@ -51,7 +51,7 @@ def main():
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", metavar="FOLDER")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     headroom = os.path.abspath(options.headroom)
     with open(os.path.join(FOLDER, "expected.csv"), encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if not options.programs or row["file"] in options.programs]

@@ -35,6 +35,7 @@ def fail(asked=0):
   _C.ran_out(0, asked)
   raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')
 class cuda:
+  def is_initialized(): return True
   def _lazy_call(call): call()
   class memory:
     def _record_memory_history(**_): pass
@@ -245,6 +246,74 @@ TEST_F(KeptMemory, AVerdictNamesTheVariableThatHoldsItsOldValueAndWhereDoublesBe
       "  grid = torch.Tensor(dtype='torch.float64')\n");  // line 3
   EXPECT_PRED2(has, doubles, "64.00 MiB are float64 or complex128, since " + folder_ / "train.py:3")
       << doubles;
+}
+
+TEST_F(KeptMemory, AVerdictCountsWhatTheObjectsInAListHold) {
+  const std::string models = verdict(
+      "class Fold:\n"
+      "  def __init__(self): self.net = torch.nn.Module()\n"
+      "def main():\n"
+      "  folds = []\n"
+      "  for i in range(5): folds.append({'fold': i, 'model': Fold()})\n");  // line 6
+  EXPECT_PRED2(has, models, "leak: folds keeps 5 models, 320.00 MiB, at " + folder_ / "train.py:6") << models;
+  const std::string records = verdict(
+      "class Step:\n"
+      "  __slots__ = ('seen', 'reward')\n"
+      "def main():\n"
+      "  memory = []\n"
+      "  for i in range(5):\n"
+      "    memory.append(Step())\n"  // line 7
+      "    memory[-1].seen, memory[-1].reward = torch.Tensor(), 1\n");
+  EXPECT_PRED2(has, records, "leak: memory keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:7")
+      << records;
+}
+
+TEST_F(KeptMemory, AVerdictNamesObjectsThatWaitForTheCollector) {
+  const std::string text = verdict(
+      "import gc\n"
+      "gc.disable()\n"
+      "class Node:\n"
+      "  def link(self, other):\n"
+      "    self.seen, other.back = torch.Tensor(), self\n"
+      "    other.root = self\n"  // line 7
+      "    self.other = other\n"
+      "def main():\n"
+      "  for i in range(4): Node().link(Node())\n");
+  EXPECT_PRED2(
+      has, text,
+      "leak: objects that refer to each other, as Node does, keep 256.00 MiB until Python's collector runs, "
+      "at " +
+          folder_ / "train.py:7")
+      << text;
+}
+
+TEST_F(KeptMemory, ALibraryThatFindsNoRoomIsExplainedByWhatTheProgramHolds) {
+  const std::string text = verdict(
+      "def load(path): return {'model': {i: torch.Tensor() for i in range(4)}, 'step': 1}\n"
+      "def main():\n"
+      "  checkpoint = load('last.pt')\n"  // line 4
+      "  raise RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`')\n");
+  EXPECT_PRED2(
+      has, text,
+      "exhausted: checkpoint still holds 256.00 MiB that were read from a file, at " + folder_ / "train.py:4")
+      << text;
+  EXPECT_PRED2(has, text, "\nnext: map_location=\"cpu\"") << text;
+}
+
+TEST_F(KeptMemory, AVerdictNamesTheScanOfAJaxProgram) {
+  std::filesystem::create_directories(folder_ / "site-packages/jax");
+  folder_.write("site-packages/jax/__init__.py", "class lax:\n  def scan(*_): pass\n");
+  const std::string text = verdict(
+      "import jax\n"
+      "def main():\n"
+      "  jax.lax.scan(None, None)\n"  // line 4
+      "  raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 "
+      "bytes.')\n");
+  EXPECT_PRED2(has, text,
+               "a scan stores what it returns of each step, and for gradients what each computes, at " +
+                   folder_ / "train.py:4")
+      << text;
+  EXPECT_PRED2(has, text, "\nnext: jax.checkpoint(body)") << text;
 }
 
 }  // namespace

@@ -154,16 +154,70 @@ Explained explain_doubles(const Facts& facts, int64_t peak) {
           .line = line};
 }
 
-Explained explain_replaced(const Facts& facts, int64_t least) {
-  const nlohmann::json replaced = object_of(facts.values, "replaced");
-  const int64_t bytes = replaced.value("bytes", int64_t{0});
-  if (bytes == 0 || bytes < least) return {};
-  const std::string name = text_of(replaced, "name"), line = text_of(replaced, "line");
-  return {.cause = {fmt::format("exhausted: {} still holds {} while its next value is made, at {}", name,
-                                format_bytes(bytes), line)},
-          .next = {fmt::format("next: del {}  # when it has been used", name)},
+Explained explain_variables(const Facts& facts, int64_t replaced_least, int64_t loaded_least) {
+  const nlohmann::json replaced = object_of(facts.values, "replaced"),
+                       loaded = object_of(facts.values, "loaded");
+  const int64_t replaced_bytes = replaced.value("bytes", int64_t{0}),
+                loaded_bytes = loaded.value("bytes", int64_t{0});
+  const bool is_loaded = loaded_bytes >= std::max({loaded_least, replaced_bytes, int64_t{1}});
+  if (!is_loaded && replaced_bytes < std::max(replaced_least, int64_t{1})) return {};
+  const nlohmann::json& variable = is_loaded ? loaded : replaced;
+  const int64_t bytes = is_loaded ? loaded_bytes : replaced_bytes;
+  const std::string name = text_of(variable, "name"), line = text_of(variable, "line");
+  Explained found{.cause = {fmt::format(
+                      "exhausted: {} {} at {}", name,
+                      is_loaded ? "still holds " + format_bytes(bytes) + " that were read from a file,"
+                                : "still holds " + format_bytes(bytes) + " while its next value is made,",
+                      line)},
+                  .next = {fmt::format("next: del {}  # when it has been used", name)},
+                  .bytes = bytes,
+                  .line = line};
+  if (is_loaded) found.next.insert(found.next.begin(), "next: map_location=\"cpu\"  # of torch.load");
+  return found;
+}
+
+Explained explain_cycles(const Facts& facts) {
+  const nlohmann::json cycles = object_of(facts.values, "cycles");
+  const std::string name = text_of(cycles, "name"), line = text_of(cycles, "line");
+  const int64_t bytes = cycles.value("bytes", int64_t{0});
+  if (bytes == 0) return {};
+  return {.cause = {fmt::format(
+              "leak: objects that refer to each other{} keep {} until Python's collector runs{}",
+              name.empty() ? "" : ", as " + name + " does,", format_bytes(bytes),
+              line.empty() ? "" : ", at " + line)},
+          .next = {"next: weakref.ref(...) for the way back, or save_for_backward for what a backward needs",
+                   "next: gc.collect()  # after each round"},
           .bytes = bytes,
+          .is_kept = true,
+          .cause_name = std::string(name_of(Cause::kLeak)),
           .line = line};
+}
+
+void name_evaluating(const Facts& facts, int64_t peak, Explained& found) {
+  const nlohmann::json part = object_of(facts.values, "evaluating");
+  const int64_t bytes = part.value("bytes", int64_t{0});
+  if (bytes < peak / 10 || bytes == 0) return;
+  found.cause.push_back(fmt::format("{} is in evaluation mode, and an optimizer trains its weights, {}",
+                                    text_of(part, "name"), format_bytes(bytes)));
+  found.next.insert(
+      found.next.begin(),
+      "next: requires_grad_(False) for what stays as it is, and an optimizer of the rest alone");
+}
+
+void name_start(const Facts& facts, Explained& found) {
+  if (found.cause.empty()) return;
+  const nlohmann::json starts = object_of(facts.values, "starts");
+  const std::string line = text_of(starts, "line");
+  if (!line.empty()) found.cause.push_back("started at " + line);
+  if (const int64_t ranks = starts.value("ranks", int64_t{1}); ranks > 1) {
+    if (!line.empty())
+      found.cause.back() = fmt::format("{} ranks share this card, which each takes at {}", ranks, line);
+    found.next = {"next: a card for each rank, or fewer ranks: --nproc-per-node"};
+  } else if (starts.value("jax", false)) {
+    found.next.insert(found.next.begin(),
+                      "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # or JAX takes three quarters");
+  }
+  found.line = line;
 }
 
 void name_kept(const Facts& facts, int64_t peak, Explained& found) {
@@ -174,7 +228,7 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
     if (kept->owner == "buffer")
       found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
   } else if (kept->count >= 3 && (found.is_kept || kept->kind != "optimizer") &&
-             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes, peak / 4))) {
+             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes / 10 * 9, peak / 4))) {
     found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
              .next = {fmt::format("next: {}", kept->advice())},
              .bytes = kept->bytes,
@@ -196,7 +250,14 @@ void name_padding(const Facts& facts, Explained& found) {
 
 void name_request(const Facts& facts, Explained& found) {
   const nlohmann::json request = object_of(facts.values, "request");
-  const std::string text = text_of(request, "text");
+  const std::string text = text_of(request, "text"), scan = text_of(facts.values, "scan");
+  if (!scan.empty() && found.requested > 0) {
+    found.cause.push_back(
+        "a scan stores what it returns of each step, and for gradients what each computes, at " + scan);
+    found.next = {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
+                  "next: return less of each step"};
+    found.line = scan;
+  }
   if (text.empty()) return;
   found.cause.push_back("of the request that failed: " + text);
   if (request.value("pair", false))

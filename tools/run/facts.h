@@ -15,6 +15,7 @@ struct Explained {
   int64_t bytes = 0;               // that the cause explains, where that is known
   int64_t requested = 0;           // by the request that failed, where a log says it
   bool is_kept = false;            // the program keeps more and more
+  bool makes_state = false;        // the log says that the optimizer was at its first step
   bool has_figures_alone = false;  // a log that does not say what the program did
   std::string moment = {};         // of the request that failed, where no cause was found beside it
   std::string cause_name = {};
@@ -33,15 +34,22 @@ Explained explain_libraries(const Facts& facts);
 Explained explain_untrained(const Facts& facts, int64_t peak);
 // Tells where arrays of float64 and complex128 come from, if they are most of what there is.
 Explained explain_doubles(const Facts& facts, int64_t peak);
-// Tells which variable of at least so many bytes still has its value while its next one is made.
-Explained explain_replaced(const Facts& facts, int64_t least);
+// Tells which variable still holds at least so many bytes while its next value is made, or so many that were
+// read from a file.
+Explained explain_variables(const Facts& facts, int64_t replaced_least, int64_t loaded_least);
+// Tells what objects hold that refer to each other alone.
+Explained explain_cycles(const Facts& facts);
 
 // Adds what the program itself keeps, by name and line, to what the snapshot shows, or to what the log says;
 // or tells it alone, if it is a quarter of the run's peak: short lists of arrays are in many programs.
 void name_kept(const Facts& facts, int64_t peak, Explained& found);
 // Adds where batches are padded.
 void name_padding(const Facts& facts, Explained& found);
-// Adds which arrays the request is as large as.
+// Adds which part of a model is trained in evaluation mode, as one that was to stay as it is.
+void name_evaluating(const Facts& facts, int64_t peak, Explained& found);
+// Adds where the program starts processes, or puts ranks on a card.
+void name_start(const Facts& facts, Explained& found);
+// Adds which arrays the request is as large as, and a scan of JAX, whose arrays no function has.
 void name_request(const Facts& facts, Explained& found);
 
 }  // namespace headroom

@@ -346,7 +346,8 @@ std::optional<int> run_command(int argc, char** argv) {
   const std::string python = folder.make("python");
   // Not by write_file, which waits for the disk: a temporary file need not survive a crash.
   for (const auto& [name, text] :
-       {std::pair{"/sitecustomize.py", kPythonHook}, std::pair{"/headroom_hook.py", kHeadroomHook}}) {
+       {std::pair{"/sitecustomize.py", kPythonHook}, std::pair{"/headroom_hook.py", kHeadroomHook},
+        std::pair{"/headroom_facts.py", kHeadroomFacts}}) {
     std::ofstream hook(python + name);
     if (!(hook << text).flush()) throw Error(fmt::format("cannot write {}{}", python, name));
   }

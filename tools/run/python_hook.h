@@ -1,4 +1,4 @@
-// The texts of python/sitecustomize.py and python/headroom_hook.py, which the build puts into the command.
+// The files of python/, which the build puts into the command.
 #pragma once
 
 #include <string_view>
@@ -7,5 +7,6 @@ namespace headroom {
 
 extern const std::string_view kPythonHook;
 extern const std::string_view kHeadroomHook;
+extern const std::string_view kHeadroomFacts;
 
 }  // namespace headroom

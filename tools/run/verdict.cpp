@@ -69,8 +69,9 @@ Explained explain_log(const std::string& log) {
   if (facts.is_object() && facts.contains("figures")) {
     explained.cause_name = facts.value("cause", "");
     explained.requested = facts["figures"].value("requested", int64_t{0});
-    explained.has_figures_alone = explained.cause_name == name_of(Cause::kExhausted) &&
-                                  facts.value("phase", nlohmann::json::array()).empty();
+    const nlohmann::json phase = facts.value("phase", nlohmann::json::array());
+    explained.has_figures_alone = explained.cause_name == name_of(Cause::kExhausted) && phase.empty();
+    explained.makes_state = std::find(phase.begin(), phase.end(), "first_update") != phase.end();
   }
   std::istringstream lines(child.out);
   bool in_cause = true;
@@ -144,10 +145,9 @@ std::string refusal_text(const guard::Account& account) {
                      format_bytes(slot->refused_bytes));
 }
 
-// The other processes of the run, where they held more than a quarter of the limit when a request was
-// refused.
-Explained explain_others(const guard::Account& account) {
-  const guard::Slot* slot = refused_first(account);
+// The other processes of the run, where they held more than a quarter of the limit when a request of that
+// process was refused.
+Explained explain_others(const guard::Account& account, const guard::Slot* slot) {
   if (slot == nullptr) return {};
   const int64_t limit = account.cards[slot->refused_card].limit_bytes, others = slot->refused_others;
   if (others < limit / 4 || others < slot->refused_bytes) return {};
@@ -195,6 +195,17 @@ std::string own_line(const std::string& log) {
   return printable(text, 300);
 }
 
+// The process beside which the others held most when it was refused. JAX reserves less when it is refused, so
+// the process that is refused first need not be the one that fails.
+const guard::Slot* most_beside(const guard::Account& account) {
+  const auto most = std::max_element(std::begin(account.slots), std::end(account.slots),
+                                     [](const guard::Slot& a, const guard::Slot& b) {
+                                       return (a.refusals == 0 ? 0 : a.refused_others.load()) <
+                                              (b.refusals == 0 ? 0 : b.refused_others.load());
+                                     });
+  return most->refusals == 0 ? nullptr : most;
+}
+
 int64_t smallest_limit(const guard::Account& account) {
   int64_t least = guard::kNoLimit;
   for (const guard::Card& card : account.cards) {
@@ -218,9 +229,9 @@ Explained find_cause(const Failure& failure) {
   const std::string& log = failure.ended.errors;
   Explained logged = explain_log(slot == nullptr ? log : without_processes(log));
   // A program may recover from running out of memory, and fail later for a reason of its own.
-  const bool ran_out = log.find("out of memory") != std::string::npos ||
-                       log.find("Out of memory") != std::string::npos ||
-                       log.find("Traceback") == std::string::npos;
+  const bool ran_out =
+      log.find("out of memory") != std::string::npos || log.find("Out of memory") != std::string::npos ||
+      log.find("Traceback") == std::string::npos || logged.cause_name == name_of(Cause::kAmbiguous);
   if (!ran_out || tried_again(log)) return logged;
   const std::shared_ptr<const Facts> facts = read_facts(failure.facts);
   const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
@@ -237,12 +248,21 @@ Explained find_cause(const Failure& failure) {
       !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
     found = weights;
   if (found.cause.empty()) found = explain_doubles(*facts, peak);
-  if (found.cause.empty()) found = explain_replaced(*facts, std::max(needed, peak / 2));
-  for (const Explained& other : {explain_libraries(*facts), explain_others(failure.account)}) {
-    if (!found.is_kept && other.bytes > found.bytes && slot != nullptr && other.bytes >= needed)
-      found = other;
+  if (found.cause.empty()) found = explain_variables(*facts, std::max(needed, peak / 2), peak / 5);
+  Explained others = explain_others(failure.account, slot);
+  name_start(*facts, others);
+  const Explained cycles = explain_cycles(*facts);
+  for (const Explained& other : {explain_libraries(*facts), others, cycles}) {
+    // What is kept is a smaller part of what is held only where something else is most of it.
+    const int64_t least = std::max(found.is_kept ? 4 * found.bytes : found.bytes, needed);
+    if (other.bytes > least && other.bytes >= peak / 4) found = other;
+  }
+  if (found.cause.empty()) {
+    found = explain_others(failure.account, most_beside(failure.account));
+    name_start(*facts, found);
   }
   if (found.cause_name == name_of(Cause::kGrowingBatch)) name_padding(*facts, found);
+  if (found.cause_name == name_of(Cause::kOptimizerState)) name_evaluating(*facts, peak, found);
   if (found.cause.empty()) {
     const int64_t limit = smallest_limit(failure.account);
     // A framework's own pool may refuse what the limit would have refused.
@@ -252,6 +272,7 @@ Explained find_cause(const Failure& failure) {
     }
     // The log has figures alone, and the snapshot the operation as well.
     if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
+    if (logged.makes_state) name_evaluating(*facts, peak, logged);
     name_request(*facts, logged);
     return logged;
   }
@@ -284,9 +305,13 @@ std::string verdict_of_command(const Failure& failure) {
   std::vector<std::string> lines, next;
   std::string own;
   if (const std::string context = context_text(failure.account); !context.empty()) {
-    lines.push_back(context);
-    if (context.starts_with("other-process"))
-      next.push_back("next: fewer processes on the GPU: workers that load data need none  # num_workers=0");
+    Explained others{.cause = {context}, .next = {}};
+    if (context.starts_with("other-process")) {
+      others.next = {"next: fewer processes on the GPU: workers that load data need none  # num_workers=0"};
+      name_start(*read_facts(failure.facts), others);
+    }
+    lines = std::move(others.cause);
+    next = std::move(others.next);
   } else {
     Explained found = find_cause(failure);
     own = found.line;

@@ -1,24 +1,16 @@
-"""What `headroom run` does in a Python program: puts one of Headroom's strategies under PyTorch, CuPy or Numba, has
-PyTorch write its own snapshot when memory runs out, and writes down what the program keeps at that moment."""
+"""What `headroom run` does in a Python program: puts one of Headroom's strategies under PyTorch, CuPy or Numba, and
+when memory runs out has PyTorch write its own snapshot, and headroom_facts.py what the program keeps then."""
 
-import ast
-import collections
-import difflib
-import gc
 import importlib
 import importlib.util
-import json
-import math
 import os
 import re
 import sys
-import time
-import types
 
 _STRATEGY = os.environ.get("HEADROOM_RUN_STRATEGY")
 _SNAPSHOT = os.environ.get("HEADROOM_RUN_SNAPSHOT")
 _here = os.path.dirname(os.path.abspath(__file__))
-_trees = {}
+_FULL = re.compile(r"RESOURCE_EXHAUSTED|out of memory|CU[A-Z]+_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)", re.I)
 
 
 def _say(text):
@@ -55,15 +47,27 @@ def _use_strategy(name):
 
 
 def explain_end(error, trace):
-    """Before Python tells of an error of JAX or CuPy that ends the program: PyTorch has an observer of its own."""
-    path = "%s.%d.json" % (_SNAPSHOT, os.getpid())
+    """Before Python tells of an error that ends the program: of JAX, CuPy or a library that found no room, as PyTorch's
+    own allocator has an observer."""
+    path = "%s.%d" % (_SNAPSHOT, os.getpid())
     text = str(error)
-    if ("RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()) and not os.path.exists(path):
-        sizes = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-        number = re.search(r"allocate ([\d,.]+) ?([KMG]i)?[Bb]", text)
-        asked = float(number[1].replace(",", "").rstrip(".")) * sizes[number[2] or ""] if number else 0
-        frames = list(_frames_of_trace(trace))
-        _write_facts(path, frames, frames[::-1], asked)
+    if not _FULL.search(text) or os.path.exists(path + ".json"):
+        return
+    sizes = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+    number = re.search(r"allocate ([\d,.]+) ?([KMG]i)?[Bb]", text)
+    asked = float(number[1].replace(",", "").rstrip(".")) * sizes[number[2] or ""] if number else 0
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+        sys.modules["torch"].cuda.memory._dump_snapshot(path + ".pickle")
+    facts = _facts()
+    frames = list(facts.frames_of_trace(trace))
+    facts.write(path + ".json", frames, frames[::-1], asked)
+
+
+def _facts():
+    spec = importlib.util.spec_from_file_location("headroom_facts", _here + "/headroom_facts.py")
+    facts = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(facts)
+    return facts
 
 
 def _record_torch(torch):
@@ -76,377 +80,11 @@ def _record_torch(torch):
         if times & (times - 1):  # a program may recover, and fail for another reason: the 1st, 2nd, 4th, 8th
             return
         torch.cuda.memory._dump_snapshot(path + ".pickle")
-        _write_facts(path + ".json", list(_frames_of_threads()), list(_callers(sys._getframe())), asked)
+        facts = _facts()
+        facts.write(path + ".json", list(facts.frames_of_threads()), list(facts.callers(sys._getframe())), asked)
 
     try:
         torch.cuda.memory._record_memory_history(max_entries=100_000, context="alloc", stacks="python")
         torch._C._cuda_attach_out_of_memory_observer(ran_out)
     except Exception as error:
         _say("PyTorch records no history: %s" % error)
-
-
-def _other_libraries():
-    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name."""
-    held = {}
-    if "torch" not in sys.modules:
-        return held
-    if "cupy" in sys.modules:
-        held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
-    if "jax" in sys.modules:
-        stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
-        held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
-    return held
-
-
-def _array_bytes(value):
-    """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
-    library = type(value).__module__.partition(".")[0]
-    if library == "torch":
-        torch = sys.modules["torch"]
-        is_array = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
-        return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
-    if library in ("jax", "jaxlib"):
-        try:
-            return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
-        except Exception:  # no array, or one that is traced or deleted
-            return 0
-    return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
-
-
-def _storage(array):
-    return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
-
-
-def _alive(kind):
-    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
-
-
-def _roots():
-    """The modules of PyTorch that are part of no other."""
-    modules = _alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
-    parts = {id(part) for module in modules for part in module._modules.values()}
-    return {id(module) for module in modules} - parts
-
-
-def _is_own(path):
-    return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
-
-
-def _tree(path):
-    """The syntax of a file of the program; empty for a library's, or one that cannot be read."""
-    if path not in _trees:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                _trees[path] = ast.parse(file.read() if _is_own(path) else "")
-        except (OSError, SyntaxError, ValueError):
-            _trees[path] = ast.parse("")
-    return _trees[path]
-
-
-def _nodes(tree, kind):
-    return [node for node in ast.walk(tree) if isinstance(node, kind)]
-
-
-def _names(node):
-    return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
-
-
-def _assignments(frame):
-    """Assignments of the function of a frame, up to the line where it is."""
-    first, last = frame.f_code.co_firstlineno, frame.f_lineno
-    nodes = _nodes(_tree(frame.f_code.co_filename), ast.Assign)
-    return sorted((node for node in nodes if first <= node.lineno <= last), key=lambda node: node.lineno)
-
-
-def _is_optimizer(value):
-    return hasattr(value, "param_groups") and isinstance(getattr(value, "state", None), dict)
-
-
-def _buffers(module):
-    return getattr(module, "_buffers", {})
-
-
-def _children(value):
-    """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
-    if type(value).__name__ == "_lru_cache_wrapper":
-        return [("", part) for part in gc.get_referents(value)]
-    if isinstance(value, dict):
-        return [("", part) for part in list(value.values())]
-    if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
-        return [("", part) for part in list(value)]
-    if isinstance(value, BaseException):  # its traceback holds what the functions had
-        frames = list(_frames_of_trace(value.__traceback__))
-        return [("", part) for frame in frames for part in frame.f_locals.values()]
-    library = type(value).__module__.partition(".")[0]
-    if _is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
-        states = [part for state in value.state.values() for part in state.values()]
-        return [("", part) for part in states if isinstance(part, list)]
-    if hasattr(value, "_modules") and hasattr(value, "_parameters"):  # a module of PyTorch
-        parts = list(value._modules.items())
-        own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
-        return parts + own + [(k, v) for k, v in _buffers(value).items() if getattr(v, "grad_fn", None)]
-    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") or isinstance(value, type):
-        return []
-    return list(getattr(value, "__dict__", {}).items())
-
-
-def _line_that_keeps(name, path, owner, is_sum):
-    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it; of an
-    object of a library, the first call of it that is no setting; of an optimizer, or an object made of others, the
-    line that makes it; 0: none."""
-    lines = []
-    for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
-            puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
-            is_library = owner in ("library", "queue")
-            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
-            if (puts or uses) and name in _names(node.func.value):
-                lines.append(node.lineno)
-        elif isinstance(node, ast.AugAssign) and name in _names(node.target):
-            lines.append(node.lineno)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                adds = isinstance(node.value, ast.BinOp) and name in _names(node.value)
-                adds |= owner in ("optimizer", "object") and isinstance(node.value, ast.Call)
-                if name in _names(target) and (adds or isinstance(target, ast.Subscript)):
-                    lines.append(node.lineno)
-    return min(lines, default=0)
-
-
-def _is_sum(array):
-    """True for one number with the graph that computed it."""
-    return getattr(array, "grad_fn", None) is not None and array.numel() == 1
-
-
-def _kept(frames, seconds=2.0):
-    """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models,
-    optimizers or more are kept, or a sum or a module's buffer with its graph: a list of what verdicts tell of each;
-    the most bytes first."""
-    roots = _roots()
-    ends = time.monotonic() + seconds
-    found, seen, queue, lines = {}, set(), collections.deque(), {}
-
-    def note(place, value, parts=None, kind="tensor"):
-        entry = found.setdefault((place, kind), {"count": 0, "bytes": 0, "graphs": False, "kind": kind})
-        entry["count"] += 1
-        entry["graphs"] |= getattr(value, "grad_fn", None) is not None
-        for part in (value,) if parts is None else parts:
-            storages = entry.setdefault("storages", set())
-            if _storage(part) not in storages:
-                storages.add(_storage(part))
-                entry["bytes"] += _array_bytes(part) or part.nbytes  # of a weight
-
-    # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
-    later = []
-    for frame in frames:
-        path, caller = frame.f_code.co_filename, frame
-        while caller is not None and not _is_own(caller.f_code.co_filename):
-            caller = caller.f_back
-        if caller is None or path.startswith(("<", _here)) or (caller is not frame and "-packages/torch/" in path):
-            continue
-        for name, value in list(frame.f_locals.items()):
-            place = (name, caller.f_code.co_filename, "" if caller is frame else "call")
-            if caller is not frame:
-                if isinstance(value, (list, tuple)):
-                    lines.setdefault(place, caller.f_lineno)
-                    later.append((place, value))
-            elif not _array_bytes(value):
-                queue.append((place, value))
-            elif _is_sum(value):
-                note(place, value)
-    while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
-        if not queue:  # what the program's own names do not reach
-            queue.extend(later)
-            later.clear()
-        place, value = queue.popleft()
-        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
-            continue
-        seen.add(id(value))
-        code = getattr(getattr(value, "__wrapped__", None), "__code__", None)
-        if code is not None and type(value).__name__ == "_lru_cache_wrapper" and _is_own(code.co_filename):
-            place = (code.co_name, code.co_filename, "")
-            lines[place] = code.co_firstlineno
-        own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-        is_own = bool(own and _is_own(own)) or type(value).__module__ in ("builtins", "__main__", "functools")
-        for part, child in _children(value):
-            inner = (part, own if own and _is_own(own) else place[1], "") if part and is_own else place
-            if _is_optimizer(value):
-                inner = place[:2] + ("optimizer",)
-            elif isinstance(value, BaseException):
-                inner = place[:2] + ("error",)
-            elif part and not is_own and not hasattr(value, "_modules"):
-                is_endless = hasattr(value, "put") and getattr(value, "maxsize", 1) == 0
-                inner = place[:2] + ("queue" if is_endless else "library",)
-            is_listed = not part and isinstance(value, (list, tuple, dict))
-            if id(child) in roots and is_listed:
-                note(inner, child, [weight for weight in child.parameters() if weight.is_cuda], "model")
-            elif _is_optimizer(child) and is_listed:
-                states = [part for state in child.state.values() for part in state.values()]
-                note(inner, child, [part for part in states if _array_bytes(part)], "optimizer")
-            if not _array_bytes(child):
-                queue.append((inner, child))
-            elif not part or _is_sum(child):  # an attribute that is one array is no collection
-                note(inner, child)
-            elif part in _buffers(value):
-                note((part, own if own and _is_own(own) else place[1], "buffer"), child)
-            elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
-                note(place[:2] + ("object",), child)
-    kept = []
-    for (place, _), entry in found.items():
-        entry.pop("storages", None)
-        is_sum = entry["count"] < 3
-        line = lines.get(place) or (_line_that_keeps(*place, is_sum) if not is_sum or entry["graphs"] else 0)
-        if line and (not is_sum or entry["graphs"]):
-            kept.append({"name": place[0], "file": place[1], "line": line, "owner": place[2], **entry})
-    return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
-
-
-def _request(frames, asked):
-    """Tells what the request that failed makes by the arrays in the functions that made it: one of that size, or two
-    that make one of that size together."""
-    arrays = []
-    for frame in frames:
-        weights = getattr(frame.f_locals.get("self"), "_parameters", {})
-        names = {**frame.f_locals, **{"self." + name: weight for name, weight in weights.items()}}
-        here = [(k, v) for k, v in names.items() if all(hasattr(v, part) for part in ("shape", "nbytes", "dtype"))]
-        arrays = here[:40] + arrays  # the program's own first
-        if _is_own(frame.f_code.co_filename):
-            break
-    fits = lambda size: asked >= 1 << 20 and size <= asked * 1.01 and asked <= max(size * 1.01, size + (2 << 20))
-    for name, array in arrays:
-        if fits(array.nbytes):
-            return {"text": "it is as large as " + _text(name, array)}
-    product = {}
-    for i, (name, a) in enumerate(arrays):
-        for other, b in arrays[i + 1 :]:
-            pair, n = "%s and %s" % (_text(name, a), _text(other, b)), max(len(a.shape), len(b.shape))
-            left, right = ([1] * (n - len(each.shape)) + list(each.shape) for each in (a, b))
-            if n == 0 or 0 in left + right:
-                continue
-            both, item = list(map(max, zip(left, right))), a.nbytes // math.prod(left)
-            if all(x == y or 1 in (x, y) for x, y in zip(left, right)) and both not in (left, right):
-                if fits(math.prod(both) * item):
-                    return {"text": pair + " make " + " x ".join(map(str, both)), "pair": True}
-            for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
-                if fits(math.prod(left[:-1]) * columns * item):
-                    product = {"text": "it is the product of " + pair}
-    return product
-
-
-def _untrained(frames):
-    """The weights on a GPU that require gradients though no optimizer has them: their bytes, the bytes of their
-    gradients, and the class of a model made of them that runs with gradients; empty where no optimizer is alive."""
-    torch = sys.modules.get("torch")
-    optimizers = _alive(torch.optim.Optimizer) if torch else []
-    trained = {id(weight) for each in optimizers for group in each.param_groups for weight in group["params"]}
-    if not trained:
-        return {}
-    modules = _alive(torch.nn.Module)
-    weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
-    left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
-    runs = ""
-    for module in (frame.f_locals.get("self") for frame in frames if torch.is_grad_enabled()):
-        own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
-        if own and all(key in left for key in own):
-            runs = type(module).__name__  # the outermost one stays
-    gradients = sum(w.grad.nbytes for w in left.values() if w.grad is not None)
-    facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
-    set_names = {name for w in left.values() for name in vars(w)}
-    for name in difflib.get_close_matches("requires_grad", set_names, 1, 0.8):
-        for path in {frame.f_code.co_filename for frame in frames}:
-            targets = [target for node in _nodes(_tree(path), ast.Assign) for target in node.targets]
-            for target in targets:
-                if getattr(target, "attr", "") == name:
-                    facts["misspelt"] = {"name": name, "line": "%s:%d" % (path, target.lineno)}
-    return facts
-
-
-def _doubles(frames):
-    """Bytes of the arrays in the program's own functions, of those among them with numbers of 8 bytes, or 16, and the
-    line that assigns the first of these."""
-    arrays, line = {}, ""
-    for frame in frames:
-        if not _is_own(frame.f_code.co_filename):
-            continue
-        for name, value in frame.f_locals.items():
-            if not _array_bytes(value):
-                continue
-            arrays[_storage(value)] = value
-            if _is_double(value):
-                made = [n for n in _assignments(frame) if any(name in _names(target) for target in n.targets)]
-                line = "%s:%d" % (frame.f_code.co_filename, made[-1].lineno) if made else line  # the outermost stays
-    doubles = [value for value in arrays.values() if _is_double(value)]
-    sizes = {"bytes": sum(map(_array_bytes, arrays.values())), "doubles": sum(map(_array_bytes, doubles))}
-    return {**sizes, "line": line}
-
-
-def _is_double(array):
-    return str(array.dtype).endswith(("float64", "complex128"))
-
-
-def _text(name, array):
-    shape = " x ".join(map(str, array.shape))
-    return "%s (%s of %s)" % (name, shape, str(array.dtype).rpartition(".")[2])
-
-
-def _replaced(frames):
-    """The name whose arrays are still held while the line that a function of the program is at makes its next value:
-    the one of most bytes."""
-    most = {"bytes": 0}
-    for frame in frames:
-        if not _is_own(frame.f_code.co_filename):
-            continue
-        for node in _assignments(frame):
-            if not node.lineno <= frame.f_lineno <= node.end_lineno:
-                continue
-            names = {name for target in node.targets for name in _names(target)} - _names(node.value)
-            size = sum(_array_bytes(frame.f_locals.get(name)) for name in names)
-            if size > most["bytes"]:
-                line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
-                most = {"name": ", ".join(sorted(names & set(frame.f_locals))), "line": line, "bytes": size}
-    return most
-
-
-def _padding():
-    """The line of a function of the program that pads the items of a batch to the longest of them."""
-    data = sys.modules.get("torch.utils.data")
-    for loader in _alive(data.DataLoader) if data else []:
-        code = getattr(loader.collate_fn, "__code__", None)
-        for node in _nodes(_tree(code.co_filename), ast.Call) if code else []:
-            is_inside = code.co_firstlineno <= node.lineno <= code.co_firstlineno + 100
-            if is_inside and "pad" in ast.unparse(node.func):
-                return "%s:%d" % (code.co_filename, node.lineno)
-    return ""
-
-
-def _write_facts(path, frames, failed, asked):
-    """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
-    facts = {}
-    asked_for = {"libraries": _other_libraries, "kept": lambda: _kept(frames), "padding": _padding}
-    asked_for |= {"untrained": lambda: _untrained(frames), "arrays": lambda: _doubles(frames)}
-    asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
-    for name, ask in asked_for.items():
-        try:
-            facts[name] = ask()
-        except Exception as error:
-            facts[name + "_error"] = str(error)
-    with open(path, "w") as file:
-        json.dump(facts, file)
-
-
-def _frames_of_threads():
-    for frame in list(sys._current_frames().values()):
-        yield from _callers(frame)
-
-
-def _callers(frame):
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_here):
-            yield frame
-        frame = frame.f_back
-
-
-def _frames_of_trace(trace):
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next

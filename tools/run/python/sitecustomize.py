@@ -1,5 +1,5 @@
-"""The start-up hook of `headroom run` in a Python program. It is compiled at each start, so it only waits for a framework
-or an error: what it does then is in headroom_hook.py."""
+"""The start-up hook of `headroom run` in a Python program. It is compiled at each start, so it only waits for a
+framework or an error: what it does then is in headroom_hook.py."""
 
 # The interpreter has these already; importlib.util would take longer than the rest of the hook.
 import _frozen_importlib
