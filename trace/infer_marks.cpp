@@ -156,7 +156,7 @@ class StackPaths {
 class MarkFinder {
  public:
   MarkFinder(const Trace& trace, std::span<const int32_t> stacks)
-      : trace_(trace), stacks_(stacks), paths_(trace) {}
+      : trace_(trace), stacks_(stacks.begin(), stacks.end()), paths_(trace) {}
 
   std::vector<TraceMark> find() {
     classify();
@@ -180,12 +180,21 @@ class MarkFinder {
     const size_t count = trace_.events.size();
     kinds_.resize(count);
     bool has_native = false, frees_have_stacks = false;
+    std::vector<int32_t> made_at(count);  // block -> the stack of its allocation
     for (size_t i = 0; i < count; ++i) {
+      if (trace_.events[i].allocates) made_at[static_cast<size_t>(trace_.events[i].block)] = stacks_[i];
       if (stacks_[i] == 0) continue;
       const StackTraits& traits = paths_.traits(stacks_[i]);
       has_python_ |= traits.has_python;
       has_native |= traits.has_native;
-      frees_have_stacks |= !trace_.events[i].allocates;
+      // Where PyTorch records stacks of allocations alone, it gives a free that of the allocation.
+      const int32_t made = made_at[static_cast<size_t>(trace_.events[i].block)];
+      frees_have_stacks |= made != 0 && stacks_[i] != made;
+    }
+    if (!frees_have_stacks) {
+      for (size_t i = 0; i < count; ++i) {
+        if (!trace_.events[i].allocates) stacks_[i] = 0;
+      }
     }
     work_.resize(count + 1);
     backward_.resize(count + 1);
@@ -419,7 +428,7 @@ class MarkFinder {
   }
 
   const Trace& trace_;
-  const std::span<const int32_t> stacks_;
+  std::vector<int32_t> stacks_;  // by event
   StackPaths paths_;
   bool has_python_ = false;
   std::vector<Kind> kinds_;  // by event
@@ -447,7 +456,9 @@ StackTraits traits_of(std::string_view stack) {
     if (!frame.is_torch()) continue;
     traits.is_forward |= is_innermost && is_forward_code(frame);
     traits.builds_module |= builds_module(frame);
-    traits.is_optimizer |= is_optimizer_step(frame);
+    // Frames come from the innermost on, so what a closure of the optimizer's step computes is a forward.
+    traits.is_optimizer |=
+        is_optimizer_step(frame) && !traits.calls_module && !traits.is_backward && !traits.is_forward;
     traits.is_backward |= is_backward_call(frame);
     traits.calls_module |= is_module_call(frame);
     traits.is_module_code |= has_part(frame.file, "torch/nn/");

@@ -20,8 +20,9 @@ class FakeTraining {
   using Blocks = std::vector<uint64_t>;
   static constexpr int64_t kMiB = 1 << 20;
 
-  // `native`: stacks also have C++ frames, as with stacks="all".
-  explicit FakeTraining(bool native = false) : native_(native) {
+  // `native`: stacks also have C++ frames, as with stacks="all". `repeats`: frees have the stacks of their
+  // allocations, as with context="alloc".
+  explicit FakeTraining(bool native = false, bool repeats = false) : native_(native), repeats_(repeats) {
     for (int i = 0; i < kLayers; ++i) {
       weights_.push_back(allocate(kMiB, with(kModule + "convert", in_main(10))));
     }
@@ -174,14 +175,16 @@ class FakeTraining {
                        .module = summary.module,
                        .stack = stack});
     stacks_.push_back(builder_.name(stack));
+    made_at_[address] = stacks_.back();
     return address;
   }
   void release(uint64_t block, const std::string& stack) {
     builder_.free(block, 0, {.time_ns = ++time_ns_});
-    stacks_.push_back(builder_.name(stack));
+    stacks_.push_back(repeats_ ? made_at_[block] : builder_.name(stack));
   }
 
-  const bool native_;
+  const bool native_, repeats_;
+  std::map<uint64_t, int32_t> made_at_;
   TraceBuilder builder_{"train.pickle", "PyTorch memory snapshot"};
   std::vector<int32_t> stacks_;
   Blocks weights_, gradients_, state_;

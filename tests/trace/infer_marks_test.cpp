@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -31,8 +32,9 @@ std::set<MemoryCategory> categories(const Trace& trace, int64_t bytes) {
 }
 
 TEST(InferMarks, FindsStepsAndPhasesInBothKindsOfStacks) {
-  for (const bool native : {false, true}) {
-    FakeTraining training(native);
+  for (const auto& [native, repeats] :
+       {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+    FakeTraining training(native, repeats);
     for (int i = 0; i < 4; ++i) training.step(8 * kMiB);
     const Trace trace = training.take();
     EXPECT_EQ(last_step(trace), 4);
@@ -45,6 +47,19 @@ TEST(InferMarks, FindsStepsAndPhasesInBothKindsOfStacks) {
     }
     EXPECT_EQ(second, (std::vector{StepPhase::kForward, StepPhase::kBackward, StepPhase::kOptimizer}));
   }
+}
+
+TEST(InferMarks, TheClosureOfAnOptimizersStepIsForwardAndBackward) {
+  const std::string torch = "/venv/lib/python3.12/site-packages/torch/";
+  const std::string step = torch + "optim/lbfgs.py:350 step\n" + torch + "optim/optimizer.py:533 wrapper\n" +
+                           "/home/me/train.py:23 main";
+  const std::string closure = "/home/me/train.py:20 closure\n" + step;
+  EXPECT_TRUE(traits_of(step).is_optimizer);
+  const StackTraits layer = traits_of(torch + "nn/modules/linear.py:134 forward\n" + torch +
+                                      "nn/modules/module.py:1790 _call_impl\n" + closure);
+  EXPECT_TRUE(layer.calls_module);
+  EXPECT_FALSE(layer.is_optimizer);
+  EXPECT_FALSE(traits_of(torch + "_tensor.py:630 backward\n" + closure).is_optimizer);
 }
 
 TEST(InferMarks, ALoopOverEpochsHoldsStepsAndEvaluation) {

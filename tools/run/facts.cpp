@@ -197,8 +197,11 @@ void name_evaluating(const Facts& facts, int64_t peak, Explained& found) {
   const nlohmann::json part = object_of(facts.values, "evaluating");
   const int64_t bytes = part.value("bytes", int64_t{0});
   if (bytes < peak / 10 || bytes == 0) return;
-  found.cause.push_back(fmt::format("{} is in evaluation mode, and an optimizer trains its weights, {}",
-                                    text_of(part, "name"), format_bytes(bytes)));
+  const std::string line = text_of(part, "line");
+  found.cause.push_back(fmt::format("{} is in evaluation mode, and an optimizer trains its weights, {}{}",
+                                    text_of(part, "name"), format_bytes(bytes),
+                                    line.empty() ? "" : ", at " + line));
+  found.line = line;
   found.next.insert(
       found.next.begin(),
       "next: requires_grad_(False) for what stays as it is, and an optimizer of the rest alone");
@@ -223,12 +226,15 @@ void name_start(const Facts& facts, Explained& found) {
 void name_kept(const Facts& facts, int64_t peak, Explained& found) {
   const std::optional<Kept> kept = find_kept(facts.values, found.cause_name != name_of(Cause::kLeak));
   if (!kept) return;
+  // Much that is idle in pieces is no leak.
+  const bool is_in_pieces = found.cause_name == name_of(Cause::kFragmentation);
+  const int64_t least = is_in_pieces ? 2 * found.bytes : found.bytes / 10 * 9;
   if (found.is_kept && kept->graphs) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
     if (kept->owner == "buffer")
       found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
   } else if (kept->count >= 3 && (found.is_kept || kept->kind != "optimizer") &&
-             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(found.bytes / 10 * 9, peak / 4))) {
+             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(least, peak / 4))) {
     found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
              .next = {fmt::format("next: {}", kept->advice())},
              .bytes = kept->bytes,

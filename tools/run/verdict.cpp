@@ -162,7 +162,7 @@ Explained explain_others(const guard::Account& account, const guard::Slot* slot)
 // launcher's own traceback, have none.
 std::string own_line(const std::string& log) {
   constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kIn = ", in ";
-  constexpr size_t kMostFrames = 3;
+  constexpr size_t kMostFrames = 4;
   std::istringstream lines(log);
   std::vector<std::string> found;  // the outermost first
   std::string folder;
@@ -236,12 +236,12 @@ Explained find_cause(const Failure& failure) {
   const std::shared_ptr<const Facts> facts = read_facts(failure.facts);
   const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
   Explained found = explain_snapshot(failure.snapshot);
-  // Where the program stopped tells more than the pieces of a pool.
-  if (found.cause_name == name_of(Cause::kFragmentation) && !logged.cause.empty() &&
-      logged.cause_name != name_of(Cause::kFragmentation))
-    found = {};
   int64_t peak = 0;
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
+  // Where the program stopped tells more than the pieces of a pool, unless they are much of what it has.
+  if (found.cause_name == name_of(Cause::kFragmentation) && !logged.cause.empty() &&
+      logged.cause_name != name_of(Cause::kFragmentation) && found.bytes < peak / 4)
+    found = {};
   name_kept(*facts, peak, found);
   const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
   if (const Explained weights = explain_untrained(*facts, peak);
@@ -251,12 +251,16 @@ Explained find_cause(const Failure& failure) {
   if (found.cause.empty()) found = explain_variables(*facts, std::max(needed, peak / 2), peak / 5);
   Explained others = explain_others(failure.account, slot);
   name_start(*facts, others);
-  const Explained cycles = explain_cycles(*facts);
-  for (const Explained& other : {explain_libraries(*facts), others, cycles}) {
-    // What is kept is a smaller part of what is held only where something else is most of it.
-    const int64_t least = std::max(found.is_kept ? 4 * found.bytes : found.bytes, needed);
-    if (other.bytes > least && other.bytes >= peak / 4) found = other;
+  const auto explains_more = [&](const Explained& other, int64_t least) {
+    return other.bytes > std::max(least, needed) && other.bytes >= peak / 4;
+  };
+  // What is kept is no cause where something else is most of what is held.
+  for (const Explained& other : {explain_libraries(*facts), others}) {
+    if (explains_more(other, found.is_kept ? 4 * found.bytes : found.bytes)) found = other;
   }
+  // Cycles say why something is kept.
+  const Explained cycles = explain_cycles(*facts);
+  if (explains_more(cycles, found.is_kept ? found.bytes / 2 : found.bytes)) found = cycles;
   if (found.cause.empty()) {
     found = explain_others(failure.account, most_beside(failure.account));
     name_start(*facts, found);

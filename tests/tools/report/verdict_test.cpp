@@ -89,6 +89,23 @@ TEST(Verdict, ALeakSaysWhenItFillsTheDevice) {
   EXPECT_EQ(sentence({}).find("at this rate"), std::string::npos);
 }
 
+TEST(Verdict, WhatIsDroppedNowAndThenIsKeptWhileItGrowsBeyondMemory) {
+  for (const int last : {6, 12}) {
+    FakeTraining training;
+    for (const int steps : {6, 5, last}) {
+      FakeTraining::Blocks state;
+      for (int i = 0; i < steps; ++i) {
+        training.step(8 * kMiB);
+        state.push_back(training.user(24, 64 * kMiB));
+      }
+      if (steps != last || last == 6) training.drop(25, state);
+    }
+    training.fail_in_layer(100 * kMiB);
+    const Verdict verdict = verdict_of(training);
+    EXPECT_EQ(finds(verdict, Cause::kLeak), last == 12) << all_of(verdict);
+  }
+}
+
 TEST(Verdict, AQueueOfLimitedLengthIsNoLeak) {
   FakeTraining training;
   std::vector<uint64_t> queue;

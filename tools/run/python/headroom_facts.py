@@ -306,13 +306,15 @@ def _doubles(frames):
     for frame in frames:
         if not _is_own(frame.f_code.co_filename):
             continue
+        first = None
         for name, value in frame.f_locals.items():
             if not _array_bytes(value):
                 continue
             arrays[_storage(value)] = value
             if _is_double(value):
                 made = [n for n in _assignments(frame) if any(name in _names(target) for target in n.targets)]
-                line = "%s:%d" % (frame.f_code.co_filename, made[-1].lineno) if made else line  # the outermost stays
+                first = min([first] + made[-1:], key=lambda node: node.lineno if node else math.inf)
+        line = "%s:%d" % (frame.f_code.co_filename, first.lineno) if first else line  # the outermost stays
     doubles = [value for value in arrays.values() if _is_double(value)]
     sizes = {"bytes": sum(map(_array_bytes, arrays.values())), "doubles": sum(map(_array_bytes, doubles))}
     return {**sizes, "line": line}
@@ -406,8 +408,8 @@ def _scan(frames):
 
 
 def _evaluating(frames):
-    """A part of a model in training that is set to evaluation, though an optimizer trains its weights: its class and
-    their bytes."""
+    """A part of a model in training that is set to evaluation, though an optimizer trains its weights: its class, their
+    bytes, and the line that makes an optimizer."""
     torch = sys.modules.get("torch")
     optimizers = _alive(torch.optim.Optimizer) if torch else []
     trained = {id(weight) for each in optimizers for group in each.param_groups for weight in group["params"]}
@@ -417,7 +419,8 @@ def _evaluating(frames):
             if part is not None and not part.training:
                 size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
                 if size > most["bytes"]:
-                    most = {"name": type(part).__name__, "bytes": size}
+                    line = next((line for line, _ in _calls(frames, [type(each).__name__ for each in optimizers])), "")
+                    most = {"name": type(part).__name__, "bytes": size, "line": line}
     return most
 
 
