@@ -225,13 +225,17 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
     if (grew < 2) return std::nullopt;
   }
   const StepSizes& base = sizes[least->step];
-  const double inputs = base.inputs > 0 && last.inputs > 0 ? last.inputs / base.inputs : least->factor;
+  // What the step reads may be a few numbers beside the batch.
+  const bool has_inputs =
+      base.inputs > 0 && last.inputs > 0 && last.inputs < 100 * least->factor * base.inputs;
+  const double inputs = has_inputs ? last.inputs / base.inputs : least->factor;
   // Counts up to the request that fails, if the step before made the same request.
   const int64_t before = base.at_same.value_or(base.peak);
   const int64_t now = evidence.failure != nullptr ? live + evidence.failure->requested_bytes : last.peak;
+  if (now <= before) return std::nullopt;
   return Finding{
       .cause = Cause::kGrowingBatch,
-      .bytes = std::max<int64_t>(0, now - before),
+      .bytes = now - before,
       .title = "The batch grew",
       .sentence = fmt::format("the batch {} since step {}: activations grew from {} to {}{}", times(inputs),
                               evidence.steps[least->step].number, short_size(before), short_size(now),

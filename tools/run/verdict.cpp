@@ -238,9 +238,11 @@ Explained find_cause(const Failure& failure) {
   Explained found = explain_snapshot(failure.snapshot);
   int64_t peak = 0;
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
-  // Where the program stopped tells more than the pieces of a pool, unless they are much of what it has.
+  // Where the program stopped tells more than the pieces of a pool; where only figures are told, pieces that
+  // are much of what it has tell more.
+  const bool is_in_pieces = logged.has_figures_alone && found.bytes >= peak / 4;
   if (found.cause_name == name_of(Cause::kFragmentation) && !logged.cause.empty() &&
-      logged.cause_name != name_of(Cause::kFragmentation) && found.bytes < peak / 4)
+      logged.cause_name != name_of(Cause::kFragmentation) && !is_in_pieces)
     found = {};
   name_kept(*facts, peak, found);
   const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
