@@ -110,6 +110,10 @@ Explained explain_libraries(const Facts& facts) {
     explained.next = {
         name == "CuPy" ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"
                        : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"};
+    if (const std::string line = text_of(held, "line"); name == "CuPy" && !line.empty()) {
+      explained.cause.push_back("CuPy is first used at " + line);
+      explained.line = line;
+    }
   }
   return explained;
 }

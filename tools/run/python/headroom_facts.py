@@ -16,13 +16,17 @@ _here = os.path.dirname(os.path.abspath(__file__))
 _trees = {}
 
 
-def _other_libraries():
-    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name."""
+def _other_libraries(frames):
+    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name, and where CuPy is used."""
     held = {}
     if "torch" not in sys.modules:
         return held
     if "cupy" in sys.modules:
         held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
+        for path in _own_files(frames):
+            names = [n for node in _nodes(_tree(path), ast.Import) for n in node.names if n.name == "cupy"]
+            uses = [n for n in _nodes(_tree(path), ast.Name) if n.id in [name.asname or name.name for name in names]]
+            held |= {"line": "%s:%d" % (path, uses[0].lineno)} if uses else {}
     if "jax" in sys.modules:
         stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
         held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
@@ -103,7 +107,7 @@ def _children(value):
         return [("", part) for part in gc.get_referents(value)]
     if isinstance(value, dict):
         return [("", part) for part in list(value.values())]
-    if isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
+    if _is_list(value):
         return [("", part) for part in list(value)]
     if isinstance(value, BaseException):  # its traceback holds what the functions had
         frames = list(frames_of_trace(value.__traceback__))
@@ -146,6 +150,10 @@ def _line_that_keeps(name, path, owner, is_sum):
     return min(lines, default=0)
 
 
+def _is_list(value):
+    return isinstance(value, (list, tuple, set, dict, collections.deque))
+
+
 def _is_sum(array):
     """True for one number with the graph that computed it."""
     return getattr(array, "grad_fn", None) is not None and array.numel() == 1
@@ -170,7 +178,7 @@ def _kept(frames, seconds=2.0):
                 entry["bytes"] += _array_bytes(part) or part.nbytes  # of a weight
 
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
-    later = []
+    later = [[], []]  # what is seen after the program's own lists: its other objects, and what those do not reach
     for frame in frames:
         path, caller = frame.f_code.co_filename, frame
         while caller is not None and not _is_own(caller.f_code.co_filename):
@@ -182,15 +190,15 @@ def _kept(frames, seconds=2.0):
             if caller is not frame:
                 if isinstance(value, (list, tuple)):
                     lines.setdefault(place, caller.f_lineno)
-                    later.append((place, value))
+                    later[1].append((place, value, None))
             elif not _array_bytes(value):
-                queue.append((place, value, None))
+                (queue if _is_list(value) else later[0]).append((place, value, None))
             elif _is_sum(value):
                 note(place, value)
     while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
-        if not queue:  # what the program's own names do not reach
-            queue.extend((place, value, None) for place, value in later)
-            later.clear()
+        if not queue:
+            queue.extend(later.pop(0))
+            continue
         place, value, listed = queue.popleft()  # where the list is that has the object of which this is a part
         if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
             continue
@@ -210,8 +218,7 @@ def _kept(frames, seconds=2.0):
             elif part and not is_own and not hasattr(value, "_modules"):
                 is_endless = hasattr(value, "put") and getattr(value, "maxsize", 1) == 0
                 inner = place[:2] + ("queue" if is_endless else "library",)
-            is_list = isinstance(value, (list, tuple, set, dict)) or type(value).__name__ == "deque"
-            within = listed if part else inner if is_list else None
+            within = listed if part else inner if _is_list(value) else None
             if id(child) in roots and within:
                 note(within, child, [weight for weight in child.parameters() if weight.is_cuda], "model")
             elif _is_optimizer(child) and within:
@@ -465,7 +472,7 @@ def _padding():
 def write(path, frames, failed, asked):
     """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
     facts = {}
-    asked_for = {"libraries": _other_libraries, "kept": lambda: _kept(frames), "padding": _padding}
+    asked_for = {"libraries": lambda: _other_libraries(frames), "kept": lambda: _kept(frames), "padding": _padding}
     asked_for |= {"untrained": lambda: _untrained(frames), "arrays": lambda: _doubles(frames)}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
     asked_for |= {"loaded": lambda: _loaded(frames), "starts": lambda: _starts(frames), "scan": lambda: _scan(frames)}
@@ -478,18 +485,6 @@ def write(path, frames, failed, asked):
             facts[name + "_error"] = str(error)
     with open(path, "w") as file:
         json.dump(facts, file)
-
-
-def frames_of_threads():
-    for frame in list(sys._current_frames().values()):
-        yield from callers(frame)
-
-
-def callers(frame):
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_here):
-            yield frame
-        frame = frame.f_back
 
 
 def frames_of_trace(trace):

@@ -81,10 +81,22 @@ def _record_torch(torch):
             return
         torch.cuda.memory._dump_snapshot(path + ".pickle")
         facts = _facts()
-        facts.write(path + ".json", list(facts.frames_of_threads()), list(facts.callers(sys._getframe())), asked)
+        facts.write(path + ".json", list(_frames_of_threads()), list(_callers(sys._getframe())), asked)
 
     try:
         torch.cuda.memory._record_memory_history(max_entries=100_000, context="alloc", stacks="python")
         torch._C._cuda_attach_out_of_memory_observer(ran_out)
     except Exception as error:
         _say("PyTorch records no history: %s" % error)
+
+
+def _frames_of_threads():
+    for frame in list(sys._current_frames().values()):
+        yield from _callers(frame)
+
+
+def _callers(frame):
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_here):
+            yield frame
+        frame = frame.f_back
