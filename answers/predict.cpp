@@ -226,6 +226,7 @@ RunSetup with_budget(RunSetup setup) {
   if (!budget) return setup;
   setup.device.total_bytes = std::min(setup.device.total_bytes, *budget + others_bytes(setup));
   setup.options.limit_bytes.reset();  // the device keeps to it, so that the minimum can be found
+  setup.options.limit_scope = LimitScope::kPool;
   return setup;
 }
 

@@ -66,6 +66,22 @@ TEST(PredictCommand, TheNextCommandFindsWhatFitsWhereNoBatchDoes) {
   }
 }
 
+// It carries no scope of a limit that it leaves out, and solve takes the limit as the budget that it leaves.
+TEST(PredictCommand, TheNextCommandsUnderALimitRun) {
+  const ScratchFolder folder;
+  const std::string trace = folder.write("t.csv", "op,id,bytes\na,0,31457280\na,1,1048576\nf,0,0\n");
+  for (const char* limit : {" --limit 8MiB", " --limit 611MiB --limit-scope process", " --memory 611MiB"}) {
+    const std::string arguments = trace + " --device h200 --strategy direct" + limit;
+    const nlohmann::json predicted = nlohmann::json::parse(predict(arguments + " --json").out);
+    EXPECT_EQ(predicted["fits"], false) << limit;
+    const Outcome next = run_shell(folder, HEADROOM_COMMAND + predicted["next"].get<std::string>().substr(8));
+    EXPECT_EQ(next.code, 0) << predicted["next"] << next.errors;
+    const nlohmann::json solved =
+        nlohmann::json::parse(run_shell(folder, HEADROOM_COMMAND " solve " + arguments + " --json").out);
+    EXPECT_EQ(solved["memory_bytes"], 611 << 20) << limit;
+  }
+}
+
 TEST(PredictCommand, ABudgetThatIsTooSmallNamesTheLeastAndExitsWithThree) {
   for (const char* memory : {"100MiB", "300MiB"}) {
     const Outcome outcome = predict(fmt::format("--net lenet --memory {}", memory));

@@ -371,6 +371,7 @@ std::string least_memory_command(WorkloadOptions options, const std::string& inp
   RuntimeOptions& runtime = options.runtime;
   if (runtime.memory_bytes) runtime.plan = RuntimeOptions{}.plan;
   runtime.limit_bytes.reset();
+  runtime.limit_scope = LimitScope::kPool;
   runtime.memory_bytes.reset();
   const StrategySettings strategy = parse_strategy(runtime.strategy);
   if (strategy.limit_bytes || (strategy.plugin_path.empty() && find_strategy(strategy.name).needs_limit))
@@ -382,10 +383,9 @@ std::string least_memory_command(WorkloadOptions options, const std::string& inp
 
 // The first strategy that fits of those that an explained run tries as a fix.
 std::string fitting_strategy(const std::vector<Row>& rows) {
-  for (const Strategy* const cure : cures()) {
+  for (const Strategy* const cure : cures())
     for (const Row& row : rows)
       if (row.strategy == cure->name && row.prediction.fits) return row.strategy;
-  }
   return {};
 }
 
@@ -399,13 +399,14 @@ std::string next_for_input(const Question& question, bool fits) {
   return command_on_input(compares ? "headroom compare" : "headroom fit", question.input, carried, 0);
 }
 
-// The changes that keep it within the device, together where one is not enough.
+// The changes that keep it within the device, together where one is not enough, for a budget of the process.
 std::string solve_command(const Question& question) {
   WorkloadOptions options = question.options;
-  // Solve's budget is for the whole process.
+  RuntimeOptions& runtime = options.runtime;
   const int64_t overhead = with_libraries(question.program, question.setup).device.overhead_bytes();
-  if (const auto limit = std::exchange(options.runtime.limit_bytes, std::nullopt))
-    options.runtime.memory_bytes = *limit + overhead;
+  const bool is_of_pool = std::exchange(runtime.limit_scope, LimitScope::kPool) == LimitScope::kPool;
+  if (const auto limit = std::exchange(runtime.limit_bytes, std::nullopt))
+    runtime.memory_bytes = *limit + (is_of_pool ? overhead : 0);
   return command_on_input("headroom solve", question.input, options, question.batch);
 }
 

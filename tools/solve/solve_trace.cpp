@@ -214,6 +214,8 @@ Sheet to_sheet(const ProgramSolution& solution, const Question& question, const 
     sheet.propose({command_on_input("headroom predict", question.input, next, batch) + changed});
   } else if (chosen.least_memory_bytes > 0) {
     next.runtime.memory_bytes = chosen.least_memory_bytes;
+    next.runtime.limit_bytes.reset();
+    next.runtime.limit_scope = LimitScope::kPool;
     sheet.propose({command_on_input("headroom solve", question.input, next, batch)});
   }
   return sheet;
@@ -243,11 +245,12 @@ void solve::write(const Sheet& sheet, const std::string& html, bool json, const 
 
 namespace {
 
-// Returns the memory that the device and the limit leave to the process.
-int64_t usual_budget(const RunSetup& setup) {
+// Returns the memory that the device and the budget, or the limit, leave to the process.
+int64_t budget_of(const RunSetup& setup) {
+  const RuntimeOptions& options = setup.options;
   const int64_t free = free_bytes(setup);
-  const int64_t overhead = setup.options.limit_scope == LimitScope::kPool ? setup.device.overhead_bytes() : 0;
-  return std::min(free, setup.options.limit_bytes.value_or(free) + overhead);
+  const int64_t overhead = options.limit_scope == LimitScope::kPool ? setup.device.overhead_bytes() : 0;
+  return std::min(free, options.memory_bytes.value_or(options.limit_bytes.value_or(free) + overhead));
 }
 
 }  // namespace
@@ -278,10 +281,6 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     tracer = std::make_unique<ProgramTracer>(std::move(request));
   }
   RunSetup setup = setup_to_fit(options.runtime);
-  const int64_t memory = options.runtime.memory_bytes.value_or(usual_budget(setup));
-  setup.options.memory_bytes = memory;
-  setup = with_budget(std::move(setup));
-
   const ProgramSpeed speed = speed_of_program(setup.device);
   Progress progress(0, "traces");
   TracedProgram plain = std::move(recorded);
@@ -290,6 +289,9 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     plain = tracer->trace(whole, {}, &speed);
     progress.advance(1);
   }
+  const int64_t memory = budget_of(with_libraries(traced_here(plain.trace), setup));
+  setup.options.memory_bytes = memory;
+  setup = with_budget(std::move(setup));
   const Question question{input, options, memory, whole.value_or(0), is_recording};
   if (const std::optional<report::Finding> growth = find_growth(plain.trace)) {
     progress.finish();
