@@ -17,7 +17,7 @@
 namespace headroom::guard {
 namespace {
 
-constexpr uint32_t kMagic = 0x48524755, kVersion = 2;
+constexpr uint32_t kMagic = 0x48524755, kVersion = 3;
 // An owner is a process id (22 bits are Linux's most), its start time in ticks above it, and this mark while
 // its slot is not filled in.
 constexpr uint64_t kStarting = uint64_t{1} << 63;

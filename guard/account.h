@@ -68,7 +68,8 @@ struct Account {
   std::atomic<int64_t> grab_bytes;
   // A process that wants a measurement raises `wanted`; the parent answers with `measured`. Both are futexes.
   std::atomic<uint32_t> wanted, measured, is_watched;
-  std::atomic<int64_t> minute_ns;  // when the watcher last began a minute
+  std::atomic<uint32_t> knows_cards;  // the parent has added all cards, in the order of nvidia-smi
+  std::atomic<int64_t> minute_ns;     // when the watcher last began a minute
   std::atomic<int32_t> slots_used;
   std::atomic<uint64_t> first_refusal_of;  // owner of the first process that was refused
   std::atomic<int64_t> escaped_bytes;      // most that a process of the tree held without being counted

@@ -213,6 +213,11 @@ bool open_driver() {
   HR_FIND(cuGraphMemAllocNodeGetParams), HR_FIND(cuDeviceGetGraphMemAttribute);
 #undef HR_FIND
   is_open = true;
+  if (state.account != nullptr &&
+      state.account->knows_cards == 0) {  // the parent begins while the driver does
+    state.account->wanted++;
+    wake(state.account->wanted);
+  }
   return true;
 }
 

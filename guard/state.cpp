@@ -37,6 +37,8 @@ int card_of_device(CUdevice device) {
   CUuuid uuid;
   const auto get = driver.cuDeviceGetUuid_v2 != nullptr ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
   if (get == nullptr || get(&uuid, device) != kSuccess) return -1;
+  // Cards have the numbers of nvidia-smi, so the parent adds them.
+  if (state.account->knows_cards == 0) await_measurement(*state.account);
   const int card = card_of(*state.account, uuid.bytes);
   if (card >= 0) card_of_ordinal[device] = card + 1;
   return card;

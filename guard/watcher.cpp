@@ -251,13 +251,15 @@ void Watcher::measure() {
   reap(account_);
   begin_minute();
   find_escaped();
+  // Opening the library takes longer than all else here, so it waits for a program that uses a GPU.
+  if (account_.wanted == 0 && account_.escaped_process == 0) return;
   if (!open()) return;
-  if (!knows_cards_) {  // also those that no guarded process uses
+  if (account_.knows_cards == 0) {  // also those that no guarded process uses
     for (const Found& card : cards()) {
       unsigned char uuid[16];
       if (parse_uuid(card.uuid, uuid)) card_of(account_, uuid);
     }
-    knows_cards_ = true;
+    account_.knows_cards = 1;
   }
   for (int i = 0; i < kMaxCards; ++i) {
     if (account_.cards[i].known == 2) measure_card(i);

@@ -37,7 +37,7 @@ class Watcher {
   void find_escaped();
 
   Account& account_;
-  bool is_open_ = false, knows_cards_ = false;
+  bool is_open_ = false;
   int64_t searched_ns_ = 0;
   nvmlDevice_t devices_[kMaxCards] = {};
   // A process that seems to need less beside its blocks: what it held, and how many measurements in a row

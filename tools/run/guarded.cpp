@@ -17,8 +17,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -118,14 +120,11 @@ void set_limits(const GuardOptions& options, guard::Account& account, guard::Wat
   for (const std::string& part : parts) {
     if (part.find('=') == std::string::npos) account.limit_bytes = parse_bytes(part, "--limit");
   }
-  // In the order of nvidia-smi, whose numbers are shown.
-  for (const guard::Watcher::Found& card : watcher.cards()) {
-    unsigned char uuid[16];
-    if (guard::parse_uuid(card.uuid, uuid)) guard::card_of(account, uuid);
-  }
   for (const std::string& part : parts) {
     const size_t equals = part.find('=');
     if (equals == std::string::npos) continue;
+    account.wanted = 1;  // all cards, in their order
+    if (account.knows_cards == 0) watcher.measure();
     const int card = find_card(account, watcher, part.substr(0, equals));
     if (card < 0) throw InvalidArgument(fmt::format("--limit: at most {} GPUs", guard::kMaxCards));
     account.cards[card].limit_bytes = parse_bytes(part.substr(equals + 1), "--limit");
@@ -280,6 +279,25 @@ std::string first_since(const std::string& record, const char* ending,
   return found;
 }
 
+// True if the loader would find NVIDIA's driver. Loading it takes longer than all else that the command does,
+// so that is for what neither the environment nor the loader's cache has.
+bool has_driver() {
+  constexpr std::string_view kDriver = "libcuda.so.1";
+  const char* folders = std::getenv("LD_LIBRARY_PATH");
+  std::istringstream list(folders == nullptr ? "" : folders);
+  for (std::string folder; std::getline(list, folder, ':');) {
+    if (access((folder + "/" + std::string(kDriver)).c_str(), R_OK) == 0) return true;
+  }
+  std::ifstream cache("/etc/ld.so.cache", std::ios::binary);
+  const std::string known{std::istreambuf_iterator<char>(cache), {}};
+  const size_t path = known.find("/" + std::string(kDriver));
+  if (path != std::string::npos) {
+    const size_t begin = known.rfind('\0', path) + 1;
+    if (access(known.c_str() + begin, R_OK) == 0) return true;
+  }
+  return dlopen(kDriver.data(), RTLD_LAZY | RTLD_LOCAL) != nullptr;
+}
+
 // The status of waitpid; empty if only the help was asked for.
 std::optional<int> run_command(int argc, char** argv) {
   GuardOptions options;
@@ -317,8 +335,7 @@ std::optional<int> run_command(int argc, char** argv) {
   if (library.find_first_of(" :") != std::string::npos) {
     throw InvalidArgument(fmt::format("{}: LD_PRELOAD takes no path with blanks or colons", library));
   }
-  // Opened to see that there is one; the program opens its own.
-  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
+  if (!has_driver()) {
     throw LibraryError("no GPU: NVIDIA's driver (libcuda.so.1) is not installed", "dlopen", "not found", {});
   }
 
