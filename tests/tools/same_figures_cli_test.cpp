@@ -238,7 +238,7 @@ void write_trace(const std::string& path, uint32_t seed) {
 }
 
 TEST(SameFigures, OfNetsByEveryCommand) {
-  constexpr size_t kCases = 12;
+  constexpr size_t kCases = 24;
   const std::vector<std::string> nets = {"lenet", "mlp", "attention"},
                                  devices = {"sim",
                                             "sim:card-6gb",
@@ -291,7 +291,7 @@ TEST(SameFigures, OfRecordingsOnTheirOwnDevice) {
 }
 
 TEST(SameFigures, OfTracesByEveryCommand) {
-  constexpr size_t kCases = 14;
+  constexpr size_t kCases = 26;
   const std::vector<std::string> devices = {"sim:card-6gb", "sim:rtx-3090", "sim:h200",
                                             "sim --device-memory 700MiB", "sim:card-6gb --others 5750MiB"},
                                  strategies = {"pytorch",  "caching",      "pytorch,expandable_segments:True",

@@ -228,7 +228,7 @@ class Checked {
 
 TEST(RandomSetups, ArePredictedToTheByteAndFitHolds) {
   std::atomic<int> runs = 0;
-  const std::string wrong = wrong_cases(120, [&](Draw& draw) {
+  const std::string wrong = wrong_cases(300, [&](Draw& draw) {
     const DrawnSetup setup = drawn_setup(draw);
     Checked checked(setup);
     const bool runs_somewhere = checked.predict_and_run();
