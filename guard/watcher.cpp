@@ -98,6 +98,8 @@ bool parse_uuid(const std::string& text, unsigned char (&uuid)[16]) {
   return digits == 32;
 }
 
+Watcher::Watcher(Account& account) : account_(account), began_ns_(now_ns()) {}
+
 bool Watcher::open() {
   if (is_open_) return true;
   void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -251,8 +253,9 @@ void Watcher::measure() {
   reap(account_);
   begin_minute();
   find_escaped();
-  // Opening the library takes longer than all else here, so it waits for a program that uses a GPU.
-  if (account_.wanted == 0 && account_.escaped_process == 0) return;
+  // Opening the library takes longer than all else here, so it waits for a program that uses a GPU, or that
+  // runs for a while: some that are not counted are found by the library alone.
+  if (account_.wanted == 0 && now_ns() - began_ns_ < kSecond / 2) return;
   if (!open()) return;
   if (account_.knows_cards == 0) {  // also those that no guarded process uses
     for (const Found& card : cards()) {

@@ -14,7 +14,7 @@ namespace headroom::guard {
 
 class Watcher {
  public:
-  explicit Watcher(Account& account) : account_(account) {}
+  explicit Watcher(Account& account);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
@@ -38,6 +38,7 @@ class Watcher {
 
   Account& account_;
   bool is_open_ = false;
+  const int64_t began_ns_;
   int64_t searched_ns_ = 0;
   nvmlDevice_t devices_[kMaxCards] = {};
   // A process that seems to need less beside its blocks: what it held, and how many measurements in a row

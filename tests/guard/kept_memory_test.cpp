@@ -31,6 +31,7 @@ class optim:
   class Optimizer:
     def __init__(self, weights): self.param_groups, self.state = [{"params": weights}], {}
 def is_grad_enabled(): return True
+def load(path): return {'model': {i: Tensor() for i in range(4)}, 'step': 1}
 def fail(asked=0):
   _C.ran_out(0, asked)
   raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')
@@ -272,10 +273,12 @@ TEST_F(KeptMemory, AVerdictNamesObjectsThatWaitForTheCollector) {
   const std::string text = verdict(
       "import gc\n"
       "gc.disable()\n"
+      "class Other:\n"
+      "  def own(self, part): part.owner = self\n"
       "class Node:\n"
       "  def link(self, other):\n"
       "    self.seen, other.back = torch.Tensor(), self\n"
-      "    other.root = self\n"  // line 7
+      "    other.root = self\n"  // line 9
       "    self.other = other\n"
       "def main():\n"
       "  for i in range(4): Node().link(Node())\n");
@@ -283,21 +286,55 @@ TEST_F(KeptMemory, AVerdictNamesObjectsThatWaitForTheCollector) {
       has, text,
       "leak: objects that refer to each other, as Node does, keep 256.00 MiB until Python's collector runs, "
       "at " +
-          folder_ / "train.py:7")
+          folder_ / "train.py:9")
       << text;
 }
 
 TEST_F(KeptMemory, ALibraryThatFindsNoRoomIsExplainedByWhatTheProgramHolds) {
+  const std::string error =
+      "  raise RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`')\n";
   const std::string text = verdict(
-      "def load(path): return {'model': {i: torch.Tensor() for i in range(4)}, 'step': 1}\n"
       "def main():\n"
-      "  checkpoint = load('last.pt')\n"  // line 4
-      "  raise RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`')\n");
+      "  checkpoint = torch.load('last.pt')\n" +  // line 3
+      error);
   EXPECT_PRED2(
       has, text,
-      "exhausted: checkpoint still holds 256.00 MiB that were read from a file, at " + folder_ / "train.py:4")
+      "exhausted: checkpoint still holds 256.00 MiB that torch.load returned, at " + folder_ / "train.py:3")
       << text;
   EXPECT_PRED2(has, text, "\nnext: map_location=\"cpu\"") << text;
+  const std::string made = verdict(
+      "def load_batch(i): return torch.Tensor(), torch.Tensor()\n"
+      "def main():\n"
+      "  pair = load_batch(1)\n" +
+      error);
+  EXPECT_PRED2(has, made, "pair still holds 128.00 MiB that load_batch returned") << made;
+  EXPECT_FALSE(has(made, "map_location")) << made;
+}
+
+TEST_F(KeptMemory, FactsOfOtherTypesAreNone) {
+  const std::string text = verdict(
+      "import os\n"
+      "def main():\n"
+      "  with open('%s.%d.json' % (os.environ['HEADROOM_RUN_SNAPSHOT'], os.getpid()), 'w') as file:\n"
+      "    file.write('{\"kept\": [{\"line\": \"3\", \"bytes\": 1e300, \"count\": null}], \"cycles\": "
+      "{\"bytes\": null},'\n"
+      "               ' \"starts\": {\"ranks\": \"x\", \"jax\": 1}, \"loaded\": {\"bytes\": [1]}, "
+      "\"evaluating\": 7,'\n"
+      "               ' \"arrays\": {\"bytes\": \"1\"}, \"libraries\": {\"JAX\": -5}}')\n"
+      "  raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')\n");
+  EXPECT_PRED2(has, text, "exhausted: The device was full before this request") << text;
+  EXPECT_PRED2(has, text, "headroom: no GPU memory used") << text;
+}
+
+TEST_F(KeptMemory, AProgramGetsItsOwnErrorWhereNothingCanBeWrittenDown) {
+  const std::string text = verdict(
+      "def fail(path): raise OSError('no space')\n"
+      "torch.cuda.memory._dump_snapshot = fail\n"
+      "def main():\n"
+      "  try: torch.fail()\n"
+      "  except RuntimeError as error: print('caught', error)\n");
+  EXPECT_PRED2(has, text, "headroom: what the program keeps is unknown: no space") << text;
+  EXPECT_PRED2(has, text, "RuntimeError: CUDA out of memory") << text;
 }
 
 TEST_F(KeptMemory, AVerdictNamesTheScanOfAJaxProgram) {
@@ -305,13 +342,16 @@ TEST_F(KeptMemory, AVerdictNamesTheScanOfAJaxProgram) {
   folder_.write("site-packages/jax/__init__.py", "class lax:\n  def scan(*_): pass\n");
   const std::string text = verdict(
       "import jax\n"
+      "def roll():\n"
+      "  if True:\n"
+      "    jax.lax.scan(None, None)\n"  // line 5, deeper than the next
       "def main():\n"
-      "  jax.lax.scan(None, None)\n"  // line 4
+      "  jax.lax.scan(None, None)\n"
       "  raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 "
       "bytes.')\n");
   EXPECT_PRED2(has, text,
-               "a scan stores what it returns of each step, and for gradients what each computes, at " +
-                   folder_ / "train.py:4")
+               "a scan stores what it returns at each step and, for gradients, what each step computes, at " +
+                   folder_ / "train.py:5")
       << text;
   EXPECT_PRED2(has, text, "\nnext: jax.checkpoint(body)") << text;
 }

@@ -71,6 +71,13 @@ TEST_F(ReportCommand, TakesANetAsItTakesATrace) {
   EXPECT_EQ(run("assert --net lenet --batch 64 --max-peak 1KiB").code, 5);
   EXPECT_EQ(run("report " + trace_ + " --net lenet").errors,
             "headroom: an input and --net exclude each other: pass one\n");
+  for (const char* const name : {"plan=packed", "batch=2", "optimizer=sgd"}) {
+    const Outcome compared = run("compare " + trace_ + " --device sim:rtx-3090 --settings " + name);
+    EXPECT_EQ(compared.code, 2) << name;
+    EXPECT_EQ(compared.errors, "headroom: an input and --" +
+                                   std::string(name).substr(0, std::string(name).find('=')) +
+                                   " exclude each other: pass one\n");
+  }
   EXPECT_EQ(
       run("report --net lenet --steps 3").errors,
       "headroom: --steps is for programs, as train.py:make_step; a net repeats its step: leave it out\n");

@@ -148,7 +148,10 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
         const bool is_trace = option == kTraceOption;
         row.words.insert(row.words.end(), {"--strategy", strategy, std::string(option), value});
         if (is_trace) row.words.insert(row.words.end(), {"--steps", std::to_string(passes)});
-        for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
+        for (std::string& word : words_of(settings)) {
+          if (is_trace && options.nets.empty()) refuse_net_setting(word);
+          row.words.push_back(std::move(word));
+        }
         const WorkloadOptions run = checked(row.words);
         if (is_trace) row.words = words_of_trace(run, value);
         row.is_simulated = simulated_profile(run.runtime).has_value();

@@ -366,7 +366,7 @@ bool may_fit_with_less(const Question& question) {
   return bytes <= capacity_bytes(with_libraries(question.program, question.setup));
 }
 
-// The smallest device for the batch. With these options a larger one does not help.
+// The smallest device for the batch. A limit or a budget binds on any device, so they are left out.
 std::string least_memory_command(WorkloadOptions options, const std::string& input, int64_t batch) {
   RuntimeOptions& runtime = options.runtime;
   if (runtime.memory_bytes) runtime.plan = RuntimeOptions{}.plan;

@@ -31,6 +31,18 @@ std::string text_of(const nlohmann::json& facts, const char* name) {
   return found != facts.end() && found->is_string() ? printable(found->get<std::string>(), 300) : "";
 }
 
+// A count of at most 2^60, so that sums of a few do not overflow; 0 if it is missing or anything else.
+int64_t number_of(const nlohmann::json& facts, const char* name) {
+  const auto found = facts.find(name);
+  if (found == facts.end() || !found->is_number_integer()) return 0;
+  return std::clamp<int64_t>(found->get<int64_t>(), 0, int64_t{1} << 60);
+}
+
+bool is_set(const nlohmann::json& facts, const char* name) {
+  const auto found = facts.find(name);
+  return found != facts.end() && found->is_boolean() && found->get<bool>();
+}
+
 // The list, or sum, in the program that keeps arrays.
 struct Kept {
   std::string name, line;  // "train.py:49"
@@ -69,15 +81,15 @@ struct Kept {
 // The entry that holds graphs if the snapshot shows that graphs are kept, else the one that holds most.
 std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
   std::optional<Kept> best;
-  for (const nlohmann::json& entry : facts.value("kept", nlohmann::json::array())) {
+  const auto list = facts.find("kept");
+  if (list == facts.end() || !list->is_array()) return best;
+  for (const nlohmann::json& entry : *list) {
     if (!entry.is_object()) continue;
-    const Kept kept{printable(entry.value("name", ""), 80),
-                    fmt::format("{}:{}", printable(entry.value("file", ""), 200), entry.value("line", 0)),
-                    entry.value("count", int64_t{0}),
-                    entry.value("bytes", int64_t{0}),
-                    entry.value("graphs", false),
-                    entry.value("kind", "tensor"),
-                    entry.value("owner", "")};
+    const Kept kept{
+        text_of(entry, "name"),    fmt::format("{}:{}", text_of(entry, "file"), number_of(entry, "line")),
+        number_of(entry, "count"), number_of(entry, "bytes"),
+        is_set(entry, "graphs"),   entry.contains("kind") ? text_of(entry, "kind") : "tensor",
+        text_of(entry, "owner")};
     const bool is_graph = kept.graphs && (graphs || kept.owner == "buffer");
     if (!best || (is_graph && !best->graphs)) best = kept;
   }
@@ -102,8 +114,9 @@ Explained explain_libraries(const Facts& facts) {
   Explained explained;
   const nlohmann::json held = object_of(facts.values, "libraries");
   for (const auto& [name, bytes] : held.items()) {
-    if (!bytes.is_number_integer() || bytes.get<int64_t>() <= explained.bytes) continue;
-    explained.bytes = bytes.get<int64_t>();
+    const int64_t size = number_of(held, name.c_str());
+    if (size <= explained.bytes) continue;
+    explained.bytes = size;
     explained.cause = {
         fmt::format("other-library: {} holds {} of this process's memory, where PyTorch cannot use it",
                     printable(name, 40), format_bytes(explained.bytes))};
@@ -121,7 +134,7 @@ Explained explain_libraries(const Facts& facts) {
 Explained explain_untrained(const Facts& facts, int64_t peak) {
   const nlohmann::json weights = object_of(facts.values, "untrained"),
                        misspelt = object_of(weights, "misspelt");
-  const int64_t gradients = weights.value("gradients", int64_t{0});
+  const int64_t gradients = number_of(weights, "gradients");
   const std::string model = text_of(weights, "runs"), line = text_of(misspelt, "line");
   Explained found;
   if (gradients > peak / 10) {
@@ -130,7 +143,7 @@ Explained explain_untrained(const Facts& facts, int64_t peak) {
                  format_bytes(gradients))},
              .next = {"next: model.requires_grad_(False)  # then True for what is trained"},
              .bytes = gradients};
-  } else if (!model.empty() && weights.value("bytes", int64_t{0}) >= peak / 50) {
+  } else if (!model.empty() && number_of(weights, "bytes") >= peak / 50) {
     found = {
         .cause = {fmt::format("exhausted: {} runs with gradients, though no optimizer trains it: all its "
                               "activations are kept",
@@ -148,7 +161,7 @@ Explained explain_untrained(const Facts& facts, int64_t peak) {
 
 Explained explain_doubles(const Facts& facts, int64_t peak) {
   const nlohmann::json arrays = object_of(facts.values, "arrays");
-  const int64_t bytes = arrays.value("bytes", int64_t{0}), doubles = arrays.value("doubles", int64_t{0});
+  const int64_t bytes = number_of(arrays, "bytes"), doubles = number_of(arrays, "doubles");
   if (doubles < bytes / 2 || doubles < peak / 4 || doubles == 0) return {};
   const std::string line = text_of(arrays, "line");
   return {.cause = {fmt::format(
@@ -161,29 +174,28 @@ Explained explain_doubles(const Facts& facts, int64_t peak) {
 Explained explain_variables(const Facts& facts, int64_t replaced_least, int64_t loaded_least) {
   const nlohmann::json replaced = object_of(facts.values, "replaced"),
                        loaded = object_of(facts.values, "loaded");
-  const int64_t replaced_bytes = replaced.value("bytes", int64_t{0}),
-                loaded_bytes = loaded.value("bytes", int64_t{0});
+  const int64_t replaced_bytes = number_of(replaced, "bytes"), loaded_bytes = number_of(loaded, "bytes");
   const bool is_loaded = loaded_bytes >= std::max({loaded_least, replaced_bytes, int64_t{1}});
   if (!is_loaded && replaced_bytes < std::max(replaced_least, int64_t{1})) return {};
   const nlohmann::json& variable = is_loaded ? loaded : replaced;
   const int64_t bytes = is_loaded ? loaded_bytes : replaced_bytes;
-  const std::string name = text_of(variable, "name"), line = text_of(variable, "line");
-  Explained found{.cause = {fmt::format(
-                      "exhausted: {} {} at {}", name,
-                      is_loaded ? "still holds " + format_bytes(bytes) + " that were read from a file,"
-                                : "still holds " + format_bytes(bytes) + " while its next value is made,",
-                      line)},
-                  .next = {fmt::format("next: del {}  # when it has been used", name)},
-                  .bytes = bytes,
-                  .line = line};
-  if (is_loaded) found.next.insert(found.next.begin(), "next: map_location=\"cpu\"  # of torch.load");
+  const std::string name = text_of(variable, "name"), line = text_of(variable, "line"),
+                    call = text_of(variable, "call"),
+                    why = is_loaded ? "that " + call + " returned," : "while its next value is made,";
+  Explained found{
+      .cause = {fmt::format("exhausted: {} still holds {} {} at {}", name, format_bytes(bytes), why, line)},
+      .next = {fmt::format("next: del {}  # when it has been used", name)},
+      .bytes = bytes,
+      .line = line};
+  if (call == "torch.load")
+    found.next.insert(found.next.begin(), "next: map_location=\"cpu\"  # of torch.load");
   return found;
 }
 
 Explained explain_cycles(const Facts& facts) {
   const nlohmann::json cycles = object_of(facts.values, "cycles");
   const std::string name = text_of(cycles, "name"), line = text_of(cycles, "line");
-  const int64_t bytes = cycles.value("bytes", int64_t{0});
+  const int64_t bytes = number_of(cycles, "bytes");
   if (bytes == 0) return {};
   return {.cause = {fmt::format(
               "leak: objects that refer to each other{} keep {} until Python's collector runs{}",
@@ -199,16 +211,15 @@ Explained explain_cycles(const Facts& facts) {
 
 void name_evaluating(const Facts& facts, int64_t peak, Explained& found) {
   const nlohmann::json part = object_of(facts.values, "evaluating");
-  const int64_t bytes = part.value("bytes", int64_t{0});
+  const int64_t bytes = number_of(part, "bytes");
   if (bytes < peak / 10 || bytes == 0) return;
   const std::string line = text_of(part, "line");
-  found.cause.push_back(fmt::format("{} is in evaluation mode, and an optimizer trains its weights, {}{}",
+  found.cause.push_back(fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}",
                                     text_of(part, "name"), format_bytes(bytes),
-                                    line.empty() ? "" : ", at " + line));
+                                    line.empty() ? "" : ", made at " + line));
   found.line = line;
-  found.next.insert(
-      found.next.begin(),
-      "next: requires_grad_(False) for what stays as it is, and an optimizer of the rest alone");
+  found.next.insert(found.next.begin(),
+                    "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
 
 void name_start(const Facts& facts, Explained& found) {
@@ -216,11 +227,11 @@ void name_start(const Facts& facts, Explained& found) {
   const nlohmann::json starts = object_of(facts.values, "starts");
   const std::string line = text_of(starts, "line");
   if (!line.empty()) found.cause.push_back("started at " + line);
-  if (const int64_t ranks = starts.value("ranks", int64_t{1}); ranks > 1) {
+  if (number_of(starts, "ranks") > 1) {
     if (!line.empty())
-      found.cause.back() = fmt::format("{} ranks share this card, which each takes at {}", ranks, line);
+      found.cause.back() = "ranks of this run share the card; each chooses its own at " + line;
     found.next = {"next: a card for each rank, or fewer ranks: --nproc-per-node"};
-  } else if (starts.value("jax", false)) {
+  } else if (is_set(starts, "jax")) {
     found.next.insert(found.next.begin(),
                       "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # or JAX takes three quarters");
   }
@@ -263,14 +274,14 @@ void name_request(const Facts& facts, Explained& found) {
   const std::string text = text_of(request, "text"), scan = text_of(facts.values, "scan");
   if (!scan.empty() && found.requested > 0) {
     found.cause.push_back(
-        "a scan stores what it returns of each step, and for gradients what each computes, at " + scan);
+        "a scan stores what it returns at each step and, for gradients, what each step computes, at " + scan);
     found.next = {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
                   "next: return less of each step"};
     found.line = scan;
   }
   if (text.empty()) return;
   found.cause.push_back("of the request that failed: " + text);
-  if (request.value("pair", false))
+  if (is_set(request, "pair"))
     found.next = {"next: make the shapes equal first  # .squeeze(1), .view_as(other)"};
 }
 

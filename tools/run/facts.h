@@ -34,8 +34,8 @@ Explained explain_libraries(const Facts& facts);
 Explained explain_untrained(const Facts& facts, int64_t peak);
 // Tells where arrays of float64 and complex128 come from, if they are most of what there is.
 Explained explain_doubles(const Facts& facts, int64_t peak);
-// Tells which variable still holds at least so many bytes while its next value is made, or so many that were
-// read from a file.
+// Tells which variable still holds at least so many bytes while its next value is made, or so many that a
+// call such as torch.load returned.
 Explained explain_variables(const Facts& facts, int64_t replaced_least, int64_t loaded_least);
 // Tells what objects hold that refer to each other alone.
 Explained explain_cycles(const Facts& facts);

@@ -50,17 +50,29 @@ bool is_model(const std::string& text) {
 
 namespace {
 
+constexpr const char* kNetOptions[] = {"net", "model", "width", "inference", "optimizer", "plan"};
+
+[[noreturn]] void refuse_beside_input(std::string_view name) {
+  throw InvalidArgument(fmt::format("an input and --{} exclude each other: pass one", name));
+}
+
 void refuse_beside_input(const OptionSet& set, std::initializer_list<const char*> names) {
   for (const char* const name : names) {
-    if (set.is_on_command_line(name))
-      throw InvalidArgument(fmt::format("an input and --{} exclude each other: pass one", name));
+    if (set.is_on_command_line(name)) refuse_beside_input(name);
   }
 }
 
 }  // namespace
 
 void refuse_net_beside_input(const OptionSet& set) {
-  refuse_beside_input(set, {"net", "model", "width", "inference", "optimizer", "plan"});
+  for (const char* const name : kNetOptions) refuse_beside_input(set, {name});
+}
+
+void refuse_net_setting(std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('=')).substr(2);
+  const bool is_of_net =
+      std::find(std::begin(kNetOptions), std::end(kNetOptions), name) != std::end(kNetOptions);
+  if (is_of_net || name == "batch") refuse_beside_input(name);  // it was traced with its batch
 }
 
 void prepare_inputs(const OptionSet& set, std::vector<std::string>& inputs, WorkloadOptions& options) {

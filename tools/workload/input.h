@@ -27,6 +27,8 @@ inline constexpr const char* kInputHelp =
 // Throws InvalidArgument if the command line names a net or a model, or how its step is planned, for commands
 // that answer one question.
 void refuse_net_beside_input(const OptionSet& set);
+// Does so for an option as a word, "--plan=packed".
+void refuse_net_setting(std::string_view word);
 
 // If the only input is an ONNX model, it becomes the model of the options. Other inputs have a device of
 // their own, so that one that is given as "sim" gets its name. Throws as refuse_net_beside_input does, for a

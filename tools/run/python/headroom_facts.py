@@ -13,7 +13,7 @@ import time
 import types
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_trees = {}
+_trees, _found = {}, {}
 
 
 def _other_libraries(frames):
@@ -24,9 +24,8 @@ def _other_libraries(frames):
     if "cupy" in sys.modules:
         held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
         for path in _own_files(frames):
-            names = [n for node in _nodes(_tree(path), ast.Import) for n in node.names if n.name == "cupy"]
-            uses = [n for n in _nodes(_tree(path), ast.Name) if n.id in [name.asname or name.name for name in names]]
-            held |= {"line": "%s:%d" % (path, uses[0].lineno)} if uses else {}
+            uses = [node for node in _nodes(_tree(path), ast.Name) if node.id == _imports(path).get("cupy")]
+            held = {"line": "%s:%d" % (path, uses[0].lineno), **held} if uses else held
     if "jax" in sys.modules:
         stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
         held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
@@ -67,6 +66,12 @@ def _is_own(path):
     return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
 
 
+def _own_file(value):
+    """The program's file that has the class of a value; empty for a library's."""
+    path = getattr(sys.modules.get(type(value).__module__), "__file__", None) or "<>"
+    return path if _is_own(path) else ""
+
+
 def _tree(path):
     """The syntax of a file of the program; empty for a library's, or one that cannot be read."""
     if path not in _trees:
@@ -79,7 +84,17 @@ def _tree(path):
 
 
 def _nodes(tree, kind):
-    return [node for node in ast.walk(tree) if isinstance(node, kind)]
+    """The nodes of that kind, in the order of their lines."""
+    if (tree, kind) not in _found:
+        nodes = [node for node in ast.walk(tree) if isinstance(node, kind)]
+        _found[tree, kind] = sorted(nodes, key=lambda node: getattr(node, "lineno", 0))
+    return _found[tree, kind]
+
+
+def _imports(path):
+    """The modules that a file imports, and what it calls them."""
+    nodes = _nodes(_tree(path), (ast.Import, ast.ImportFrom))
+    return {getattr(n, "module", None) or p.name: p.asname or p.name for n in nodes for p in n.names}
 
 
 def _names(node):
@@ -89,8 +104,7 @@ def _names(node):
 def _assignments(frame):
     """Assignments of the function of a frame, up to the line where it is."""
     first, last = frame.f_code.co_firstlineno, frame.f_lineno
-    nodes = _nodes(_tree(frame.f_code.co_filename), ast.Assign)
-    return sorted((node for node in nodes if first <= node.lineno <= last), key=lambda node: node.lineno)
+    return [n for n in _nodes(_tree(frame.f_code.co_filename), ast.Assign) if first <= n.lineno <= last]
 
 
 def _is_optimizer(value):
@@ -122,15 +136,13 @@ def _children(value):
         return parts + own + [(k, v) for k, v in _buffers(value).items() if getattr(v, "grad_fn", None)]
     if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") or isinstance(value, type):
         return []
-    slots = getattr(type(value), "__slots__", ())
-    slots = [(name, getattr(value, name)) for name in slots if isinstance(slots, tuple) and hasattr(value, name)]
-    return slots + list(getattr(value, "__dict__", {}).items())
+    names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
+    return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
 
 
 def _line_that_keeps(name, path, owner, is_sum):
-    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it; of an
-    object of a library, the first call of it that is no setting; of an optimizer, or an object made of others, the
-    line that makes it; 0: none."""
+    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, first uses
+    an object of a library, or makes an optimizer or an object made of others; 0: none."""
     lines = []
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
@@ -160,9 +172,8 @@ def _is_sum(array):
 
 
 def _kept(frames, seconds=2.0):
-    """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models,
-    optimizers or more are kept, or a sum or a module's buffer with its graph: a list of what verdicts tell of each;
-    the most bytes first."""
+    """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models or
+    optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = _roots()
     ends = time.monotonic() + seconds
     found, seen, queue, lines = {}, set(), collections.deque(), {}
@@ -207,10 +218,10 @@ def _kept(frames, seconds=2.0):
         if code is not None and type(value).__name__ == "_lru_cache_wrapper" and _is_own(code.co_filename):
             place = (code.co_name, code.co_filename, "")
             lines[place] = code.co_firstlineno
-        own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-        is_own = bool(own and _is_own(own)) or type(value).__module__ in ("builtins", "__main__", "functools")
+        own = _own_file(value)
+        is_own = own or type(value).__module__ in ("builtins", "__main__", "functools")
         for part, child in _children(value):
-            inner = (part, own if own and _is_own(own) else place[1], "") if part and is_own else place
+            inner = (part, own or place[1], "") if part and is_own else place
             if _is_optimizer(value):
                 inner = place[:2] + ("optimizer",)
             elif isinstance(value, BaseException):
@@ -229,7 +240,7 @@ def _kept(frames, seconds=2.0):
             elif not part or _is_sum(child):  # an attribute that is one array is no collection
                 note(inner, child)
             elif part in _buffers(value):
-                note((part, own if own and _is_own(own) else place[1], "buffer"), child)
+                note((part, own or place[1], "buffer"), child)
             elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
                 note(place[:2] + ("object",), child)
             elif listed:
@@ -247,8 +258,7 @@ def _kept(frames, seconds=2.0):
 
 
 def _request(frames, asked):
-    """Tells what the request that failed makes by the arrays in the functions that made it: one of that size, or two
-    that make one of that size together."""
+    """What the request that failed makes: an array of the size of one in its functions, or made of two of them."""
     arrays = []
     for frame in frames:
         weights = getattr(frame.f_locals.get("self"), "_parameters", {})
@@ -278,12 +288,18 @@ def _request(frames, asked):
     return product
 
 
+def _optimizers():
+    """PyTorch's optimizers, and the weights that they train, by identity."""
+    torch = sys.modules.get("torch")
+    found = _alive(torch.optim.Optimizer) if torch else []
+    return found, {id(weight) for each in found for group in each.param_groups for weight in group["params"]}
+
+
 def _untrained(frames):
     """The weights on a GPU that require gradients though no optimizer has them: their bytes, the bytes of their
     gradients, and the class of a model made of them that runs with gradients; empty where no optimizer is alive."""
     torch = sys.modules.get("torch")
-    optimizers = _alive(torch.optim.Optimizer) if torch else []
-    trained = {id(weight) for each in optimizers for group in each.param_groups for weight in group["params"]}
+    optimizers, trained = _optimizers()
     if not trained:
         return {}
     modules = _alive(torch.nn.Module)
@@ -307,8 +323,7 @@ def _untrained(frames):
 
 
 def _doubles(frames):
-    """Bytes of the arrays in the program's own functions, of those among them with numbers of 8 bytes, or 16, and the
-    line that assigns the first of these."""
+    """Bytes of the arrays in the program's functions, of those of numbers of 8 or 16 bytes, and the first one's line."""
     arrays, line = {}, ""
     for frame in frames:
         if not _is_own(frame.f_code.co_filename):
@@ -337,8 +352,7 @@ def _text(name, array):
 
 
 def _replaced(frames):
-    """The name whose arrays are still held while the line that a function of the program is at makes its next value:
-    the one of most bytes."""
+    """The name that holds most bytes while the line that a function of the program is at makes its next value."""
     most = {"bytes": 0}
     for frame in frames:
         if not _is_own(frame.f_code.co_filename):
@@ -355,7 +369,7 @@ def _replaced(frames):
 
 
 def _loaded(frames):
-    """The name that still holds most bytes of arrays that a function of the program read from a file."""
+    """The name that still holds most bytes of arrays that a call such as torch.load returned."""
     torch = sys.modules.get("torch")
     weights = {_storage(weight) for weight in _alive(torch.nn.Parameter)} if torch else ()
     most = {"bytes": 0}
@@ -367,7 +381,8 @@ def _loaded(frames):
                 arrays = {_storage(array): array for array in _arrays_in(frame.f_locals[name])}
                 size = sum(_array_bytes(array) for key, array in arrays.items() if key not in weights)
                 if size > most["bytes"]:
-                    most = {"name": name, "line": "%s:%d" % (frame.f_code.co_filename, node.lineno), "bytes": size}
+                    line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
+                    most = {"name": name, "line": line, "bytes": size, "call": ast.unparse(node.value.func)}
     return most
 
 
@@ -394,7 +409,7 @@ def _calls(frames, names):
     """(line, call) of the calls of such names in the program's files."""
     for path in _own_files(frames):
         for call in _nodes(_tree(path), ast.Call):
-            if _called(call) in names:
+            if _called(call) in names and "psutil" not in _names(call.func):
                 yield "%s:%d" % (path, call.lineno), call
 
 
@@ -403,10 +418,10 @@ def _starts(frames):
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     names = ("Process", "Popen", "Pool", "ProcessPoolExecutor", "spawn", "start_processes")
     lines = [line for line, _ in _calls(frames, ("set_device",) if ranks > 1 else names)]
-    for line, call in _calls(frames, ("DataLoader",)):
+    for line, call in _calls(frames, ("DataLoader",) if ranks == 1 else ()):
         lines += [line for word in call.keywords if word.arg == "num_workers" and getattr(word.value, "value", 1) != 0]
-    imports = [part for path in _own_files(frames) for node in _nodes(_tree(path), ast.Import) for part in node.names]
-    return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in {part.name for part in imports}}
+    imports = [name.partition(".")[0] for path in _own_files(frames) for name in _imports(path)]
+    return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in imports}
 
 
 def _scan(frames):
@@ -415,13 +430,11 @@ def _scan(frames):
 
 
 def _evaluating(frames):
-    """A part of a model in training that is set to evaluation, though an optimizer trains its weights: its class, their
-    bytes, and the line that makes an optimizer."""
-    torch = sys.modules.get("torch")
-    optimizers = _alive(torch.optim.Optimizer) if torch else []
-    trained = {id(weight) for each in optimizers for group in each.param_groups for weight in group["params"]}
+    """A part of a model in training that is in evaluation mode, though an optimizer trains it: its class, the bytes of
+    its weights, and the line that makes an optimizer."""
+    optimizers, trained = _optimizers()
     most = {"bytes": 0}
-    for module in _alive(torch.nn.Module) if trained else []:
+    for module in _alive(sys.modules["torch"].nn.Module) if trained else []:
         for part in module._modules.values() if module.training else ():
             if part is not None and not part.training:
                 size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
@@ -432,28 +445,23 @@ def _evaluating(frames):
 
 
 def _cycles():
-    """Collects objects that refer to each other alone: bytes of their arrays, the program's own class that most of them
-    have, and the line where one of that class is given to another, or where the class is."""
+    """Collects objects that refer to each other alone: bytes of their arrays, the program's class that most have, and
+    the line where one of it is given to another, or where it is."""
     flags, before = gc.get_debug(), list(gc.garbage)
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
     finally:
         gc.set_debug(flags)
-    garbage = gc.garbage[len(before) :]
-    gc.garbage[:] = before
+    garbage, gc.garbage[:] = gc.garbage[len(before) :], before
     arrays = {_storage(value): value for value in garbage if _array_bytes(value)}
-    classes = collections.Counter()
-    for value in garbage:
-        own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-        if own and _is_own(own):
-            classes[own, type(value).__name__] += 1
+    classes = collections.Counter((_own_file(value), type(value).__name__) for value in garbage if _own_file(value))
     facts = {"bytes": sum(map(_array_bytes, arrays.values())), "name": "", "line": ""}
     for (path, name), _ in classes.most_common(1):
-        lines = [node.lineno for node in _nodes(_tree(path), ast.ClassDef) if node.name == name]
-        for node in _nodes(_tree(path), ast.Assign):
-            if getattr(node.value, "id", "") == "self" and isinstance(node.targets[0], ast.Attribute):
-                lines.insert(0, node.lineno)
+        lines = []
+        for node in (node for node in _nodes(_tree(path), ast.ClassDef) if node.name == name):
+            assigned = [n for n in _nodes(node, ast.Assign) if isinstance(n.targets[0], ast.Attribute)]
+            lines = [n.lineno for n in assigned if getattr(n.value, "id", "") == "self"] + [node.lineno]
         facts |= {"name": name, "line": "%s:%d" % (path, lines[0]) if lines else ""}
     return facts
 
@@ -472,19 +480,18 @@ def _padding():
 def write(path, frames, failed, asked):
     """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
     facts = {}
-    asked_for = {"libraries": lambda: _other_libraries(frames), "kept": lambda: _kept(frames), "padding": _padding}
-    asked_for |= {"untrained": lambda: _untrained(frames), "arrays": lambda: _doubles(frames)}
+    of_frames = {"libraries": _other_libraries, "kept": _kept, "untrained": _untrained, "arrays": _doubles}
+    of_frames |= {"loaded": _loaded, "starts": _starts, "scan": _scan, "evaluating": _evaluating}
+    asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
-    asked_for |= {"loaded": lambda: _loaded(frames), "starts": lambda: _starts(frames), "scan": lambda: _scan(frames)}
-    asked_for |= {"evaluating": lambda: _evaluating(frames)}
-    asked_for |= {"cycles": _cycles}  # last: it ends objects
-    for name, ask in asked_for.items():
+    for name, ask in {**asked_for, "cycles": _cycles}.items():  # last: it ends objects
         try:
             facts[name] = ask()
         except Exception as error:
             facts[name + "_error"] = str(error)
-    with open(path, "w") as file:
-        json.dump(facts, file)
+    text = json.dumps(facts, default=str, ensure_ascii=False).encode("utf-8", "replace")
+    with open(path, "wb") as file:
+        file.write(text)
 
 
 def frames_of_trace(trace):

@@ -56,8 +56,11 @@ def explain_end(error, trace):
     sizes = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
     number = re.search(r"allocate ([\d,.]+) ?([KMG]i)?[Bb]", text)
     asked = float(number[1].replace(",", "").rstrip(".")) * sizes[number[2] or ""] if number else 0
-    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
-        sys.modules["torch"].cuda.memory._dump_snapshot(path + ".pickle")
+    try:
+        if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+            sys.modules["torch"].cuda.memory._dump_snapshot(path + ".pickle")
+    except Exception:  # the facts tell without it
+        pass
     facts = _facts()
     frames = list(facts.frames_of_trace(trace))
     facts.write(path + ".json", frames, frames[::-1], asked)
@@ -79,9 +82,11 @@ def _record_torch(torch):
         times += 1
         if times & (times - 1):  # a program may recover, and fail for another reason: the 1st, 2nd, 4th, 8th
             return
-        torch.cuda.memory._dump_snapshot(path + ".pickle")
-        facts = _facts()
-        facts.write(path + ".json", list(_frames_of_threads()), list(_callers(sys._getframe())), asked)
+        try:
+            torch.cuda.memory._dump_snapshot(path + ".pickle")
+            _facts().write(path + ".json", list(_frames_of_threads()), list(_callers(sys._getframe())), asked)
+        except Exception as error:  # PyTorch would raise it in place of its own
+            _say("what the program keeps is unknown: %s" % error)
 
     try:
         torch.cuda.memory._record_memory_history(max_entries=100_000, context="alloc", stacks="python")
