@@ -214,7 +214,7 @@ bool open_driver() {
 #undef HR_FIND
   is_open = true;
   if (state.account != nullptr &&
-      state.account->knows_cards == 0) {  // the parent begins while the driver does
+      state.account->knows_cards == 0) {  // the parent opens its library meanwhile
     state.account->wanted++;
     wake(state.account->wanted);
   }

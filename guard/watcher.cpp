@@ -254,7 +254,7 @@ void Watcher::measure() {
   begin_minute();
   find_escaped();
   // Opening the library takes longer than all else here, so it waits for a program that uses a GPU, or that
-  // runs for a while: some that are not counted are found by the library alone.
+  // runs for a while: a process that is not counted may be found by this library alone.
   if (account_.wanted == 0 && now_ns() - began_ns_ < kSecond / 2) return;
   if (!open()) return;
   if (account_.knows_cards == 0) {  // also those that no guarded process uses

@@ -279,8 +279,8 @@ std::string first_since(const std::string& record, const char* ending,
   return found;
 }
 
-// True if the loader would find NVIDIA's driver. Loading it takes longer than all else that the command does,
-// so that is for what neither the environment nor the loader's cache has.
+// True if the loader would find NVIDIA's driver: in LD_LIBRARY_PATH, or in its cache. Loading the driver
+// takes longer than all else that the command does, so it is only loaded where neither has it.
 bool has_driver() {
   constexpr std::string_view kDriver = "libcuda.so.1";
   const char* folders = std::getenv("LD_LIBRARY_PATH");

@@ -122,6 +122,7 @@ TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
   options.runtime.split_batch = SplitBatch::kNeeded;
   const Solver solver = solver_of(options);
   EXPECT_EQ(amount_of(solver.solve(whole), kSplitBatchLever), 0) << "what keeps all bits comes first";
+  ASSERT_LT(solver.solve_least().least_memory_bytes, whole);
   const MemorySolution split = solver.solve(whole - 4 * kMiB);
   EXPECT_TRUE(split.fits);
   EXPECT_GT(amount_of(split, kSplitBatchLever), 1);

@@ -210,7 +210,7 @@ def _kept(frames, seconds=2.0):
         if not queue:
             queue.extend(later.pop(0))
             continue
-        place, value, listed = queue.popleft()  # where the list is that has the object of which this is a part
+        place, value, listed = queue.popleft()  # listed: the place of the list whose element has this as a part
         if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
             continue
         seen.add(id(value))
