@@ -323,7 +323,7 @@ def _untrained(frames):
 
 
 def _doubles(frames):
-    """Bytes of the arrays in the program's functions, of those with numbers of 8 or 16 bytes, and the first one's line."""
+    """Bytes of the arrays in the program's functions, of those with numbers of 8 or 16 bytes, and the first line."""
     arrays, line = {}, ""
     for frame in frames:
         if not _is_own(frame.f_code.co_filename):
