@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -282,6 +283,16 @@ void require_writable(std::initializer_list<std::string> paths) {
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   return std::filesystem::equivalent(a, b, error) || target_of(a) == target_of(b);
+}
+
+std::string cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
+  if (!cache.empty()) return cache + "/headroom";
+  return home.empty() ? "" : home + "/.cache/headroom";
 }
 
 void write_file(const std::string& path, std::span<const std::string_view> parts) {

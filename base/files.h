@@ -36,6 +36,10 @@ void require_writable(std::initializer_list<std::string> paths);
 // Returns true if both paths lead to the same file, through links or not, even if it does not exist yet.
 bool is_same_file(const std::string& a, const std::string& b);
 
+// Returns the folder of what is kept between runs to save time: $XDG_CACHE_HOME/headroom or
+// ~/.cache/headroom, which need not exist; empty if the environment names neither.
+std::string cache_folder();
+
 // A file open to be read from its beginning. The bytes of a pipe come once, so they are kept: another reader
 // of the same pipe in this process gets them from the beginning, too.
 class OpenFile {

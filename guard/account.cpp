@@ -285,6 +285,12 @@ bool take(Account& account, int slot, int card, int64_t bytes, Asked what) {
   return false;
 }
 
+int64_t monotonic_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
+}
+
 void wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
@@ -299,7 +305,8 @@ bool await_measurement(Account& account) {
   if (account.is_watched == 0) return false;
   const uint32_t wanted = account.wanted.fetch_add(1) + 1;
   wake(account.wanted);
-  for (int i = 0; i < 50; ++i) {  // the first time the parent still opens the management library
+  // The first time the parent still opens the management library. Other measurements may wake us before.
+  for (const int64_t end = monotonic_ns() + 5'000'000'000; monotonic_ns() < end;) {
     const uint32_t measured = account.measured;
     if (static_cast<int32_t>(measured - wanted) >= 0) return true;
     wait_while(account.measured, measured, 100000000);

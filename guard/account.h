@@ -129,6 +129,7 @@ void raise_peak(Account& account, int card);
 
 // Asks the parent for a measurement and waits for it, while it lives and 5 s at most. False without one.
 bool await_measurement(Account& account);
+int64_t monotonic_ns();
 void wake(std::atomic<uint32_t>& word);
 void wait_while(std::atomic<uint32_t>& word, uint32_t value, int64_t nanoseconds);
 

@@ -50,29 +50,38 @@ CUresult allocate(Kind kind, int64_t bytes, Place place, Call call, Key key) {
   return allocate(kind, bytes, place, call, key, [bytes] { return bytes; });
 }
 
+// Takes bytes of a block from the part of its pool that is in use; negative: adds them.
+void count_unused(const Block& block, int64_t bytes) {
+  if (Block* pool = state.blocks.find(Kind::kPool, block.owner))
+    set_pool(*pool, pool->bytes, pool->live - bytes);
+}
+
+// Frees the block with that key. Its kind is one of the two.
 template <typename Call>
-CUresult deallocate(Kind kind, uint64_t key, Call call) {
+CUresult deallocate(Kind kind, Kind other, uint64_t key, Call call) {
   if (state.account == nullptr) return call();
   Block block;
   {
     const Locked locked;
     Block* found = state.blocks.find(kind, key);
-    if (found == nullptr && kind == Kind::kMemory) found = state.blocks.find(Kind::kPooled, key);
+    if (found == nullptr) found = state.blocks.find(other, key);
     if (found == nullptr) return call();
     block = *found;
     state.blocks.erase(found);  // after the call another thread may get the same address
+    if (block.kind == Kind::kPooled) count_unused(block, block.bytes);
     record(guard::Call::kFree, name_of(block.kind), block.card, block.key, block.bytes);
   }
   const CUresult result = call();
   if (result != kSuccess)
     record(guard::Call::kAllocate, name_of(block.kind), block.card, block.key, block.bytes);
+  else if (block.kind == Kind::kPooled && state.account->grab_bytes == 0)
+    return result;
   const Locked locked;
   if (result != kSuccess) {
     state.blocks.insert(block);
+    if (block.kind == Kind::kPooled) count_unused(block, -block.bytes);
     return result;
   }
-  Block* pool = block.kind == Kind::kPooled ? state.blocks.find(Kind::kPool, block.owner) : nullptr;
-  if (pool != nullptr) set_pool(*pool, pool->bytes, pool->live - block.bytes);
   if (block.kind != Kind::kPooled) returned(block.card, pages_without(block.card, block.bytes));
   if (state.account->grab_bytes != 0) grab(here());
   return result;
@@ -163,16 +172,18 @@ HR_DRIVER CUresult cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_
       [=] { return static_cast<int64_t>(*pitch * height); });
 }
 HR_DRIVER CUresult cuMemFree(unsigned pointer) {
-  return deallocate(Kind::kMemory, pointer, [=] { return real<&cuMemFree>(pointer); });
+  return deallocate(Kind::kMemory, Kind::kPooled, pointer, [=] { return real<&cuMemFree>(pointer); });
 }
 HR_DRIVER CUresult cuMemFree_v2(CUdeviceptr pointer) {
-  return deallocate(Kind::kMemory, pointer, [=] { return real<&cuMemFree_v2>(pointer); });
+  return deallocate(Kind::kMemory, Kind::kPooled, pointer, [=] { return real<&cuMemFree_v2>(pointer); });
 }
 HR_DRIVER CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
-  return deallocate(Kind::kMemory, pointer, [=] { return real<&cuMemFreeAsync>(pointer, stream); });
+  return deallocate(Kind::kPooled, Kind::kMemory, pointer,
+                    [=] { return real<&cuMemFreeAsync>(pointer, stream); });
 }
 HR_DRIVER CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
-  return deallocate(Kind::kMemory, pointer, [=] { return real<&cuMemFreeAsync_ptsz>(pointer, stream); });
+  return deallocate(Kind::kPooled, Kind::kMemory, pointer,
+                    [=] { return real<&cuMemFreeAsync_ptsz>(pointer, stream); });
 }
 
 HR_DRIVER CUresult cuArrayCreate(CUarray* handle, const ArrayDescriptor<unsigned>* array) {
@@ -192,11 +203,11 @@ HR_DRIVER CUresult cuMipmappedArrayCreate(CUmipmappedArray* handle, const Array3
   return make_array<&cuMipmappedArrayCreate>(handle, array, levels);
 }
 HR_DRIVER CUresult cuArrayDestroy(CUarray handle) {
-  return deallocate(Kind::kArray, reinterpret_cast<uint64_t>(handle),
+  return deallocate(Kind::kArray, Kind::kArray, reinterpret_cast<uint64_t>(handle),
                     [=] { return real<&cuArrayDestroy>(handle); });
 }
 HR_DRIVER CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
-  return deallocate(Kind::kArray, reinterpret_cast<uint64_t>(handle),
+  return deallocate(Kind::kArray, Kind::kArray, reinterpret_cast<uint64_t>(handle),
                     [=] { return real<&cuMipmappedArrayDestroy>(handle); });
 }
 

@@ -90,14 +90,12 @@ int64_t possible_growth(Block& pool, int64_t bytes) {
 }
 
 // Counts by how much the pool may grow for `bytes`; false when that is refused.
-bool ask_growth(CUmemoryPool handle, int card, int64_t bytes, int64_t* growth) {
-  Block* pool = find_pool(handle, card);
-  if (pool == nullptr) return true;
-  *growth = possible_growth(*pool, bytes);
-  if (!ask(card, *growth, Asked::kGrowth)) return false;
-  set_pool(*pool, pool->bytes + *growth, pool->live + bytes);
-  pool->pending += *growth;
-  ++pool->refs;
+bool ask_growth(Block& pool, int64_t bytes, int64_t* growth) {
+  *growth = possible_growth(pool, bytes);
+  if (!ask(pool.card, *growth, Asked::kGrowth)) return false;
+  set_pool(pool, pool.bytes + *growth, pool.live + bytes);
+  pool.pending += *growth;
+  ++pool.refs;
   return true;
 }
 
@@ -109,39 +107,41 @@ bool finish(CUstream stream) {
   return driver.cuStreamSynchronize(stream) == kSuccess;
 }
 
-template <typename Call>
-CUresult allocate(CUmemoryPool handle, int card, CUdeviceptr* pointer, size_t size, CUstream stream,
-                  Call call) {
-  if (handle == nullptr || card < 0 || is_absurd(size)) return call();
+// `find` tells the pool, with the lock; null: nothing is counted.
+template <typename Find, typename Call>
+CUresult allocate(Find find, CUdeviceptr* pointer, size_t size, CUstream stream, Call call) {
+  if (is_absurd(size)) return call();
   const int64_t bytes = round_up(static_cast<int64_t>(size), 512);
+  int card = -1;
   int64_t growth = 0;
-  bool is_counted = false;
-  {
+  uint64_t key = 0;  // the pool's
+  const auto ask_once = [&] {
     const Locked locked;
-    is_counted = ask_growth(handle, card, bytes, &growth);
-  }
+    Block* pool = find();
+    if (pool == nullptr) return true;
+    card = pool->card;
+    key = pool->key;
+    return ask_growth(*pool, bytes, &growth);
+  };
   // At the edge a pool must give back what lies between its blocks before it may grow.
-  if (!is_counted && finish(stream)) {
-    const Locked locked;
-    is_counted = ask_growth(handle, card, bytes, &growth);
-  }
-  if (!is_counted) return refused(card, bytes);
+  if (!ask_once() && !(finish(stream) && ask_once())) return refused(card, bytes);
   const CUresult result = call();
+  if (card < 0) return result;
   Block block;
   {
     const Locked locked;
-    Block* pool = find_pool(handle, card);
+    Block* pool = state.blocks.find(Kind::kPool, key);
     if (pool == nullptr) return result;
     --pool->refs;
     pool->pending -= growth;
-    if (result != kSuccess) set_pool(*pool, pool->bytes, pool->live - bytes);
-    if (result != kSuccess)
+    if (result != kSuccess) {
+      set_pool(*pool, pool->bytes, pool->live - bytes);
       settle(*pool);
-    else if (growth != 0)
-      settle_reserved(*pool);
-    if (result != kSuccess) return result;
+      return result;
+    }
+    if (growth != 0) settle_reserved(*pool);
     block.key = *pointer;
-    block.owner = reinterpret_cast<uint64_t>(handle);
+    block.owner = key;
     block.bytes = bytes;
     block.card = static_cast<int16_t>(card);
     block.kind = Kind::kPooled;
@@ -163,25 +163,18 @@ CUresult from_current(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
       }
     }
   }
-  CUmemoryPool pool = nullptr;
-  if (place.card >= 0) {
-    const Locked locked;
-    pool = current_pool(place.device);
-  }
-  return allocate(pool, place.card, pointer, bytes, stream,
-                  [=] { return real<Real>(pointer, bytes, stream); });
+  const auto find = [place]() -> Block* {
+    const CUmemoryPool pool = place.card < 0 ? nullptr : current_pool(place.device);
+    return pool == nullptr ? nullptr : find_pool(pool, place.card);
+  };
+  return allocate(find, pointer, bytes, stream, [=] { return real<Real>(pointer, bytes, stream); });
 }
 
 template <auto Real>
 CUresult from_pool(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  int card = here().card;
-  if (card >= 0) {
-    const Locked locked;
-    if (const Block* known = state.blocks.find(Kind::kPool, reinterpret_cast<uint64_t>(pool)))
-      card = known->card;
-  }
-  return allocate(pool, card, pointer, bytes, stream,
-                  [=] { return real<Real>(pointer, bytes, pool, stream); });
+  const int card = here().card;
+  const auto find = [=]() -> Block* { return card < 0 ? nullptr : find_pool(pool, card); };
+  return allocate(find, pointer, bytes, stream, [=] { return real<Real>(pointer, bytes, pool, stream); });
 }
 
 }  // namespace

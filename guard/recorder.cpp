@@ -5,7 +5,6 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -30,19 +29,14 @@ struct Known {
   uint32_t text;
 } known[kKnown];  // stacks and other texts that were written
 
-int64_t now_ns() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
-}
-
 // Maps the file of this process; after fork a child has one of its own. Sparse, so it takes what is written.
 bool is_recording() {
   const Account* account = state.account;
   if (recording != nullptr && recorder == getpid()) return true;
   recorder = getpid();
   char path[320];
-  snprintf(path, sizeof path, "%s/%d-%ld", account->record_folder, recorder, static_cast<long>(now_ns()));
+  snprintf(path, sizeof path, "%s/%d-%ld", account->record_folder, recorder,
+           static_cast<long>(monotonic_ns()));
   const int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   void* at = MAP_FAILED;
   if (file >= 0 && ftruncate(file, sizeof(Recording)) == 0) {
@@ -52,7 +46,7 @@ bool is_recording() {
   recording = at == MAP_FAILED ? nullptr : static_cast<Recording*>(at);
   if (recording == nullptr) return false;
   memset(known, 0, sizeof known);
-  began_ns = now_ns();
+  began_ns = monotonic_ns();
   spent_ns = 0;
   recording->process = recorder;
   recording->text_bytes = 1;
@@ -117,7 +111,7 @@ size_t write_frames(char* text, size_t size, void** frames, int count) {
 // The loader and Python are asked for names with no lock held: others may hold theirs while they wait for
 // ours.
 uint32_t stack_now(bool is_urgent) {
-  const int64_t before = now_ns();
+  const int64_t before = monotonic_ns();
   if (!is_urgent && spent_ns > (before - began_ns) / 100 + 10000000) return 0;
   void* frames[kMostFrames];
   const int count = backtrace(frames, kMostFrames);
@@ -131,7 +125,7 @@ uint32_t stack_now(bool is_urgent) {
   if (stack == 0) write_frames(text, sizeof text, frames, count);
   const Locked locked(state.recording);
   if (stack == 0) stack = add_text(hash, text);
-  spent_ns += now_ns() - before;
+  spent_ns += monotonic_ns() - before;
   return stack;
 }
 
@@ -148,7 +142,7 @@ void record(Call call, const char* what, int card, uint64_t address, int64_t byt
   const uint64_t number = ++recording->count;
   Record& record = recording->records[(number - 1) % Recording::kRecords];
   record.number.store(0, std::memory_order_release);
-  record.time_ns = now_ns();
+  record.time_ns = monotonic_ns();
   record.address = address;
   record.bytes = bytes;
   record.stream = reinterpret_cast<uint64_t>(stream);

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,12 +29,6 @@ struct Library {
 
 constexpr int kInsufficientSize = 7;
 constexpr int64_t kSecond = 1000000000;
-
-int64_t now_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * kSecond + time.tv_nsec;
-}
 
 // A file of /proc/PROCESS; empty where it cannot be read.
 std::string process_file(int process, const char* name) {
@@ -98,7 +91,7 @@ bool parse_uuid(const std::string& text, unsigned char (&uuid)[16]) {
   return digits == 32;
 }
 
-Watcher::Watcher(Account& account) : account_(account), began_ns_(now_ns()) {}
+Watcher::Watcher(Account& account) : account_(account), began_ns_(monotonic_ns()) {}
 
 bool Watcher::open() {
   if (is_open_) return true;
@@ -224,7 +217,7 @@ void Watcher::measure_card(int number) {
 
 // For `headroom who`, which shows growth.
 void Watcher::begin_minute() {
-  const int64_t now = now_ns();
+  const int64_t now = monotonic_ns();
   if (account_.minute_ns != 0 && now - account_.minute_ns < 60 * kSecond) return;
   account_.minute_ns = now;
   const int used = account_.slots_used;
@@ -237,7 +230,7 @@ void Watcher::begin_minute() {
 // does not know, or nothing. Looked for twice a second, among ids above the parent's: reading all processes
 // of a large machine would cost as much as the rest of the measurement.
 void Watcher::find_escaped() {
-  const int64_t now = now_ns();
+  const int64_t now = monotonic_ns();
   if (account_.escaped_process != 0 || now - searched_ns_ < kSecond / 2) return;
   searched_ns_ = now;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
@@ -255,7 +248,7 @@ void Watcher::measure() {
   find_escaped();
   // Opening the library takes longer than all else here, so it waits for a program that uses a GPU, or that
   // runs for a while: a process that is not counted may be found by this library alone.
-  if (account_.wanted == 0 && now_ns() - began_ns_ < kSecond / 2) return;
+  if (account_.wanted == 0 && monotonic_ns() - began_ns_ < kSecond / 2) return;
   if (!open()) return;
   if (account_.knows_cards == 0) {  // also those that no guarded process uses
     for (const Found& card : cards()) {

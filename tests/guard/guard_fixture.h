@@ -24,7 +24,7 @@ class Guard : public testing::Test {
   // The program's commands under a limit. `settings` are variables of the environment: STANDIN_CONTEXT=200.
   Outcome run(const std::string& options, const std::string& program,
               const std::string& settings = {}) const {
-    const std::string all = "HEADROOM_STANDIN=" + folder_ / "cards" +
+    const std::string all = "HEADROOM_STANDIN=" + folder_ / "cards" + " XDG_CACHE_HOME=" + folder_ / "cache" +
                             " GUARD_DEEP_LIBRARY=" GUARD_DEEP " LD_LIBRARY_PATH=" GUARD_STANDIN " " +
                             settings + " ";
     return run_shell(folder_, all + HEADROOM_COMMAND " run " + options + " -- " + program);

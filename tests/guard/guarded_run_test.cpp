@@ -1,13 +1,17 @@
 // What `headroom run` adds to a program beside the limit: recordings, verdicts, strategies, exit codes.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "guard/account.h"
 #include "tests/guard/guard_fixture.h"
 
 namespace headroom {
@@ -194,6 +198,37 @@ TEST_F(Guard, PythonProgramsStartAsWithoutIt) {
                 path)
                 .out,
             "own\n<class 'torch.memory'>\n");
+}
+
+TEST_F(Guard, PythonsHookIsCompiledOnceAndNeverTakenFromAFolderThatOthersMayWrite) {
+  if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
+  const std::string printed = run("", "python3 -c \"import os; print(os.environ['PYTHONPATH'])\"",
+                                  "PYTHONDONTWRITEBYTECODE= PYTHONPATH=")
+                                  .out;
+  const std::string hook = printed.substr(0, printed.find('\n'));
+  EXPECT_EQ(hook.find(folder_ / "cache"), 0u) << hook;
+  EXPECT_TRUE(std::filesystem::exists(hook + "/__pycache__"));
+  std::filesystem::remove_all(hook + "/__pycache__");
+  const size_t bytes = std::filesystem::file_size(hook + "/sitecustomize.py");
+  std::string planted = "print('planted')\n";
+  planted.resize(bytes, '\n');
+  folder_.write(hook.substr(folder_.path().size() + 1) + "/sitecustomize.py", planted);
+  EXPECT_PRED2(has, run("", "python3 -c pass").out, "planted");  // the check below can fail
+  std::filesystem::permissions(hook, std::filesystem::perms::all);
+  EXPECT_EQ(run("", "python3 -c pass").out, "");
+}
+
+TEST_F(Guard, AccountsOfRunsThatWereKilledAreRemovedWhateverTheirVersion) {
+  const pid_t ended = fork();
+  if (ended == 0) _exit(0);
+  waitpid(ended, nullptr, 0);
+  const std::string name = std::string(guard::kAccountFolder) + "/" + guard::kAccountPrefix;
+  const std::string old = name + std::to_string(ended) + "-0", used = name + std::to_string(getpid()) + "-0";
+  std::ofstream(old) << "an account of another version";
+  std::ofstream(used) << "an account of another version";
+  EXPECT_EQ(run("", "true").code, 0);
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::remove(used));
 }
 
 TEST_F(Guard, TheProgramKeepsItsExitCodeSignalsAndStdin) {

@@ -69,13 +69,19 @@ class AccountFile {
   const std::string& path() const { return path_; }
 
  private:
-  // Removes the accounts of runs that were killed.
+  // Removes the accounts of runs that were killed; one of another version once the process in its name has
+  // ended.
   static void remove_old() {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(guard::kAccountFolder, ignored)) {
-      if (!entry.path().filename().string().starts_with(guard::kAccountPrefix)) continue;
+      const std::string name = entry.path().filename();
+      if (!name.starts_with(guard::kAccountPrefix)) continue;
       guard::Account* account = guard::open_account(entry.path().c_str());
-      if (account == nullptr) continue;
+      if (account == nullptr) {
+        const int process = std::atoi(name.c_str() + std::strlen(guard::kAccountPrefix));
+        if (process > 0 && guard::owner_of(process) == 0) unlink(entry.path().c_str());
+        continue;
+      }
       guard::reap(*account);
       const bool in_use = guard::owner_of(account->parent) != 0 ||
                           std::any_of(std::begin(account->slots), std::end(account->slots),
@@ -190,6 +196,7 @@ class RunFolder {
   }
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
+  const std::string& path() const { return path_; }
   std::string make(const char* name) const {
     std::filesystem::create_directory(path_ + "/" + name);
     return path_ + "/" + name;
@@ -360,16 +367,9 @@ std::optional<int> run_command(int argc, char** argv) {
     folder.make("records").copy(account.record_folder, sizeof account.record_folder - 1);
     snapshots = std::filesystem::absolute(options.record);
   }
-  const std::string python = folder.make("python");
-  // Not by write_file, which waits for the disk: a temporary file need not survive a crash.
-  for (const auto& [name, text] :
-       {std::pair{"/sitecustomize.py", kPythonHook}, std::pair{"/headroom_hook.py", kHeadroomHook},
-        std::pair{"/headroom_facts.py", kHeadroomFacts}}) {
-    std::ofstream hook(python + name);
-    if (!(hook << text).flush()) throw Error(fmt::format("cannot write {}{}", python, name));
-  }
-  variables.insert(variables.end(), {{"HEADROOM_RUN_SNAPSHOT", snapshots},
-                                     {"PYTHONPATH", with_first(python, "PYTHONPATH", ":")}});
+  variables.insert(variables.end(),
+                   {{"HEADROOM_RUN_SNAPSHOT", snapshots},
+                    {"PYTHONPATH", with_first(python_hook_folder(folder.path()), "PYTHONPATH", ":")}});
 
   std::atomic<bool> stop{false};
   account.is_watched = 1;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -127,15 +128,10 @@ std::string algorithms_text(const AlgorithmTable& table) {
 }
 
 std::string algorithm_cache_path() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  const std::string path = variable("HEADROOM_ALGORITHM_CACHE");
-  if (!path.empty()) return path == "off" ? "" : path;
-  const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
-  if (!cache.empty()) return cache + "/headroom/algorithms.json";
-  return home.empty() ? "" : home + "/.cache/headroom/algorithms.json";
+  const char* path = std::getenv("HEADROOM_ALGORITHM_CACHE");
+  if (path != nullptr && *path != 0) return std::string_view(path) == "off" ? "" : path;
+  const std::string folder = cache_folder();
+  return folder.empty() ? "" : folder + "/algorithms.json";
 }
 
 std::optional<AlgorithmSet> kept_algorithms(const std::string& path, const std::string& problem) {
