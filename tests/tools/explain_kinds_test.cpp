@@ -136,23 +136,6 @@ TEST(ExplainKinds, ALongSequenceIsHalvedByItsNumber) {
 }
 
 // A function's name tells what any program was doing.
-TEST(ExplainKinds, WordsOfAFunctionsNameTellTheActivity) {
-  const std::string_view forms[] = {"  File \"/w/anything.py\", line 7, in NAME\n    x = f(y)\n",
-                                    "/w/anything.py:7 in NAME\n",
-                                    "File /w/anything.py:7, in NAME(self, x)\n"};
-  for (const auto& [name, phase] :
-       {std::pair("_validate_one_epoch", "evaluation"), std::pair("runEvalLoop", "evaluation"),
-        std::pair("build_model", "loading"), std::pair("tiled_decode", "vae"),
-        std::pair("encode_prompts", "text_encoder")}) {
-    for (std::string form : {std::string(forms[0]), std::string(forms[1]), std::string(forms[2])}) {
-      form.replace(form.find("NAME"), 4, name);
-      const Explanation explanation =
-          explain_text("Traceback (most recent call last):\n" + form + std::string(kFull));
-      EXPECT_TRUE(std::count(explanation.phases.begin(), explanation.phases.end(), phase) == 1) << form;
-    }
-  }
-}
-
 // The same words come again, each time with a larger figure.
 TEST(ExplainKinds, ALineThatComesAgainShowsGrowth) {
   const auto log = [](std::string_view before, std::string_view after, const std::vector<int>& figures) {

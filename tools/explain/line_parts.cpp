@@ -185,18 +185,6 @@ std::vector<std::string> words_of_name(std::string_view name) {
   return words;
 }
 
-std::string_view function_in(std::string_view frame) {
-  constexpr std::string_view kIn = " in ", kFile = ".py", kLine = "\", line ";
-  size_t at = frame.find(kFile);
-  if (at == frame.npos) return {};
-  at += kFile.size();
-  if (frame.substr(at).starts_with(kLine)) at += kLine.size();
-  while (at < frame.size() && (is_digit(frame[at]) || frame[at] == ':' || frame[at] == ',')) ++at;
-  if (!frame.substr(at).starts_with(kIn)) return {};
-  const std::string_view name = frame.substr(at + kIn.size());
-  return name.substr(0, name.find_first_of("( \t\r"));
-}
-
 bool has_scores_shape(std::string_view shape) {
   constexpr int64_t kFewTokens = 256;
   if (const size_t open = shape.find('['); open != std::string_view::npos) shape.remove_prefix(open + 1);

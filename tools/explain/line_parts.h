@@ -35,10 +35,6 @@ std::optional<double> parameter_count(std::string_view parameters);
 // The words of a name in a program, in small letters: "load", "model" of "_load_model" and of "loadModel".
 std::vector<std::string> words_of_name(std::string_view name);
 
-// The function of a traceback's line: "load" of 'File "a.py", line 3, in load', of "a.py:3, in load(path)"
-// and of "a.py:3 in load". Empty where there is none.
-std::string_view function_in(std::string_view frame);
-
 // Tells whether the last two of at least three extents are those of attention scores: equal and large.
 bool has_scores_shape(std::string_view shape);
 

@@ -19,7 +19,6 @@ constexpr size_t kLongestMessage = 4096;
 constexpr std::string_view kPhasesThatFollow[] = {"layers",    "tensors",        "cache",       "compute",
                                                   "first_use", "pool_addresses", kFailedLoading};
 constexpr std::string_view kFrame = "File \"";      // begins a line of a traceback
-constexpr std::string_view kShortFrame = ".py:";    // is in one of IPython's, or of a logger of tracebacks
 constexpr std::string_view kHandling = "handling";  // the phase of a chained exception
 constexpr int64_t kFollowingLines = 6;
 
@@ -178,23 +177,6 @@ void LogReader::keep_phase(std::string_view phase) {
   }
 }
 
-// A function's name in a traceback tells what it does, in any program: "_validate_one_epoch".
-void LogReader::read_frame(std::string_view name) {
-  const std::vector<std::string> words = words_of_name(name);
-  for (size_t first = 0; first < words.size(); ++first) {
-    const auto [begin, end] = log_.rules->frames().equal_range(words[first]);
-    for (auto row = begin; row != end; ++row) {
-      auto at = words.begin() + static_cast<ptrdiff_t>(first);
-      const std::vector<std::string_view>& wanted = row->second.words;
-      const bool has_all = std::all_of(wanted.begin(), wanted.end(), [&](std::string_view word) {
-        at = std::find(at, words.end(), word);
-        return at != words.end();
-      });
-      if (has_all) keep_phase(row->second.phase);
-    }
-  }
-}
-
 // "OpenMMException: ", "simtk.openmm.OpenMMException: " at the begin of a line, as a traceback ends: a class
 // whose name is not known.
 bool LogReader::ends_name_of_line(std::string_view head, size_t begin) const {
@@ -271,11 +253,9 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return;
     case Kind::kPython:
       log_.is_python = true;
-      if (message.pattern == kFrame || message.pattern == kShortFrame) {
-        count_lines_to(begin);
-        if (message.pattern == kFrame) last_frame_line_ = line_;
-        read_frame(function_in(behind(begin, kLongestText)));
-      }
+      if (message.pattern != kFrame) return;
+      count_lines_to(begin);
+      last_frame_line_ = line_;
       return;
     case Kind::kVariable:
       return keep_variable(begin);

@@ -41,7 +41,6 @@ class LogReader {
   void count_lines_to(size_t at);
   void read_at(size_t word, size_t begin);
   void read_setting(const Setting& setting, size_t begin);
-  void read_frame(std::string_view name);
   void keep_phase(std::string_view phase);
   void keep_option(const Setting& option, size_t begin);
   void add(const Message& message, size_t begin, const Match& match);

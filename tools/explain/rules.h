@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -56,13 +55,6 @@ struct Message {
 struct Setting {
   std::string_view name, pattern;
   std::span<const TemplatePart> parts{};  // of the pattern
-};
-
-// The words of a function's name in a traceback that tell what the program was doing: "validate", or several
-// in this order, "load model".
-struct FrameWords {
-  std::string_view phase;
-  std::vector<std::string_view> words;
 };
 
 // The verdict of messages of a kind that need no figures. The first row for a kind decides whose parts
@@ -240,8 +232,6 @@ class Rules {
   std::span<const Message> messages() const { return messages_; }
   std::span<const Setting> settings() const { return settings_; }
   std::span<const Setting> phases() const { return phases_; }
-  // By their first word.
-  const std::multimap<std::string_view, FrameWords>& frames() const { return frames_; }
   // The words before a failure's words that make them a tip or a comment.
   std::span<const std::string_view> hypothetical_words() const { return hypothetical_words_; }
   // The words before a setting that make it a piece of advice.
@@ -289,7 +279,6 @@ class Rules {
   std::vector<Framework> order_;
   std::vector<Message> messages_;
   std::vector<Setting> settings_, phases_, options_;
-  std::multimap<std::string_view, FrameWords> frames_;
   std::vector<std::string_view> hypothetical_words_, advising_words_;
   std::vector<Verdict> verdicts_;
   std::vector<During> during_;

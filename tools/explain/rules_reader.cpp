@@ -55,7 +55,6 @@ class RulesReader {
     std::set<std::string_view> names(std::begin(kDerivedFacts), std::end(kDerivedFacts));
     for (const Setting& setting : rules_.settings_) names.insert(setting.name);
     for (const Setting& phase : rules_.phases_) names.insert(phase.name);
-    for (const auto& [word, frame] : rules_.frames_) names.insert(frame.phase);
     for (const Fact& fact : rules_.facts_) names.insert(fact.name);
     for (const FrameworkInfo& info : rules_.infos_) names.insert(info.id);
     for (const FrameworkInfo& info : rules_.infos_) add_names(info.changes);
@@ -179,12 +178,6 @@ class RulesReader {
         rows.push_back({name, pattern(each)});
         const std::string_view path = windows_path(each, rules_.made_);
         if (!path.empty() && &rows == &rules_.phases_) rows.push_back({name, path});
-      });
-    } else if (key == "frame") {
-      each_text(texts, [&, name = name()](auto each) {
-        FrameWords made{name, {}};
-        each_part(each, " ", [&](auto word) { made.words.push_back(word); });
-        rules_.frames_.emplace(made.words.front(), std::move(made));
       });
     } else if (key == "fact") {
       read_fact(text);
