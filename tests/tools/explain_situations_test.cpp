@@ -448,7 +448,7 @@ TEST(ExplainSituations, RecoveredIsNotFailed) {
   for (const std::string& warning :
        {"| WARNING | train: Ran out of memory in batch 821: " + message + "\n" + went_on,
         "WARNING: CUDA OutOfMemoryError in TaskAlignedAssigner, using CPU\n" + went_on,
-        "[W] " + message + " Skipping batch 3\n",
+        "[W] " + message + " Skipping batch 3\n", "| WARNING: ran out of memory, skipping batch\n" + went_on,
         std::string(
             "E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 51748.72 MiB on device 1: cudaMalloc "
             "failed: out of memory\nE graph_reserve: failed to allocate compute buffers\nW sched_reserve: "
@@ -459,7 +459,8 @@ TEST(ExplainSituations, RecoveredIsNotFailed) {
   for (const std::string& failure :
        {"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n" + message + "\n" + went_on,
         "torch.OutOfMemoryError: " + message + "\n" + went_on, "RuntimeError: " + message + "\n" + went_on,
-        "WARNING: " + message + "\nEpoch 1: loss: 0.9\n"}) {
+        "WARNING: " + message + "\nEpoch 1: loss: 0.9\n",
+        std::string("| WARNING: ran out of memory, skipping batch\n")}) {
     const Explanation explanation = explain_text(failure);
     EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << failure << explanation.judgment.reason;
   }

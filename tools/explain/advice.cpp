@@ -220,7 +220,7 @@ class Holes {
             : !found_.log->command.empty() && is_command() ? "fewer and shorter requests at once"
             : found_.in(kInference)
                 ? "less at once: fewer sequences, a shorter prompt or context, a smaller image or chunk"
-            : !is_python() ? "half as much data at once"
+            : !is_python() && found_.framework != Framework::kNone ? "half as much data at once"
             : trains() || found_.in("training")
                 ? "a batch half as large"
                 : "less at once: a batch half as large, a smaller image or chunk, or a shorter sequence");

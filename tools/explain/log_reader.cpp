@@ -284,6 +284,8 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
     case Kind::kFallback:
       count_lines_to(begin);
       add_background(message, begin, match);
+      // "ran out of memory, skipping batch" is one message of a failure, where a program says so.
+      if (failure_of_line() != nullptr && erased_ + begin < failure_begin_ + failure_length_) return;
       return add_recovery(message);
     case Kind::kProgress:
       if (log_.failures.empty()) return;
