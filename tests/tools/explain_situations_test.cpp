@@ -62,6 +62,17 @@ TEST(ExplainSituations, ProcessesOfTheRunAreNoStrangers) {
   const Explanation named =
       explain_text("failed (exitcode: 1) local_rank: 0 (pid: 1043) of binary: python\n" + stranger);
   EXPECT_EQ(named.judgment.cause, Cause::kExhausted) << named.judgment.reason;
+  // The other process is the engine that generates for a trainer.
+  for (const char* run :
+       {"(WorkerDict pid=9) After vllm offload in sharding manager: 13.5 GB\n  File "
+        "\"/x/verl/workers/fsdp.py\"\n",
+        "python train_grpo.py --use_vllm True\n  File \"/x/trl/trainer/grpo_trainer.py\", line 1, in loss\n",
+        "openrlhf.cli.train_ppo_ray --colocate_all_models --vllm_num_engines 8\n"}) {
+    const Explanation explanation = explain_text(run + stranger);
+    EXPECT_EQ(explanation.judgment.cause, Cause::kExhausted) << run << explanation.judgment.reason;
+    EXPECT_NE(explanation.next[0].command.find("gpu_memory_utilization"), std::string::npos) << run;
+    EXPECT_EQ(words_of(explanation).find("set_device"), std::string::npos) << run;
+  }
 }
 
 TEST(ExplainSituations, NoFigureIsBelowZero) {

@@ -219,6 +219,7 @@ void find_facts(Case& found) {
   find_rest_elsewhere(found);
   find_words_of_request(found);
   find_stated_facts(found);
+  if (found.has("engine_beside") && !found.holders.empty()) found.derived.insert(kOwnRanks);
   if (!own_words(found, "less").empty()) found.derived.insert(kOwnWords);
 }
 

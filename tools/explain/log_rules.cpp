@@ -92,11 +92,19 @@ std::optional<LogJudgment> impossible(const Case& found) {
 }
 
 std::optional<LogJudgment> own_ranks(const Case& found) {
-  if (found.ranks.empty() || !found.is(Kind::kAllocation) || !found.total || others_hold_much(found))
+  const bool has_engine = found.has("engine_beside");
+  if (!found.is(Kind::kAllocation) || !found.total || (!has_engine && others_hold_much(found)))
     return std::nullopt;
+  const std::optional<int64_t> own_pid = number_of_rank(found.failure->rank);
   int64_t held = 0;
-  for (const Holder& rank : found.ranks) held = sum_of_bytes(held, rank.bytes);
-  if (held < *found.total / 8) return std::nullopt;
+  for (const Holder& rank : found.ranks) held = sum_of_bytes(held, rank.pid == own_pid ? 0 : rank.bytes);
+  for (const Holder& engine : found.holders) held = sum_of_bytes(held, has_engine ? engine.bytes : 0);
+  if (held == 0 || held < *found.total / 8) return std::nullopt;
+  if (has_engine)
+    return verdict(kExhausted, kHigh,
+                   fmt::format("the engine beside the trainer, or another process of this run, holds {} of "
+                               "the device's {}",
+                               format_bytes(held), format_bytes(*found.total)));
   return verdict(
       kExhausted, kHigh,
       fmt::format(
