@@ -263,8 +263,13 @@ Result numbers(const Case& found) {
   const bool few_idle = found.framework == Framework::kTorch && !found.largest && found.idle &&
                         found.allocated && *found.idle < (*found.allocated + *found.idle) / 8;
   if (result.cause == kFragmentation && few_idle) {
-    result.cause = kExhausted;
+    const bool device_has_room = found.limit && found.free && *found.free >= found.requested.value_or(0);
+    result.cause = device_has_room ? kLimit : kExhausted;
     result.reason = fmt::format("the {} that are idle in the pool are in pieces", format_bytes(*found.idle));
+    if (device_has_room)
+      result.reason =
+          fmt::format("a limit of {} (a memory fraction) refused, while the device had {} free; {}",
+                      format_bytes(*found.limit), format_bytes(*found.free), result.reason);
   }
   const bool says_nothing = result.cause == kExhausted && !found.requested && !found.free && !found.allocated;
   if (result.cause == kExhausted && !found.is_exact && !found.free && !found.allocated && !found.process)
