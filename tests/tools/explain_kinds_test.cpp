@@ -418,5 +418,40 @@ TEST(ExplainKinds, AProcessThatLeavesNoRoomForAContextIsItself) {
   EXPECT_EQ(cause("77.03"), Cause::kOtherProcess);
 }
 
+// What the machine's memory or a cache ran out of, and the step for it; the first rows of a public log each.
+TEST(ExplainKinds, TheStepForTheMachinesMemoryOrACacheIsForWhatFillsIt) {
+  struct Row {
+    const char* log;
+    Cause cause;
+    const char* step;
+  };
+  for (const Row& row : {
+           Row{"[Tue Apr 14 16:07:00 2026] Out of memory: Killed process 1067104 (python)\n",
+               Cause::kHostMemory, "less data"},
+           Row{"level=INFO source=memory.go:309 msg=\"offload to cuda\" layers.requested=-1 layers.model=33 "
+               "layers.offload=0 layers.split=\"\" memory.available=\"[4.6 GiB]\" "
+               "memory.required.full=\"35.3 "
+               "GiB\" memory.required.kv=\"31.2 GiB\" memory.weights.total=\"34.9 GiB\"\nError: llama runner "
+               "process has terminated: error:failed to create context with model 'C:\\blobs\\sha256-c4'\n",
+               Cause::kHostMemory, "num_ctx"},
+           Row{"level=INFO source=memory.go:309 msg=\"offload to cuda\" layers.requested=-1 layers.model=33 "
+               "layers.offload=0 memory.available=\"[4.6 GiB]\" memory.required.kv=\"0.5 GiB\" "
+               "memory.weights.total=\"34.9 GiB\"\nError: llama runner process has terminated: error:failed "
+               "to "
+               "create context with model 'C:\\blobs\\sha256-c4'\n",
+               Cause::kHostMemory, "SMALLER_MODEL"},
+           Row{"[Error: could not find a KV slot for the batch (try reducing the size of the batch or "
+               "increase "
+               "the context)]\n",
+               Cause::kKvCache, "a larger context"},
+       }) {
+    const Explanation explanation = explain_text(row.log);
+    EXPECT_EQ(explanation.judgment.cause, row.cause) << row.log << explanation.judgment.reason;
+    EXPECT_NE(explanation.next[0].command.find(row.step), std::string::npos)
+        << row.log << explanation.next[0].command;
+    EXPECT_FALSE(says(explanation, "-c 4096")) << words_of(explanation);
+  }
+}
+
 }  // namespace
 }  // namespace headroom::explain

@@ -166,7 +166,11 @@ void find_long_sequence(Case& result) {
   const auto& batch = result.log->background[Field::kBatch];
   if (batch && batch->bytes == 1) result.derived.insert(kBatchOfOne);
   const auto& context = result.log->background[Field::kSequence];
-  if (context && context->bytes >= kLongContextTokens) result.derived.insert(kLongContext);
+  const auto& cache = result.log->background[Field::kCache];
+  const auto& weights = result.log->background[Field::kWeights];
+  if ((context && context->bytes >= kLongContextTokens) ||
+      (cache && weights && cache->bytes > weights->bytes / 2))
+    result.derived.insert(kLongContext);
 }
 
 }  // namespace

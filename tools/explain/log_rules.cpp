@@ -333,10 +333,11 @@ std::optional<LogJudgment> layers_or_cache(const Case& found) {
                                asked.empty() ? "" : "of " + asked, had));
   const bool weights = found.in("layers") || found.in("tensors");
   const auto& layers = found.log->background[Field::kLayers];
-  const bool has_layers = layers.has_value();
-  if (weights || (found.framework == Framework::kLlamaCpp && (found.requested || has_layers))) {
-    constexpr int64_t kPiece = kGiB;  // a smaller buffer is one of many
-    const bool is_piece = found.requested && *found.requested < kPiece;
+  if (!weights && layers && layers->bytes == 0)
+    return verdict(kHostMemory, kMedium,
+                   "no layer was to go to the GPU: all that the model needs is in the machine's memory");
+  if (weights || (found.framework == Framework::kLlamaCpp && (found.requested || layers))) {
+    const bool is_piece = found.requested && *found.requested < kGiB;  // one of many
     std::string size = found.requested ? format_bytes(*found.requested) : "";
     return verdict(kModelTooLarge, weights ? kHigh : kMedium,
                    fmt::format("the weights of the layers given to the GPU {}do not fit{}{}{}",
