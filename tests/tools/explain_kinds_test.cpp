@@ -453,5 +453,25 @@ TEST(ExplainKinds, TheStepForTheMachinesMemoryOrACacheIsForWhatFillsIt) {
   }
 }
 
+// A server is known by the names of its processes; a pool that grows anyway needs no option for it first.
+TEST(ExplainKinds, TheFirstStepIsTheProgramsOwn) {
+  const Explanation server = explain_text(
+      "(Worker_DP6_EP6 pid=3853) ERROR 05-18 14:27:49 [multiproc_executor.py:962] torch.OutOfMemoryError: "
+      "CUDA "
+      "out of memory. Tried to allocate 1.75 GiB. GPU 6 has a total capacity of 139.80 GiB of which 1003.31 "
+      "MiB "
+      "is free. Process 2479093 has 138.80 GiB memory in use. Of the allocated memory 136.24 GiB is "
+      "allocated by "
+      "PyTorch, and 556.66 MiB is reserved by PyTorch but unallocated.\n");
+  EXPECT_EQ(server.judgment.cause, Cause::kExhausted) << server.judgment.reason;
+  EXPECT_NE(server.next[0].command.find("--gpu-memory-utilization"), std::string::npos)
+      << server.next[0].command;
+  const Explanation paddle = explain_text(
+      "Out of memory error on GPU 0. Cannot allocate 7.652161GB memory on GPU 0, 20.428650GB memory has been "
+      "allocated and available memory is only 3.255493GB.\n");
+  EXPECT_EQ(paddle.judgment.cause, Cause::kExhausted) << paddle.judgment.reason;
+  EXPECT_NE(paddle.next[0].command.find("less at once"), std::string::npos) << paddle.next[0].command;
+}
+
 }  // namespace
 }  // namespace headroom::explain
