@@ -66,20 +66,65 @@ TEST_F(Guard, TheSnapshotThatPyTorchWroteNamesTheCauseAndTheLine) {
   EXPECT_PRED2(has, outcome.errors, "\nnext: headroom report " + trace + ".77.pickle\n");
 }
 
-TEST_F(Guard, WhatAProgramKeepsIsNamedBesideItsSnapshot) {
-  const std::string snapshot =
-      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/accumulated-losses-python.pickle.gz";
-  const std::string facts = folder_.write(
-      "facts",
-      "{\"kept\": [{\"name\": \"batches\", \"file\": \"train.py\", \"line\": 3, \"count\": 9, \"bytes\": 900,"
-      " \"graphs\": false}, {\"name\": \"total\", \"file\": \"train.py\", \"line\": 7, \"count\": 1, "
-      "\"bytes\": 4,"
-      " \"graphs\": true}]}");
-  const Outcome outcome =
-      run("", in_shell("cp " + snapshot + " $HEADROOM_RUN_SNAPSHOT.77.pickle; cp " + facts +
-                       " $HEADROOM_RUN_SNAPSHOT.77.json; echo CUDA out of memory >&2; exit 1"));
-  EXPECT_PRED2(has, outcome.errors, "\ntotal keeps 1 tensor with the graph behind it, at train.py:7\n");
-  EXPECT_FALSE(has(outcome.errors, "batches")) << outcome.errors;
+// The verdict on a program with a snapshot of tests/tools/report/snapshots and such facts.
+class Facts : public Guard {
+ protected:
+  std::string verdict(const std::string& snapshot, const std::string& facts) const {
+    const std::string pickle =
+        HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/" + snapshot + "-python.pickle.gz";
+    return run("", in_shell("cp " + pickle + " $HEADROOM_RUN_SNAPSHOT.77.pickle; cp " +
+                            folder_.write("facts", facts) +
+                            " $HEADROOM_RUN_SNAPSHOT.77.json; echo CUDA out of memory >&2; exit 1"))
+        .errors;
+  }
+};
+
+TEST_F(Facts, WhatAProgramKeepsIsNamedBesideItsSnapshot) {
+  const std::string batches =
+      "{\"kept\": [{\"name\": \"batches\", \"file\": \"train.py\", \"line\": 3, \"count\": 9, \"bytes\": "
+      "900, "
+      "\"graphs\": false}, ";
+  const std::string total = verdict("accumulated-losses", batches +
+                                                              "{\"name\": \"total\", \"file\": \"train.py\", "
+                                                              "\"line\": 7, \"count\": 1, \"bytes\": 4, "
+                                                              "\"graphs\": true}]}");
+  EXPECT_PRED2(has, total, "\ntotal keeps 1 tensor with the graph behind it, at train.py:7\n");
+  EXPECT_FALSE(has(total, "batches")) << total;
+  // The bytes of a leak are those of the graph, where no list has as many.
+  const std::string path = verdict(
+      "leak", batches +
+                  "{\"name\": \"path\", \"file\": \"train.py\", \"line\": 9, \"count\": 5, \"bytes\": 800, "
+                  "\"graphs\": true}]}");
+  EXPECT_PRED2(has, path, "\npath keeps 5 tensors with the graph behind them, at train.py:9\n");
+  EXPECT_PRED2(has, path, "\nnext: keep values without their graph: .detach(), or under torch.no_grad()\n");
+}
+
+TEST_F(Facts, ACheckpointThatStaysIsToldBeforeASmallerStateOfAnOptimizer) {
+  const auto loaded = [&](int64_t bytes) {
+    return verdict("optimizer-first-step",
+                   "{\"loaded\": {\"name\": \"ckpt\", \"line\": \"train.py:76\", \"bytes\": " +
+                       std::to_string(bytes) + ", \"call\": \"torch.load\"}}");
+  };
+  EXPECT_PRED2(has, loaded(int64_t{1} << 40),
+               "exhausted: ckpt still holds 1.00 TiB that torch.load returned,");
+  EXPECT_PRED2(has, loaded(1 << 20), "the optimizer's first step allocates");
+}
+
+TEST_F(Facts, TheLargestWeightsThatAreTrainedAreNamed) {
+  const std::string text =
+      verdict("optimizer-first-step",
+              "{\"trained\": {\"names\": \"lm_head\", \"bytes\": 3145728, \"total\": 4194304, "
+              "\"line\": \"train.py:48\"}}");
+  EXPECT_PRED2(has, text,
+               "\nof the 4.00 MiB of weights that are trained, 3.00 MiB are lm_head, named at train.py:48\n");
+}
+
+TEST_F(Facts, ALongStepIsNoEvaluation) {
+  EXPECT_PRED2(has, verdict("evaluation-keeps-graphs", "{}"), "next: evaluate under torch.no_grad()");
+  const std::string text =
+      verdict("evaluation-keeps-graphs", "{\"moment\": {\"backward\": true, \"lines\": []}}");
+  EXPECT_PRED2(has, text, "of activations until its backward");
+  EXPECT_FALSE(has(text, "no_grad")) << text;
 }
 
 TEST_F(Guard, ALibraryBesidePyTorchThatHoldsTheMemoryIsNamed) {

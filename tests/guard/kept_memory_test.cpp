@@ -27,6 +27,7 @@ class nn:
   class Module:
     def __init__(self): self._modules, self._buffers, self._parameters = {}, {}, {"w": nn.Parameter()}
     def parameters(self): return list(self._parameters.values())
+    def named_parameters(self): return list(self._parameters.items())
 class optim:
   class Optimizer:
     def __init__(self, weights): self.param_groups, self.state = [{"params": weights}], {}
@@ -159,7 +160,8 @@ def generate():
       "import library\n"
       "def main():\n"
       "  library.generate()\n");  // line 4
-  EXPECT_PRED2(has, call, "leak: scores keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4") << call;
+  EXPECT_PRED2(has, call, "leak: library.generate keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4")
+      << call;
   const std::string object = verdict(
       "import library\n"
       "def main():\n"
@@ -337,9 +339,64 @@ TEST_F(KeptMemory, AProgramGetsItsOwnErrorWhereNothingCanBeWrittenDown) {
   EXPECT_PRED2(has, text, "RuntimeError: CUDA out of memory") << text;
 }
 
-TEST_F(KeptMemory, AVerdictNamesTheScanOfAJaxProgram) {
+TEST_F(KeptMemory, AVerdictNamesViewsInAnObjectThatOnlyALibraryHas) {
+  folder_.write("site-packages/library.py",
+                "def keep(callback): global kept; kept = callback\ndef call(i): kept.see(i)\n");
+  const std::string text = verdict(
+      "import heapq, library\n"
+      "class Worst:\n"
+      "  def __init__(self): self.heap = []\n"
+      "  def see(self, i):\n"
+      "    view = torch.Tensor()\n"
+      "    view.nbytes = 1 << 20\n"
+      "    heapq.heappush(self.heap, (i, view))\n"  // line 8
+      "def main():\n"
+      "  library.keep(Worst())\n"
+      "  for i in range(5): library.call(i)\n");
+  EXPECT_PRED2(has, text,
+               "leak: heap keeps 5 tensors, views that hold all of larger ones, 320.00 MiB, at " +
+                   folder_ / "train.py:8")
+      << text;
+  EXPECT_PRED2(has, text, "\nnext: keep .clone() of a view") << text;
+}
+
+TEST_F(KeptMemory, AVerdictNamesTheVariableThatHoldsMost) {
+  const std::string text = verdict(
+      "class State:\n"
+      "  def __init__(self): self.memory = torch.Tensor()\n"
+      "def main():\n"
+      "  state = {'a': State(), 'b': [State()]}\n"  // line 5
+      "  other = torch.Tensor()\n");
+  EXPECT_PRED2(has, text,
+               "state holds 128.00 MiB of this process's memory, made at " + folder_ / "train.py:5")
+      << text;
+}
+
+TEST_F(KeptMemory, AVerdictNamesTheRankThatRanOutFirst) {
+  const std::string file =
+      folder_.write("train.py",
+                    "import torch, sys\n"
+                    "def load():\n"
+                    "  torch.fail()\n"  // line 3
+                    "def main():\n"
+                    "  try: load()\n"
+                    "  except RuntimeError: pass\n"
+                    "  raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')\n"
+                    "main()\n");
+  const auto ranks = [&](const char* count) {
+    return run("--limit 1000MiB", "python3 " + file,
+               std::string("LOCAL_WORLD_SIZE=") + count + " PYTHONPATH=" + folder_ / "site-packages")
+        .errors;
+  };
+  EXPECT_PRED2(has, ranks("2"), "at " + file + ":3 in load, called at train.py:5 in main");
+  EXPECT_PRED2(has, ranks("1"), "at " + file + ":7 in main");
+}
+
+TEST_F(KeptMemory, AVerdictNamesTheTransformOfAJaxProgram) {
   std::filesystem::create_directories(folder_ / "site-packages/jax");
-  folder_.write("site-packages/jax/__init__.py", "class lax:\n  def scan(*_): pass\n");
+  folder_.write("site-packages/jax/__init__.py",
+                "class lax:\n  def scan(*_): pass\n"
+                "vmap = grad = lambda *_: None\n");
   const std::string text = verdict(
       "import jax\n"
       "def roll():\n"
@@ -354,6 +411,16 @@ TEST_F(KeptMemory, AVerdictNamesTheScanOfAJaxProgram) {
                    folder_ / "train.py:5")
       << text;
   EXPECT_PRED2(has, text, "\nnext: jax.checkpoint(body)") << text;
+  const std::string each = verdict(
+      "import jax\n"
+      "def main():\n"
+      "  jax.vmap(jax.grad(None))\n"  // line 4
+      "  raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 "
+      "bytes.')\n");
+  EXPECT_PRED2(has, each,
+               "vmap makes the gradients of all its examples at once, as large as the weights for each, at " +
+                   folder_ / "train.py:4")
+      << each;
 }
 
 }  // namespace

@@ -128,14 +128,17 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
       return finding.bytes < lacking && finding.cause != Cause::kGrowingBatch;
     });
   }
-  // If a program keeps more than is idle, fragmentation is only a symptom.
+  // If a program keeps more than is idle, by more than a third, fragmentation is only a symptom.
+  const auto weight_of = [](const Finding& finding) {
+    return finding.cause == Cause::kFragmentation ? finding.bytes / 3 * 4 : finding.bytes;
+  };
   if (auto pieces = find_fragmentation(evidence);
       pieces && std::none_of(findings.begin(), findings.end(),
-                             [&](const Finding& other) { return other.bytes > pieces->bytes; })) {
+                             [&](const Finding& other) { return weight_of(other) > weight_of(*pieces); })) {
     findings.push_back(std::move(*pieces));
   }
   std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.bytes > b.bytes; });
+                   [&](const Finding& a, const Finding& b) { return weight_of(a) > weight_of(b); });
   const auto with_title = [](const Finding& finding) {
     return finding.cause == Cause::kGrowingBatch || finding.cause == Cause::kOptimizerState
                ? finding.sentence

@@ -45,8 +45,8 @@ bool is_set(const nlohmann::json& facts, const char* name) {
 
 // The list, or sum, in the program that keeps arrays.
 struct Kept {
-  std::string name, line;  // "train.py:49"
-  int64_t count = 0, bytes = 0;
+  std::string name, line;                 // "train.py:49"
+  int64_t count = 0, bytes = 0, own = 0;  // `own`: without the rest of what they are views of
   bool graphs = false;
   std::string kind = "tensor";  // or "model", "optimizer"
   // Its owner: "library", "queue", "object" (of a library, made of others), "optimizer", "error",
@@ -54,13 +54,19 @@ struct Kept {
   std::string owner;
 
   std::string text() const {
-    return fmt::format("{}{} keeps {} {}{}{}{}{}", name, owner == "queue" ? ", a queue without maxsize," : "",
-                       count, kind, count == 1 ? "" : "s",
+    return fmt::format("{}{} keeps {} {}{}{}{}{}{}", name,
+                       owner == "queue" ? ", a queue without maxsize," : "", count, kind,
+                       count == 1 ? "" : "s", are_views() ? ", views that hold all of larger ones" : "",
                        graphs ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
                        owner == "error" ? " in tracebacks of errors" : "",
                        bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "");
   }
+  bool are_views() const { return own > 0 && bytes / 4 > own; }
   std::string_view advice() const {
+    if (are_views())
+      return "keep .clone() of a view, or a copy on the CPU (.cpu()): a view holds the whole tensor";
+    if (graphs && kind == "tensor" && owner.empty())
+      return "keep values without their graph: .detach(), or under torch.no_grad()";
     if (owner == "buffer") return "update the buffer under torch.no_grad(), or from .detach()";
     if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";
     if (owner == "error") return "keep str(error): an error's traceback holds the variables of its functions";
@@ -78,22 +84,29 @@ struct Kept {
   }
 };
 
-// The entry that holds graphs if the snapshot shows that graphs are kept, else the one that holds most.
-std::optional<Kept> find_kept(const nlohmann::json& facts, bool graphs) {
-  std::optional<Kept> best;
+// The entry that holds graphs if the snapshot shows that graphs are kept, or if none explains the bytes that
+// the program keeps; else the one that holds most.
+std::optional<Kept> find_kept(const nlohmann::json& facts, const Explained& found) {
+  std::optional<Kept> most, graph;
   const auto list = facts.find("kept");
-  if (list == facts.end() || !list->is_array()) return best;
+  if (list == facts.end() || !list->is_array()) return most;
   for (const nlohmann::json& entry : *list) {
     if (!entry.is_object()) continue;
-    const Kept kept{
-        text_of(entry, "name"),    fmt::format("{}:{}", text_of(entry, "file"), number_of(entry, "line")),
-        number_of(entry, "count"), number_of(entry, "bytes"),
-        is_set(entry, "graphs"),   entry.contains("kind") ? text_of(entry, "kind") : "tensor",
-        text_of(entry, "owner")};
-    const bool is_graph = kept.graphs && (graphs || kept.owner == "buffer");
-    if (!best || (is_graph && !best->graphs)) best = kept;
+    const Kept kept{.name = text_of(entry, "name"),
+                    .line = fmt::format("{}:{}", text_of(entry, "file"), number_of(entry, "line")),
+                    .count = number_of(entry, "count"),
+                    .bytes = number_of(entry, "bytes"),
+                    .own = number_of(entry, "own"),
+                    .graphs = is_set(entry, "graphs"),
+                    .kind = entry.contains("kind") ? text_of(entry, "kind") : "tensor",
+                    .owner = text_of(entry, "owner")};
+    if (!most) most = kept;
+    if (!graph && kept.graphs) graph = kept;
   }
-  return best;
+  const bool is_leak = found.cause_name == name_of(Cause::kLeak);
+  const bool is_explained = most && most->bytes >= found.bytes / 2;
+  if (!graph || (is_leak && is_explained && graph->owner != "buffer")) return most;
+  return graph;
 }
 
 }  // namespace
@@ -123,8 +136,9 @@ Explained explain_libraries(const Facts& facts) {
     explained.next = {
         name == "CuPy" ? "next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"
                        : "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"};
-    if (const std::string line = text_of(held, "line"); name == "CuPy" && !line.empty()) {
-      explained.cause.push_back("CuPy is first used at " + line);
+    if (const std::string line = text_of(object_of(held, "lines"), name.c_str()); !line.empty()) {
+      explained.cause.push_back((name == "CuPy" ? "CuPy is first used at " : name + " is imported at ") +
+                                line);
       explained.line = line;
     }
   }
@@ -171,25 +185,82 @@ Explained explain_doubles(const Facts& facts, int64_t peak) {
           .line = line};
 }
 
-Explained explain_variables(const Facts& facts, int64_t replaced_least, int64_t loaded_least) {
-  const nlohmann::json replaced = object_of(facts.values, "replaced"),
-                       loaded = object_of(facts.values, "loaded");
-  const int64_t replaced_bytes = number_of(replaced, "bytes"), loaded_bytes = number_of(loaded, "bytes");
-  const bool is_loaded = loaded_bytes >= std::max({loaded_least, replaced_bytes, int64_t{1}});
-  if (!is_loaded && replaced_bytes < std::max(replaced_least, int64_t{1})) return {};
-  const nlohmann::json& variable = is_loaded ? loaded : replaced;
-  const int64_t bytes = is_loaded ? loaded_bytes : replaced_bytes;
-  const std::string name = text_of(variable, "name"), line = text_of(variable, "line"),
-                    call = text_of(variable, "call"),
-                    why = is_loaded ? "that " + call + " returned," : "while its next value is made,";
-  Explained found{
+namespace {
+
+Explained explain_variable(const nlohmann::json& variable, int64_t least, const std::string& why) {
+  const int64_t bytes = number_of(variable, "bytes");
+  if (bytes < std::max(least, int64_t{1})) return {};
+  const std::string name = text_of(variable, "name"), line = text_of(variable, "line");
+  return {
       .cause = {fmt::format("exhausted: {} still holds {} {} at {}", name, format_bytes(bytes), why, line)},
       .next = {fmt::format("next: del {}  # when it has been used", name)},
       .bytes = bytes,
       .line = line};
-  if (call == "torch.load")
+}
+
+}  // namespace
+
+Explained explain_replaced(const Facts& facts, int64_t least) {
+  return explain_variable(object_of(facts.values, "replaced"), least, "while its next value is made,");
+}
+
+Explained explain_loaded(const Facts& facts, int64_t least) {
+  const nlohmann::json loaded = object_of(facts.values, "loaded");
+  const std::string call = text_of(loaded, "call");
+  Explained found = explain_variable(loaded, least, "that " + call + " returned,");
+  if (!found.cause.empty() && call == "torch.load")
     found.next.insert(found.next.begin(), "next: map_location=\"cpu\"  # of torch.load");
   return found;
+}
+
+void name_largest(const Facts& facts, int64_t least, Explained& found) {
+  const nlohmann::json largest = object_of(facts.values, "largest");
+  const std::string line = text_of(largest, "line");
+  const int64_t bytes = number_of(largest, "bytes");
+  if (bytes < std::max(least, int64_t{1}) || line.empty()) return;
+  found.cause.push_back(fmt::format("{} holds {} of this process's memory, made at {}",
+                                    text_of(largest, "name"), format_bytes(bytes), line));
+  if (found.line.empty()) found.line = line;
+}
+
+void name_trained(const Facts& facts, Explained& found) {
+  const nlohmann::json trained = object_of(facts.values, "trained");
+  const int64_t bytes = number_of(trained, "bytes"), total = number_of(trained, "total");
+  const std::string line = text_of(trained, "line");
+  if (bytes < total / 2 || bytes == 0) return;
+  found.cause.push_back(fmt::format("of the {} of weights that are trained, {} are {}{}", format_bytes(total),
+                                    format_bytes(bytes), text_of(trained, "names"),
+                                    line.empty() ? "" : ", named at " + line));
+  found.line = line;
+}
+
+void name_backward(const Facts& facts, Explained& found) {
+  const nlohmann::json moment = object_of(facts.values, "moment");
+  if (found.cause_name != name_of(Cause::kGraphsKept) || !is_set(moment, "backward")) return;
+  const bool is_evaluation = !found.next.empty() && found.next.front().find("no_grad") != std::string::npos;
+  if (!is_evaluation) return;
+  found.cause = {fmt::format("exhausted: one step keeps {} of activations until its backward",
+                             format_bytes(found.bytes))};
+  found.next = {"next: fewer or shorter passes before each backward",
+                "next: torch.utils.checkpoint.checkpoint(...)  # around a pass: computed again in backward"};
+  found.is_kept = false;
+  found.cause_name = name_of(Cause::kExhausted);
+}
+
+std::string moment_of(const Facts& facts) {
+  const nlohmann::json moment = object_of(facts.values, "moment");
+  const auto lines = moment.find("lines");
+  std::string text;
+  if (lines == moment.end() || !lines->is_array() ||
+      number_of(object_of(facts.values, "starts"), "ranks") < 2)
+    return text;
+  for (const nlohmann::json& line : *lines) {
+    if (!line.is_string()) continue;
+    const std::string frame = printable(line.get<std::string>(), 300);
+    if (!text.empty() && frame.ends_with(" in <module>")) break;
+    text += text.empty() ? frame : ", called at " + frame.substr(frame.rfind('/') + 1);
+  }
+  return text;
 }
 
 Explained explain_cycles(const Facts& facts) {
@@ -239,14 +310,14 @@ void name_start(const Facts& facts, Explained& found) {
 }
 
 void name_kept(const Facts& facts, int64_t peak, Explained& found) {
-  const std::optional<Kept> kept = find_kept(facts.values, found.cause_name != name_of(Cause::kLeak));
+  const std::optional<Kept> kept = find_kept(facts.values, found);
   if (!kept) return;
   // Much that is idle in pieces is no leak.
   const bool is_in_pieces = found.cause_name == name_of(Cause::kFragmentation);
   const int64_t least = is_in_pieces ? 2 * found.bytes : found.bytes / 10 * 9;
   if (found.is_kept && kept->graphs) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
-    if (kept->owner == "buffer")
+    if (kept->owner == "buffer" || found.cause_name == name_of(Cause::kLeak))
       found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
   } else if (kept->count >= 3 && (found.is_kept || kept->kind != "optimizer") &&
              kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(least, peak / 4))) {
@@ -270,17 +341,30 @@ void name_padding(const Facts& facts, Explained& found) {
 }
 
 void name_request(const Facts& facts, Explained& found) {
-  const nlohmann::json request = object_of(facts.values, "request");
-  const std::string text = text_of(request, "text"), scan = text_of(facts.values, "scan");
-  if (!scan.empty() && found.requested > 0) {
+  const nlohmann::json request = object_of(facts.values, "request"),
+                       transform = object_of(facts.values, "transform");
+  const std::string text = text_of(request, "text"), line = text_of(transform, "line"),
+                    graphs = text_of(object_of(facts.values, "moment"), "graphs");
+  const bool is_of_graphs =
+      !found.cause.empty() && found.cause.front().find("CUDA graphs hold") != std::string::npos;
+  if (!line.empty() && text_of(transform, "name") == "vmap") {
     found.cause.push_back(
-        "a scan stores what it returns at each step and, for gradients, what each step computes, at " + scan);
+        "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line);
+    found.next = {"next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"};
+    found.line = line;
+  } else if (!line.empty() && found.requested > 0) {
+    found.cause.push_back(
+        "a scan stores what it returns at each step and, for gradients, what each step computes, at " + line);
     found.next = {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
                   "next: return less of each step"};
-    found.line = scan;
+    found.line = line;
   }
-  if (text.empty()) return;
-  found.cause.push_back("of the request that failed: " + text);
+  if (is_of_graphs && !graphs.empty()) {
+    found.cause.push_back("CUDA graphs are recorded at " + graphs);
+    found.line = graphs;
+  } else if (!text.empty()) {
+    found.cause.push_back("of the request that failed: " + text);
+  }
   if (is_set(request, "pair"))
     found.next = {"next: make the shapes equal first  # .squeeze(1), .view_as(other)"};
 }

@@ -34,22 +34,33 @@ Explained explain_libraries(const Facts& facts);
 Explained explain_untrained(const Facts& facts, int64_t peak);
 // Tells where arrays of float64 and complex128 come from, if they are most of what there is.
 Explained explain_doubles(const Facts& facts, int64_t peak);
-// Tells which variable still holds at least so many bytes while its next value is made, or so many that a
-// call such as torch.load returned.
-Explained explain_variables(const Facts& facts, int64_t replaced_least, int64_t loaded_least);
+// Tells which variable still holds at least so many bytes while its next value is made.
+Explained explain_replaced(const Facts& facts, int64_t least);
+// Tells which variable still holds at least so many bytes that a call such as torch.load returned.
+Explained explain_loaded(const Facts& facts, int64_t least);
 // Tells what objects hold that refer to each other alone.
 Explained explain_cycles(const Facts& facts);
 
 // Adds what the program itself keeps, by name and line, to what the snapshot shows, or to what the log says;
 // or tells it alone, if it is a quarter of the run's peak: short lists of arrays are in many programs.
 void name_kept(const Facts& facts, int64_t peak, Explained& found);
+// Says which variable holds most, if it holds `least` bytes or more.
+void name_largest(const Facts& facts, int64_t least, Explained& found);
+// Adds the weights that are most of what optimizers train.
+void name_trained(const Facts& facts, Explained& found);
+// Corrects a snapshot that sees an evaluation in the forward pass of a long step, whose backward comes later.
+void name_backward(const Facts& facts, Explained& found);
+// Returns where the request that failed is in one of several ranks, "train.py:22 in read, called at
+// train.py:47 in main": the log has a traceback of each. Empty for a single process.
+std::string moment_of(const Facts& facts);
 // Adds where batches are padded.
 void name_padding(const Facts& facts, Explained& found);
 // Adds which part of a model is trained in evaluation mode, as one that was to stay as it is.
 void name_evaluating(const Facts& facts, int64_t peak, Explained& found);
 // Adds where the program starts processes, or puts ranks on a card.
 void name_start(const Facts& facts, Explained& found);
-// Adds which arrays the request is as large as, and a scan of JAX, whose arrays no function has.
+// Adds which arrays the request is as large as; a scan of JAX, or a vmap of gradients, whose arrays no
+// function has; and where CUDA graphs are recorded, if the log says that they hold memory.
 void name_request(const Facts& facts, Explained& found);
 
 }  // namespace headroom

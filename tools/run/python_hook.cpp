@@ -19,10 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::array<std::pair<const char*, std::string_view>, 3> files() {
+std::array<std::pair<const char*, std::string_view>, 4> files() {
   return {{{"/sitecustomize.py", kPythonHook},
            {"/headroom_hook.py", kHeadroomHook},
-           {"/headroom_facts.py", kHeadroomFacts}}};
+           {"/headroom_facts.py", kHeadroomFacts},
+           {"/headroom_source.py", kHeadroomSource}}};
 }
 
 // Not by write_file, which waits for the disk.

@@ -244,15 +244,20 @@ Explained find_cause(const Failure& failure) {
   if (found.cause_name == name_of(Cause::kFragmentation) && !logged.cause.empty() &&
       logged.cause_name != name_of(Cause::kFragmentation) && !is_in_pieces)
     found = {};
+  name_backward(*facts, found);
   name_kept(*facts, peak, found);
   const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
   if (const Explained weights = explain_untrained(*facts, peak);
       !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
     found = weights;
   if (found.cause.empty()) found = explain_doubles(*facts, peak);
-  if (found.cause.empty()) found = explain_variables(*facts, std::max(needed, peak / 2), peak / 5);
+  if (const Explained loaded = explain_loaded(*facts, std::max(peak / 5, found.bytes));
+      !loaded.cause.empty() && !found.is_kept)
+    found = loaded;
+  if (found.cause.empty()) found = explain_replaced(*facts, std::max(needed, peak / 2));
   Explained others = explain_others(failure.account, slot);
   name_start(*facts, others);
+  if (!others.cause.empty()) name_largest(*facts, peak / 5, others);
   const auto explains_more = [&](const Explained& other, int64_t least) {
     return other.bytes > std::max(least, needed) && other.bytes >= peak / 4;
   };
@@ -268,7 +273,10 @@ Explained find_cause(const Failure& failure) {
     name_start(*facts, found);
   }
   if (found.cause_name == name_of(Cause::kGrowingBatch)) name_padding(*facts, found);
-  if (found.cause_name == name_of(Cause::kOptimizerState)) name_evaluating(*facts, peak, found);
+  if (found.cause_name == name_of(Cause::kOptimizerState)) {
+    name_trained(*facts, found);
+    name_evaluating(*facts, peak, found);
+  }
   if (found.cause.empty()) {
     const int64_t limit = smallest_limit(failure.account);
     // A framework's own pool may refuse what the limit would have refused.
@@ -280,6 +288,7 @@ Explained find_cause(const Failure& failure) {
     if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
     if (logged.makes_state) name_evaluating(*facts, peak, logged);
     name_request(*facts, logged);
+    name_largest(*facts, peak / 3, logged);
     return logged;
   }
   // No smaller batch or other allocator mends what is kept, and no step is told twice.
@@ -331,8 +340,9 @@ std::string verdict_of_command(const Failure& failure) {
     } else if (WIFSIGNALED(status) && lines.empty()) {
       lines.push_back(fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
     }
-    if (const std::string line = own_line(failure.ended.errors); !line.empty())
-      lines.push_back((own.empty() ? "at " : "memory ran out at ") + line);
+    std::string line = moment_of(*read_facts(failure.facts));
+    if (line.empty()) line = own_line(failure.ended.errors);
+    if (!line.empty()) lines.push_back((own.empty() ? "at " : "memory ran out at ") + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);
   }
   if (failure.keeps_snapshot && !failure.snapshot.empty()) {

@@ -417,9 +417,15 @@ TEST(Verdict, TheOptimizersStateIsNoCauseLater) {
   EXPECT_FALSE(finds(verdict_of(training), Cause::kOptimizerState));
 }
 
-// 64 MiB in blocks of 1 MiB, every other one freed.
-Verdict verdict_of_holes(int64_t requested) {
+// 64 MiB in blocks of 1 MiB, every other one freed, after six steps that keep so much each.
+Verdict verdict_of_holes(int64_t requested, int64_t kept = 0) {
   FakeTraining training;
+  const uint64_t first = training.next_address;
+  for (int i = 0; kept > 0 && i < 6; ++i) {
+    training.step(kMiB / 4);
+    training.user(24, kept);
+  }
+  training.reserve(first, static_cast<int64_t>(training.next_address - first));
   training.reserve(training.next_address, 100 * kMiB);
   std::vector<uint64_t> blocks;
   for (int i = 0; i < 100; ++i) blocks.push_back(training.user(19, kMiB));
@@ -433,6 +439,16 @@ TEST(Verdict, IdleMemoryInPiecesIsFragmentation) {
   ASSERT_TRUE(finds(verdict, Cause::kFragmentation)) << all_of(verdict);
   EXPECT_EQ(verdict.failure->idle_pieces, 50);
   EXPECT_EQ(verdict.failure->largest_idle_bytes, kMiB);
+}
+
+TEST(Verdict, PiecesAreToldBeforeWhatIsKeptWhereTheyAreAboutAsMuch) {
+  const Verdict pieces = verdict_of_holes(30 * kMiB, 40 * kMiB),
+                leak = verdict_of_holes(30 * kMiB, 90 * kMiB);
+  ASSERT_TRUE(finds(pieces, Cause::kLeak)) << all_of(pieces);
+  EXPECT_EQ(pieces.findings[0].cause, Cause::kFragmentation) << all_of(pieces);
+  EXPECT_GT(pieces.findings[1].bytes, pieces.findings[0].bytes);
+  ASSERT_FALSE(leak.findings.empty());
+  EXPECT_EQ(leak.findings[0].cause, Cause::kLeak) << all_of(leak);
 }
 
 TEST(Verdict, TooLittleMemoryIsNotFragmentation) {

@@ -12,24 +12,31 @@ import sys
 import time
 import types
 
+import headroom_source as source
+
 _here = os.path.dirname(os.path.abspath(__file__))
-_trees, _found = {}, {}
+_files = {}  # of classes
+_COMMON = {"base_model", "model", "module", "default", "weight", "bias"}  # parts of names of weights that tell nothing
 
 
 def _other_libraries(frames):
-    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name, and where CuPy is used."""
-    held = {}
+    """Bytes on the GPU that libraries beside PyTorch hold in this process, by name; where CuPy is first used, and where
+    JAX is imported."""
+    held, lines = {}, {}
     if "torch" not in sys.modules:
         return held
     if "cupy" in sys.modules:
         held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
-        for path in _own_files(frames):
-            uses = [node for node in _nodes(_tree(path), ast.Name) if node.id == _imports(path).get("cupy")]
-            held = {"line": "%s:%d" % (path, uses[0].lineno), **held} if uses else held
     if "jax" in sys.modules:
         stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
         held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
-    return held
+    for path in source.own_files(frames):
+        imports = source.imports_of(path)
+        cupy = imports.get("cupy", ("", 0))[0]
+        uses = [node.lineno for node in source.nodes_in(source.tree_of(path), ast.Name) if node.id == cupy]
+        jax = [line for name, (_, line) in imports.items() if name.partition(".")[0] == "jax"]
+        lines |= {name: "%s:%d" % (path, at[0]) for name, at in (("CuPy", uses), ("JAX", jax)) if at}
+    return {**held, "lines": lines}
 
 
 def _array_bytes(value):
@@ -62,49 +69,19 @@ def _roots():
     return {id(module) for module in modules} - parts
 
 
-def _is_own(path):
-    return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
-
 
 def _own_file(value):
     """The program's file that has the class of a value; empty for a library's."""
-    path = getattr(sys.modules.get(type(value).__module__), "__file__", None) or "<>"
-    return path if _is_own(path) else ""
+    kind = type(value)
+    if kind not in _files:
+        path = getattr(sys.modules.get(kind.__module__), "__file__", None) or "<>"
+        _files[kind] = path if source.is_own(path) else ""
+    return _files[kind]
 
 
-def _tree(path):
-    """The syntax of a file of the program; empty for a library's, or one that cannot be read."""
-    if path not in _trees:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                _trees[path] = ast.parse(file.read() if _is_own(path) else "")
-        except (OSError, SyntaxError, ValueError):
-            _trees[path] = ast.parse("")
-    return _trees[path]
 
 
-def _nodes(tree, kind):
-    """The nodes of that kind, in the order of their lines."""
-    if (tree, kind) not in _found:
-        nodes = [node for node in ast.walk(tree) if isinstance(node, kind)]
-        _found[tree, kind] = sorted(nodes, key=lambda node: getattr(node, "lineno", 0))
-    return _found[tree, kind]
 
-
-def _imports(path):
-    """The modules that a file imports, and what it calls them."""
-    nodes = _nodes(_tree(path), (ast.Import, ast.ImportFrom))
-    return {getattr(n, "module", None) or p.name: p.asname or p.name for n in nodes for p in n.names}
-
-
-def _names(node):
-    return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
-
-
-def _assignments(frame):
-    """Assignments of the function of a frame, up to the line where it is."""
-    first, last = frame.f_code.co_firstlineno, frame.f_lineno
-    return [n for n in _nodes(_tree(frame.f_code.co_filename), ast.Assign) if first <= n.lineno <= last]
 
 
 def _is_optimizer(value):
@@ -140,27 +117,6 @@ def _children(value):
     return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
 
 
-def _line_that_keeps(name, path, owner, is_sum):
-    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, first uses
-    an object of a library, or makes an optimizer or an object made of others; 0: none."""
-    lines = []
-    for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
-            puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
-            is_library = owner in ("library", "queue")
-            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
-            if (puts or uses) and name in _names(node.func.value):
-                lines.append(node.lineno)
-        elif isinstance(node, ast.AugAssign) and name in _names(node.target):
-            lines.append(node.lineno)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                adds = isinstance(node.value, ast.BinOp) and name in _names(node.value)
-                adds |= owner in ("optimizer", "object") and isinstance(node.value, ast.Call)
-                if name in _names(target) and (adds or isinstance(target, ast.Subscript)):
-                    lines.append(node.lineno)
-    return min(lines, default=0)
-
 
 def _is_list(value):
     return isinstance(value, (list, tuple, set, dict, collections.deque))
@@ -179,7 +135,8 @@ def _kept(frames, seconds=2.0):
     found, seen, queue, lines = {}, set(), collections.deque(), {}
 
     def note(place, value, parts=None, kind="tensor"):
-        entry = found.setdefault((place, kind), {"count": 0, "bytes": 0, "graphs": False, "kind": kind})
+        nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
+        entry = found.setdefault((place, kind), nothing)
         entry["count"] += 1
         entry["graphs"] |= getattr(value, "grad_fn", None) is not None
         for part in (value,) if parts is None else parts:
@@ -187,25 +144,30 @@ def _kept(frames, seconds=2.0):
             if _storage(part) not in storages:
                 storages.add(_storage(part))
                 entry["bytes"] += _array_bytes(part) or part.nbytes  # of a weight
+            entry["own"] += part.nbytes  # less, where it is a view
 
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
     later = [[], []]  # what is seen after the program's own lists: its other objects, and what those do not reach
     for frame in frames:
-        path, caller = frame.f_code.co_filename, frame
-        while caller is not None and not _is_own(caller.f_code.co_filename):
-            caller = caller.f_back
+        path, caller, called = frame.f_code.co_filename, frame, ""
+        while caller is not None and not source.is_own(caller.f_code.co_filename):
+            caller, called = caller.f_back, caller.f_code.co_name
         if caller is None or path.startswith(("<", _here)) or (caller is not frame and "-packages/torch/" in path):
             continue
         for name, value in list(frame.f_locals.items()):
-            place = (name, caller.f_code.co_filename, "" if caller is frame else "call")
+            call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno, called)
+            place = (call or name, caller.f_code.co_filename, call and "call")
             if caller is not frame:
-                if isinstance(value, (list, tuple)):
+                if call and isinstance(value, (list, tuple)):
                     lines.setdefault(place, caller.f_lineno)
                     later[1].append((place, value, None))
             elif not _array_bytes(value):
                 (queue if _is_list(value) else later[0]).append((place, value, None))
             elif _is_sum(value):
                 note(place, value)
+    # The program's objects that no variable has, as those of a thread that has ended.
+    own = [value for value in gc.get_objects() if _own_file(value)]
+    later[1] += [((type(value).__name__, _own_file(value), ""), value, None) for value in own]
     while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
         if not queue:
             queue.extend(later.pop(0))
@@ -215,7 +177,7 @@ def _kept(frames, seconds=2.0):
             continue
         seen.add(id(value))
         code = getattr(getattr(value, "__wrapped__", None), "__code__", None)
-        if code is not None and type(value).__name__ == "_lru_cache_wrapper" and _is_own(code.co_filename):
+        if code is not None and type(value).__name__ == "_lru_cache_wrapper" and source.is_own(code.co_filename):
             place = (code.co_name, code.co_filename, "")
             lines[place] = code.co_firstlineno
         own = _own_file(value)
@@ -250,9 +212,9 @@ def _kept(frames, seconds=2.0):
         entry.pop("storages", None)
         if kind == "model" and (place, "optimizer") in found:
             entry["bytes"] += found[place, "optimizer"]["bytes"]
-        is_sum = entry["count"] < 3
-        line = lines.get(place) or (_line_that_keeps(*place, is_sum) if not is_sum or entry["graphs"] else 0)
-        if line and (not is_sum or entry["graphs"]):
+        is_sum = entry["count"] < 3 and place[2] != "call"
+        line = lines.get(place) or (source.line_that_keeps(*place, is_sum) if not is_sum or entry["graphs"] else 0)
+        if line and (entry["count"] >= 3 or (is_sum and entry["graphs"])):
             kept.append({"name": place[0], "file": place[1], "line": line, "owner": place[2], **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
 
@@ -265,7 +227,7 @@ def _request(frames, asked):
         names = {**frame.f_locals, **{"self." + name: weight for name, weight in weights.items()}}
         here = [(k, v) for k, v in names.items() if all(hasattr(v, part) for part in ("shape", "nbytes", "dtype"))]
         arrays = here[:40] + arrays  # the program's own first
-        if _is_own(frame.f_code.co_filename):
+        if source.is_own(frame.f_code.co_filename):
             break
     fits = lambda size: asked >= 1 << 20 and size <= asked * 1.01 and asked <= max(size * 1.01, size + (2 << 20))
     for name, array in arrays:
@@ -314,11 +276,8 @@ def _untrained(frames):
     facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
     set_names = {name for w in left.values() for name in vars(w)}
     for name in difflib.get_close_matches("requires_grad", set_names, 1, 0.8):
-        for path in {frame.f_code.co_filename for frame in frames}:
-            targets = [target for node in _nodes(_tree(path), ast.Assign) for target in node.targets]
-            for target in targets:
-                if getattr(target, "attr", "") == name:
-                    facts["misspelt"] = {"name": name, "line": "%s:%d" % (path, target.lineno)}
+        line = source.line_of_parts({frame.f_code.co_filename for frame in frames}, [name])
+        facts |= {"misspelt": {"name": name, "line": line}} if line else {}
     return facts
 
 
@@ -326,7 +285,7 @@ def _doubles(frames):
     """Bytes of the arrays in the program's functions, of those with numbers of 8 or 16 bytes, and the first line."""
     arrays, line = {}, ""
     for frame in frames:
-        if not _is_own(frame.f_code.co_filename):
+        if not source.is_own(frame.f_code.co_filename):
             continue
         first = None
         for name, value in frame.f_locals.items():
@@ -334,7 +293,7 @@ def _doubles(frames):
                 continue
             arrays[_storage(value)] = value
             if _is_double(value):
-                made = [n for n in _assignments(frame) if any(name in _names(target) for target in n.targets)]
+                made = [n for n in source.assignments_in(frame) if name in source.targets_of(n)]
                 first = min([first] + made[-1:], key=lambda node: node.lineno if node else math.inf)
         line = "%s:%d" % (frame.f_code.co_filename, first.lineno) if first else line  # the outermost stays
     doubles = [value for value in arrays.values() if _is_double(value)]
@@ -347,20 +306,19 @@ def _is_double(array):
 
 
 def _text(name, array):
-    shape = " x ".join(map(str, array.shape))
-    return "%s (%s of %s)" % (name, shape, str(array.dtype).rpartition(".")[2])
+    return "%s (%s of %s)" % (name, " x ".join(map(str, array.shape)), str(array.dtype).rpartition(".")[2])
 
 
 def _replaced(frames):
     """The name that holds most bytes while the line that a function of the program is at makes its next value."""
     most = {"bytes": 0}
     for frame in frames:
-        if not _is_own(frame.f_code.co_filename):
+        if not source.is_own(frame.f_code.co_filename):
             continue
-        for node in _assignments(frame):
+        for node in source.assignments_in(frame):
             if not node.lineno <= frame.f_lineno <= node.end_lineno:
                 continue
-            names = {name for target in node.targets for name in _names(target)} - _names(node.value)
+            names = source.targets_of(node) - source.names_in(node.value)
             size = sum(_array_bytes(frame.f_locals.get(name)) for name in names)
             if size > most["bytes"]:
                 line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
@@ -373,12 +331,12 @@ def _loaded(frames):
     torch = sys.modules.get("torch")
     weights = {_storage(weight) for weight in _alive(torch.nn.Parameter)} if torch else ()
     most = {"bytes": 0}
-    for frame in filter(lambda frame: _is_own(frame.f_code.co_filename), frames):
-        for node in _assignments(frame):
-            if not isinstance(node.value, ast.Call) or not _called(node.value).startswith("load"):
+    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
+        for node in source.assignments_in(frame):
+            if not isinstance(node.value, ast.Call) or not source.name_of(node.value).startswith("load"):
                 continue
-            for name in {name for target in node.targets for name in _names(target)} & set(frame.f_locals):
-                arrays = {_storage(array): array for array in _arrays_in(frame.f_locals[name])}
+            for name in source.targets_of(node) & set(frame.f_locals):
+                arrays = {_storage(array): array for array in _arrays_under(frame.f_locals[name], {})}
                 size = sum(_array_bytes(array) for key, array in arrays.items() if key not in weights)
                 if size > most["bytes"]:
                     line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
@@ -386,47 +344,86 @@ def _loaded(frames):
     return most
 
 
-def _arrays_in(value, depth=6):
-    """The arrays in nested dictionaries and lists."""
-    if isinstance(value, (dict, list, tuple)) and depth:
-        for part in list(value.values()) if isinstance(value, dict) else value:
-            yield from _arrays_in(part, depth - 1)
-    elif _array_bytes(value):
-        yield value
+def _arrays_under(value, seen, most=50_000):
+    """The arrays that are reached through a value, by its lists and objects."""
+    values = [value]
+    while values and len(seen) < most:
+        value = values.pop()
+        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
+            continue
+        seen[id(value)] = value  # it stays: another object could get its number
+        if _array_bytes(value):
+            yield value
+        else:
+            values.extend(child for _, child in _children(value))
 
 
-def _called(call):
-    """The name that a call has: its last part."""
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+def _largest(frames):
+    """The variable of a function of the program, or of its object, through which most bytes of arrays are reached that
+    no variable before it has: its name, and the line that makes it."""
+    most, seen, storages = {"bytes": 0}, {}, set()
+    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
+        path, variables = frame.f_code.co_filename, [(name, name, value) for name, value in frame.f_locals.items()]
+        owner = frame.f_locals.get("self")
+        if owner is not None and _own_file(owner) and not hasattr(owner, "_modules"):
+            variables += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
+        for text, name, value in variables:
+            if name == "self" or hasattr(value, "_modules") or _is_optimizer(value):
+                continue
+            arrays = {_storage(array): array for array in _arrays_under(value, seen)}
+            size = sum(_array_bytes(array) for key, array in arrays.items() if key not in storages)
+            storages |= set(arrays)
+            if size > most["bytes"]:
+                most = {"name": text, "line": source.line_that_makes(name, text, frame), "bytes": size}
+    return most
 
 
-def _own_files(frames):
-    files = [frame.f_code.co_filename for frame in frames] + [getattr(sys.modules["__main__"], "__file__", None) or ""]
-    return [path for path in dict.fromkeys(files) if _is_own(path)]
-
-
-def _calls(frames, names):
-    """(line, call) of the calls of such names in the program's files."""
-    for path in _own_files(frames):
-        for call in _nodes(_tree(path), ast.Call):
-            if _called(call) in names and "psutil" not in _names(call.func):
-                yield "%s:%d" % (path, call.lineno), call
+def _trained(frames):
+    """The weights that are a fifth or more of all that optimizers train: their names, and a line that names them."""
+    _, trained = _optimizers()
+    roots = _roots() if trained else ()
+    weights = {}
+    for module in _alive(sys.modules["torch"].nn.Module) if roots else []:
+        for path, weight in module.named_parameters() if id(module) in roots else ():
+            if weight.is_cuda and id(weight) in trained:
+                weights[id(weight)] = (weight.nbytes, path)
+    total = sum(size for size, _ in weights.values())
+    large = sorted((entry for entry in weights.values() if entry[0] >= max(1, total / 5)), reverse=True)
+    parts = [part for _, path in large for part in path.split(".") if not part.isdigit() and part not in _COMMON]
+    names = [".".join([part for part in path.split(".") if part in parts][:3]) for _, path in large]
+    line = source.line_of_parts(source.own_files(frames), parts) if large else ""
+    return {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
 
 
 def _starts(frames):
     """Where the program puts one of several ranks on its card, or else where it starts processes."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     names = ("Process", "Popen", "Pool", "ProcessPoolExecutor", "spawn", "start_processes")
-    lines = [line for line, _ in _calls(frames, ("set_device",) if ranks > 1 else names)]
-    for line, call in _calls(frames, ("DataLoader",) if ranks == 1 else ()):
+    lines = [line for line, _ in source.calls_of(frames, ("set_device",) if ranks > 1 else names)]
+    for line, call in source.calls_of(frames, ("DataLoader",) if ranks == 1 else ()):
         lines += [line for word in call.keywords if word.arg == "num_workers" and getattr(word.value, "value", 1) != 0]
-    imports = [name.partition(".")[0] for path in _own_files(frames) for name in _imports(path)]
+    imports = [name.partition(".")[0] for path in source.own_files(frames) for name in source.imports_of(path)]
     return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in imports}
 
 
-def _scan(frames):
-    """The first scan of a program of JAX: what it stores of each step is no variable of a function."""
-    return next((line for line, _ in _calls(frames, ("scan",))), "") if "jax" in sys.modules else ""
+def _transform(frames):
+    """The first vmap of a gradient of a program of JAX, or else its first scan: what they make of each example or step
+    is no variable of a function."""
+    if "jax" not in sys.modules:
+        return {}
+    for line, call in source.calls_of(frames, ("vmap",)):
+        if call.args and "grad" in ast.unparse(call.args[0]):
+            return {"name": "vmap", "line": line}
+    return {"name": "scan", "line": next((line for line, _ in source.calls_of(frames, ("scan",))), "")}
+
+
+def _moment(failed):
+    """Where the request that failed is, by the program's own functions, and whether one of them calls a backward below
+    that line; and where CUDA graphs are recorded."""
+    own = [frame for frame in failed if source.is_own(frame.f_code.co_filename)]
+    lines = ["%s:%d in %s" % (f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in own]
+    graphs = next((line for line, _ in source.calls_of(failed, ("graph", "make_graphed_callables"))), "")
+    return {"lines": lines[:4], "backward": any(map(source.calls_backward_later, own)), "graphs": graphs}
 
 
 def _evaluating(frames):
@@ -439,7 +436,8 @@ def _evaluating(frames):
             if part is not None and not part.training:
                 size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
                 if size > most["bytes"]:
-                    line = next((line for line, _ in _calls(frames, [type(each).__name__ for each in optimizers])), "")
+                    makers = source.calls_of(frames, [type(each).__name__ for each in optimizers])
+                    line = next((line for line, _ in makers), "")
                     most = {"name": type(part).__name__, "bytes": size, "line": line}
     return most
 
@@ -459,8 +457,8 @@ def _cycles():
     facts = {"bytes": sum(map(_array_bytes, arrays.values())), "name": "", "line": ""}
     for (path, name), _ in classes.most_common(1):
         lines = []
-        for node in (node for node in _nodes(_tree(path), ast.ClassDef) if node.name == name):
-            assigned = [n for n in _nodes(node, ast.Assign) if isinstance(n.targets[0], ast.Attribute)]
+        for node in (node for node in source.nodes_in(source.tree_of(path), ast.ClassDef) if node.name == name):
+            assigned = [n for n in source.nodes_in(node, ast.Assign) if isinstance(n.targets[0], ast.Attribute)]
             lines = [n.lineno for n in assigned if getattr(n.value, "id", "") == "self"] + [node.lineno]
         facts |= {"name": name, "line": "%s:%d" % (path, lines[0]) if lines else ""}
     return facts
@@ -470,7 +468,7 @@ def _padding():
     """The line of a function of the program that pads the items of a batch to the longest of them."""
     data = sys.modules.get("torch.utils.data")
     for code in [getattr(loader.collate_fn, "__code__", None) for loader in (_alive(data.DataLoader) if data else [])]:
-        for node in _nodes(_tree(code.co_filename), ast.Call) if code else []:
+        for node in source.nodes_in(source.tree_of(code.co_filename), ast.Call) if code else []:
             is_inside = code.co_firstlineno <= node.lineno <= code.co_firstlineno + 100
             if is_inside and "pad" in ast.unparse(node.func):
                 return "%s:%d" % (code.co_filename, node.lineno)
@@ -481,9 +479,11 @@ def write(path, frames, failed, asked):
     """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
     facts = {}
     of_frames = {"libraries": _other_libraries, "kept": _kept, "untrained": _untrained, "arrays": _doubles}
-    of_frames |= {"loaded": _loaded, "starts": _starts, "scan": _scan, "evaluating": _evaluating}
+    of_frames |= {"loaded": _loaded, "starts": _starts, "transform": _transform, "evaluating": _evaluating}
+    of_frames |= {"largest": _largest, "trained": _trained}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
+    asked_for["moment"] = lambda: _moment(failed)
     for name, ask in {**asked_for, "cycles": _cycles}.items():  # last: it ends objects
         try:
             facts[name] = ask()

@@ -67,10 +67,12 @@ def explain_end(error, trace):
 
 
 def _facts():
-    spec = importlib.util.spec_from_file_location("headroom_facts", _here + "/headroom_facts.py")
-    facts = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(facts)
-    return facts
+    sys.path.insert(0, _here)
+    try:
+        import headroom_facts
+    finally:
+        sys.path.remove(_here)
+    return headroom_facts
 
 
 def _record_torch(torch):

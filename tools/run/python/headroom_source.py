@@ -1,0 +1,138 @@
+"""The source of a Python program: where a function is, what it imports, and the lines that assign, call or keep."""
+
+import ast
+import os
+import sys
+
+_here = os.path.dirname(os.path.abspath(__file__))
+_trees, _found = {}, {}
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def is_own(path):
+    return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
+
+
+def tree_of(path):
+    """The syntax of a file of the program; empty for a library's, or one that cannot be read."""
+    if path not in _trees:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                _trees[path] = ast.parse(file.read() if is_own(path) else "")
+        except (OSError, SyntaxError, ValueError):
+            _trees[path] = ast.parse("")
+    return _trees[path]
+
+
+def nodes_in(tree, kind):
+    """The nodes of that kind, in the order of their lines."""
+    if (tree, kind) not in _found:
+        nodes = [node for node in ast.walk(tree) if isinstance(node, kind)]
+        _found[tree, kind] = sorted(nodes, key=lambda node: getattr(node, "lineno", 0))
+    return _found[tree, kind]
+
+
+def imports_of(path):
+    """The modules that a file imports: what it calls them, and the line."""
+    nodes = nodes_in(tree_of(path), (ast.Import, ast.ImportFrom))
+    return {getattr(n, "module", None) or p.name: (p.asname or p.name, n.lineno) for n in nodes for p in n.names}
+
+
+def names_in(node):
+    return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
+
+
+def targets_of(assignment):
+    return {name for target in assignment.targets for name in names_in(target)}
+
+
+def assignments_in(frame):
+    """Assignments of the function of a frame, up to the line where it is."""
+    first, last = frame.f_code.co_firstlineno, frame.f_lineno
+    return [n for n in nodes_in(tree_of(frame.f_code.co_filename), ast.Assign) if first <= n.lineno <= last]
+
+
+def name_of(call):
+    """The name that a call has: its last part."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def own_files(frames):
+    files = [frame.f_code.co_filename for frame in frames] + [getattr(sys.modules["__main__"], "__file__", None) or ""]
+    return [path for path in dict.fromkeys(files) if is_own(path)]
+
+
+def calls_of(frames, names):
+    """(line, call) of the calls of such names in the program's files."""
+    for path in own_files(frames):
+        for call in nodes_in(tree_of(path), ast.Call):
+            if name_of(call) in names and "psutil" not in names_in(call.func):
+                yield "%s:%d" % (path, call.lineno), call
+
+
+def call_at(path, line, function):
+    """What is called at a line, as it is written: a function of that name, or else the first; empty without a call."""
+    calls = [node for node in nodes_in(tree_of(path), ast.Call) if node.lineno <= line <= node.end_lineno]
+    named = [node for node in calls if name_of(node) == function] or calls
+    return ast.unparse(named[0].func)[:60] if named else ""
+
+
+def line_of_parts(files, parts):
+    """The first line of those files that has one of such names as a text, as the name of an argument, or as what it
+    assigns to; empty without one."""
+    for path in files:
+        tree = tree_of(path)
+        found = [node for node in nodes_in(tree, ast.Constant) if node.value in parts]
+        found += [word.value for word in nodes_in(tree, ast.keyword) if word.arg in parts]
+        assigned = [(node, target) for node in nodes_in(tree, ast.Assign) for target in node.targets]
+        found += [node for node, target in assigned if getattr(target, "attr", getattr(target, "id", "")) in parts]
+        if found:
+            return "%s:%d" % (path, found[0].lineno)
+    return ""
+
+
+def line_that_makes(name, text, frame):
+    """The last line up to where a frame is that assigns a variable, or an attribute of its object ("self.x"); the
+    function's own line for an argument."""
+    path = frame.f_code.co_filename
+    if name != text:
+        nodes = [node for node in nodes_in(tree_of(path), ast.Assign) if name in targets_of(node)]
+        return "%s:%d" % (path, nodes[0].lineno) if nodes else path
+    lines = [node.lineno for node in assignments_in(frame) if name in targets_of(node)]
+    return "%s:%d" % (path, lines[-1] if lines else frame.f_code.co_firstlineno)
+
+
+def calls_backward_later(frame):
+    """True if the innermost loop, or else the function, that a frame is in calls a backward below its line."""
+    tree, line = tree_of(frame.f_code.co_filename), frame.f_lineno
+    around = [node for node in nodes_in(tree, _LOOPS) if node.lineno <= line <= node.end_lineno]
+    if not around:
+        return False
+    body = min(around, key=lambda node: node.end_lineno - node.lineno)
+    calls = [node for node in nodes_in(tree, ast.Call) if line < node.lineno <= body.end_lineno]
+    return any(name_of(call) in ("backward", "manual_backward") for call in calls)
+
+
+def line_that_keeps(name, path, owner, is_sum):
+    """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, gives most
+    to an object of a library, or makes an optimizer or an object made of others; 0: none."""
+    lines = []  # (less what the line gives, line)
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
+            puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
+            is_library = owner in ("library", "queue")
+            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
+            if (puts or uses) and name in names_in(node.func.value):
+                lines.append((-len(node.args) if is_library else 0, node.lineno))
+            elif name_of(node) in ("heappush", "heappushpop", "insort") and name in names_in(node.args[0]):
+                lines.append((0, node.lineno))
+        elif isinstance(node, ast.AugAssign) and name in names_in(node.target):
+            lines.append((0, node.lineno))
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                adds = isinstance(node.value, ast.BinOp) and name in names_in(node.value)
+                adds |= owner == "optimizer" and isinstance(node.value, ast.Call)
+                adds |= owner == "object" and not isinstance(node.value, ast.Constant)
+                if name in names_in(target) and (adds or isinstance(target, ast.Subscript)):
+                    lines.append((0, node.lineno))
+    return min(lines, default=(0, 0))[1]
