@@ -473,5 +473,17 @@ TEST(ExplainKinds, TheFirstStepIsTheProgramsOwn) {
   EXPECT_NE(paddle.next[0].command.find("less at once"), std::string::npos) << paddle.next[0].command;
 }
 
+// Windows refuses what it could not move to the page file, whatever the device has free.
+TEST(ExplainKinds, ARefusalWithRoomOnWindowsIsOfThePageFile) {
+  const std::string refusal =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 108.00 MiB. GPU 0 has a total capacity "
+      "of "
+      "24.00 GiB of which 15.34 GiB is free.\n";
+  const Explanation windows = explain_text("PS D:\\pack> .\\run.bat\n" + refusal);
+  EXPECT_EQ(windows.judgment.cause, Cause::kNotMemory) << windows.judgment.reason;
+  EXPECT_NE(windows.next[0].command.find("page file"), std::string::npos) << windows.next[0].command;
+  EXPECT_FALSE(says(explain_text("$ ./run.sh\n" + refusal), "page file"));
+}
+
 }  // namespace
 }  // namespace headroom::explain
