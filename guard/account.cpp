@@ -17,7 +17,7 @@
 namespace headroom::guard {
 namespace {
 
-constexpr uint32_t kMagic = 0x48524755, kVersion = 3;
+constexpr uint32_t kMagic = 0x48524755, kVersion = 4;
 // An owner is a process id (22 bits are Linux's most), its start time in ticks above it, and this mark while
 // its slot is not filled in.
 constexpr uint64_t kStarting = uint64_t{1} << 63;
@@ -148,8 +148,8 @@ int take_slot(Account& account) {
     slot.space = space;
     slot.refusals = slot.refused_bytes = slot.refused_ns = slot.refused_others = 0;
     for (Share& share : slot.cards) {
-      share.claim = share.held = share.extra = share.floor = share.recent = share.guess = share.cached =
-          share.before = share.driver = 0;
+      share.claim = share.held = share.extra = share.floor = share.recent = share.guess = share.growth =
+          share.cached = share.before = share.driver = 0;
     }
     slot.owner = me;
     return number;
@@ -215,6 +215,7 @@ Sum sum_of(const Account& account, int card, int slot) {
     const int64_t guess = share.guess;
     sum.claims += claim;
     sum.guesses += guess;
+    sum.growth += share.growth;
     sum.held += share.held + share.extra;
     if (share.floor > 0 || guess > 0 || claim > 0) ++sum.contexts;
     if (i < slot && claim > 0) sum.lower_claim = true;
@@ -232,7 +233,7 @@ int64_t room_on(const Account& account, int card) {
 
 void raise_peak(Account& account, int card) {
   const Sum sum = sum_of(account, card);
-  raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses);
+  raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses - sum.growth);
 }
 
 void raise_to(std::atomic<int64_t>& peak, int64_t value) {
@@ -270,7 +271,8 @@ bool take(Account& account, int slot, int card, int64_t bytes, Asked what) {
       if (guesses) share.guess = bytes;
       hold(share, bytes);
       share.claim.store(0, std::memory_order_release);
-      if (what == Asked::kBlock) raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses + bytes);
+      if (what == Asked::kBlock)
+        raise_to(account.cards[card].peak_bytes, sum.held - sum.guesses - sum.growth + bytes);
       return true;
     }
     if (sum.held > top - bytes) break;

@@ -34,6 +34,7 @@ struct Share {
   std::atomic<int64_t> floor;   // the part of `extra` that contexts took when they were made
   std::atomic<int64_t> recent;  // the largest `held` since the last measurement
   std::atomic<int64_t> guess;   // the part of `held` that stands for a context in the making
+  std::atomic<int64_t> growth;  // the part of `held` that pools may need or not
   std::atomic<int64_t> cached;  // the part of `held` that pools keep for the process
   std::atomic<int64_t> before;  // `held` and `extra` when the minute began
   std::atomic<int64_t> driver;  // what the driver says that the process has; 0: unknown
@@ -104,7 +105,8 @@ int card_of(Account& account, const unsigned char (&uuid)[16]);
 
 struct Sum {
   int64_t held = 0;     // all that counts, without claims
-  int64_t guesses = 0;  // the part of it that is not there yet
+  int64_t guesses = 0;  // the part of it that stands for contexts in the making
+  int64_t growth = 0;   // the part of it that pools may need or not
   int64_t claims = 0;
   int contexts = 0;          // processes with one, or that ask for memory
   bool lower_claim = false;  // of a slot below the asking one

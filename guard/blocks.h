@@ -25,11 +25,11 @@ enum class Kind : uint8_t {
 
 struct Block {
   uint64_t key = 0;
-  uint64_t owner = 0;  // the context, pool or object that it belongs to
-  int64_t asked = 0;   // kPool: small requests since the driver's figure was read
+  uint64_t owner = 0;   // the context, pool or object that it belongs to
+  int64_t covered = 0;  // kPool: requests of so many bytes need no more than `pending`
   int64_t bytes = 0;  // kPool, kGraphPool: what is counted for it; kContext: what it took; kGraph: its nodes'
   int64_t live = 0;   // kPool: the part of it that the program uses; kGraph: the trim before its last launch
-  int64_t pending = 0;   // kPool: counted for calls that have not returned
+  int64_t pending = 0;   // kPool: counted, and not confirmed by the driver
   int64_t reserved = 0;  // kPool: what the driver said last that it holds
   int32_t refs =
       0;  // kHandle: itself; kObject: its handles and mappings; kPool: calls that have not returned

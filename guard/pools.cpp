@@ -23,32 +23,45 @@ class Relaxed {
   int mode_ = kRelaxedCapture;
 };
 
+// Counts growth that the driver has not confirmed; negative: no longer.
+void expect(Block& pool, int64_t bytes) {
+  if (bytes == 0) return;
+  pool.pending += bytes;
+  change(state.account->slots[state.slot].cards[pool.card].growth, bytes);
+}
+
 // Counts the driver's figure and the growth that calls under way may cause.
 void count(Block& pool, int64_t reserved) {
-  const int64_t now = reserved + pool.pending;
+  const int64_t pending = pool.refs == 0 ? 0 : pool.pending, now = reserved + pending;
   if (now > pool.bytes)
     add_held(*state.account, state.slot, pool.card, now - pool.bytes);
   else
     returned(pool.card, pool.bytes - now);
+  expect(pool, pending - pool.pending);
+  if (pending == 0) pool.covered = 0;
   if (reserved > pool.reserved) raise_peak(*state.account, pool.card);
   pool.reserved = reserved;
   set_pool(pool, now, pool.live);
 }
 
-// Counts what the pool holds by the driver's figure. One question to the driver: this is in each large
-// request.
-void settle_reserved(Block& pool) {
+// What the pool holds by the driver's figure; -1: unknown. One question to the driver: this is in each large
+// request, and in one of several others.
+int64_t reserved_by(const Block& pool) {
   uint64_t reserved = 0;
-  if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0) return;
+  if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0) return -1;
   const Relaxed relaxed;
-  if (driver.cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(pool.key), kPoolReserved, &reserved) ==
-      kSuccess)
-    count(pool, static_cast<int64_t>(reserved));
+  const auto handle = reinterpret_cast<CUmemoryPool>(pool.key);
+  return driver.cuMemPoolGetAttribute(handle, kPoolReserved, &reserved) == kSuccess
+             ? static_cast<int64_t>(reserved)
+             : -1;
+}
+
+void settle_reserved(Block& pool) {
+  if (const int64_t reserved = reserved_by(pool); reserved >= 0) count(pool, reserved);
 }
 
 // Counts that, and notes what the program uses of it.
 void settle(Block& pool) {
-  pool.asked = 0;
   settle_reserved(pool);
   if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0 || pool.refs != 0) return;
   const Relaxed relaxed;
@@ -74,27 +87,41 @@ Block* find_pool(CUmemoryPool pool, int card) {
   return state.blocks.find(Kind::kPool, key);
 }
 
-// By how much a pool may grow for a request, in pieces: for all of it, as what the pool keeps may lie in
-// parts between blocks in use. Small requests are seen late, as together they need no more than the piece
-// that the reserve covers.
-int64_t possible_growth(Block& pool, int64_t bytes) {
+// Counts by how much the pool may grow for `bytes` that nothing covers, in pieces; false when that is
+// refused. For all of it, as what the pool keeps may lie in parts between blocks in use. Requests that make
+// up half a piece need one at most, as the rest of it is larger than each of them: what is counted for the
+// first covers the others, so that they ask neither the account nor the driver. `growth`: what this call
+// alone may need.
+bool cover(Block& pool, int64_t bytes, int64_t* growth) {
   const int64_t limit = state.account->cards[pool.card].limit_bytes;
-  const bool is_small = bytes < kPage && (limit == kNoLimit || reserve_of(limit) >= kPiece);
-  if (!is_small) return round_up(bytes, kPiece);
-  pool.asked += bytes;
-  if (pool.asked > kPiece / 4 || pool.live + bytes > pool.bytes) {
-    settle(pool);
-    pool.asked = bytes;
+  const bool has_reserve = limit == kNoLimit || reserve_of(limit) >= kPiece;
+  const bool covers = has_reserve && bytes <= kPiece / 2 && pool.refs == 0;
+  if (const int64_t reserved = covers ? reserved_by(pool) : -1; reserved >= 0) {
+    const bool is_left = pool.pending == kPiece && reserved == pool.reserved;
+    if (is_left) return pool.covered = kPiece / 2, true;
+    count(pool, reserved);
   }
-  return pool.live + bytes > pool.bytes ? kPiece : 0;
+  if (const int64_t more = round_up(bytes, kPiece); ask(pool.card, more, Asked::kGrowth)) {
+    set_pool(pool, pool.bytes + more, pool.live);
+    expect(pool, more);
+    *growth = covers ? 0 : more;
+    if (covers) pool.covered = kPiece / 2;
+    return true;
+  }
+  // Small requests may use what the pool keeps: the reserve covers the one piece that they may need.
+  const int64_t idle = pool.bytes - pool.live;
+  if (!has_reserve || bytes >= kPage || bytes > idle) return false;
+  if (!take(*state.account, state.slot, pool.card, 0, Asked::kGrowth)) return false;
+  pool.covered = idle < kPiece / 4 ? idle : kPiece / 4;
+  return true;
 }
 
-// Counts by how much the pool may grow for `bytes`; false when that is refused.
+// Counts a request of a pool; false when it is refused.
 bool ask_growth(Block& pool, int64_t bytes, int64_t* growth) {
-  *growth = possible_growth(pool, bytes);
-  if (!ask(pool.card, *growth, Asked::kGrowth)) return false;
-  set_pool(pool, pool.bytes + *growth, pool.live + bytes);
-  pool.pending += *growth;
+  *growth = 0;
+  if (bytes > pool.covered && !cover(pool, bytes, growth)) return false;
+  if (*growth == 0) pool.covered -= bytes;
+  set_pool(pool, pool.bytes, pool.live + bytes);
   ++pool.refs;
   return true;
 }
@@ -133,7 +160,7 @@ CUresult allocate(Find find, CUdeviceptr* pointer, size_t size, CUstream stream,
     Block* pool = state.blocks.find(Kind::kPool, key);
     if (pool == nullptr) return result;
     --pool->refs;
-    pool->pending -= growth;
+    expect(*pool, -growth);
     if (result != kSuccess) {
       set_pool(*pool, pool->bytes, pool->live - bytes);
       settle(*pool);

@@ -189,16 +189,17 @@ void Watcher::measure_card(int number) {
     tree += process;
     share.driver = process;
     const int64_t held = share.held, most = std::max(held, share.recent.load()), extra = share.extra;
+    const int64_t least = held - share.growth;
     // Memory in flight makes this too small, never too large: a request is counted before the driver has it.
     // So it falls only when it was smaller three times while the process asked for nothing.
     Quiet& quiet = quiet_[i][number];
-    const bool is_smaller = most == held && process - held < extra;
+    const bool is_smaller = most == held && process - least < extra;
     quiet.times = is_smaller && quiet.held == held ? quiet.times + 1 : 0;
     quiet.held = held;
     if (process - most > extra)
       share.extra = process - most;
     else if (quiet.times >= 3)
-      share.extra = std::max(share.floor.load(), process - held);
+      share.extra = std::max(share.floor.load(), process - least);
   }
   for (const nvmlProcessInfo_t& process : listed) {  // what was started without the library
     const auto pid = static_cast<int>(process.pid);

@@ -80,7 +80,15 @@ TEST_F(Guard, APoolThatGrowsBesideItsGapsStaysBelowTheLimit) {
         run("--limit 1000MiB", program("direct init retain " + kept + "churn 5000 alloc 600"));
     EXPECT_PRED2(has, outcome.out, "refused 1\nchurn 0\nalloc 0\n");
     EXPECT_LE(peak_mib(), 1000) << kept;
+    run("--limit 1000MiB", program("direct both init retain " + kept + "churn 5000 wait"));
+    EXPECT_LE(peak_mib(), 1000) << kept;
   }
+}
+
+TEST_F(Guard, SmallBlocksThatFindGapsTooSmallStayBelowTheLimit) {
+  EXPECT_PRED2(has, run("--limit 1000MiB", program("direct init retain gaps")).out, "again 1\ngaps 1\n");
+  EXPECT_GT(peak_mib(), 900);
+  EXPECT_LE(peak_mib(), 1000);
 }
 
 TEST_F(Guard, PhysicalMemoryLivesAsLongAsItsMappingsAndHandles) {

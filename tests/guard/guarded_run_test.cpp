@@ -208,6 +208,17 @@ TEST_F(Guard, WhoShowsWhatAGuardedProgramHolds) {
   EXPECT_PRED2(has, outcome.out, "300.0");
 }
 
+TEST_F(Guard, APieceThatAPoolMayNeedIsNotTakenForThatOfTheContext) {
+  const std::string who = HEADROOM_COMMAND " who";
+  const Outcome outcome =
+      run("--limit 1000MiB",
+          in_shell(program("direct init retain module sleep 300 async 4 async 4 async 4 async 4 "
+                           "async 4 sleep 500 shell \"" +
+                           who + "\"")),
+          "HEADROOM_STANDIN_MODULE=50");
+  EXPECT_PRED2(has, outcome.out, "150.0  1000.0") << outcome.out;
+}
+
 TEST_F(Guard, CompareRunsAProgramUnderEachStrategy) {
   const std::string settings =
       "HEADROOM_STANDIN=" + folder_ / "cards" + " LD_LIBRARY_PATH=" GUARD_STANDIN " ";

@@ -225,6 +225,17 @@ int main(int argc, char** argv) {
         if (held[slot] != 0) cu.cuMemFreeAsync(held[slot], NULL);
       }
       say("refused", refused > 0), say(what, 0);
+    } else if (strcmp(what, "gaps") == 0) {  // small blocks, and larger ones that their gaps do not hold
+      static Pointer small[1 << 14];
+      int n = 0;
+      while (n < 1 << 14 && cu.cuMemAllocAsync(&small[n], kMib / 2, NULL) == 0) ++n;
+      int again = 0;
+      for (int i = 0; i < n; i += 2) cu.cuMemFreeAsync(small[i], NULL);
+      for (int i = 0; i < n; i += 2) again += cu.cuMemAllocAsync(&small[i], kMib / 2, NULL) == 0;
+      say("again", again == (n + 1) / 2);
+      for (int i = 0; i < n; i += 2) cu.cuMemFreeAsync(small[i], NULL);
+      while (n > 0 && cu.cuMemAllocAsync(&at, kMib * 3 / 4, NULL) == 0) --n;
+      say(what, n > 0);
     } else if (strcmp(what, "keep") == 0) {  // the default pool gives nothing back
       void* usual = NULL;
       uint64_t all = UINT64_MAX;
