@@ -115,8 +115,8 @@ Sum sum_of(const Account& account, int card, int slot = 0);
 // The bytes that requests may still take on a card; at least 0.
 int64_t room_on(const Account& account, int card);
 
-// What bytes are asked for: a block; a context, whose size is a guess and which may use the reserve; growth
-// that a pool may need or not, which counts for the peak once it is known.
+// Tells what bytes are asked for: a block; a context, whose size is a guess and which may use the reserve;
+// growth that a pool may need or not, which counts for the peak once it is known.
 enum class Asked : uint8_t { kBlock, kContext, kGrowth };
 // Counts `bytes` for a slot if the sum then is at most the limit. One call at a time for each slot.
 bool take(Account& account, int slot, int card, int64_t bytes, Asked what = Asked::kBlock);

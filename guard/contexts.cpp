@@ -23,8 +23,8 @@ int64_t growth_since(int64_t process_before, int64_t used_before, int card) {
   return used_before < 0 ? 0 : known.used_bytes - used_before;
 }
 
-// Waits while another process makes the first context, as nobody knows what one needs before: for ten seconds
-// at most.
+// Waits while another process makes the first context, as it is unknown what one needs before: for ten
+// seconds at most.
 void await_first_context(const Account& account, int card) {
   for (int i = 0; i < 10000 && account.cards[card].context_bytes == 0; ++i) {
     if (sum_of(account, card).guesses == 0) return;
@@ -95,7 +95,7 @@ CUresult make_context(CUcontext* context, CUdevice device, int card, Call call, 
     fits = sum_of(account, card).held <= facts.limit_bytes;
     if (fits) raise_peak(account, card);
   }
-  record(guard::Call::kAllocate, name_of(Kind::kContext), card, reinterpret_cast<uint64_t>(*context), took);
+  record(guard::Call::kAllocate, Kind::kContext, card, reinterpret_cast<uint64_t>(*context), took);
   if (!fits) {
     undo();
     const Locked locked;

@@ -2,8 +2,6 @@
 // account.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +44,11 @@ Hooks context_hooks();
 Hooks management_hooks();
 
 // Opens the driver when it is first needed; false without one.
-bool open_driver();
+extern std::atomic<bool> is_open;
+bool open_driver_first();
+inline bool open_driver() {
+  return is_open || open_driver_first();
+}
 // glibc's own dlsym on a handle.
 void* real_symbol(void* library, const char* name);
 
@@ -81,16 +83,32 @@ extern Driver driver;
 
 constexpr int kMaxOrdinals = 64;
 
+// A lock of this process alone, in line and given back by a plain store, as three are taken in a pair of
+// calls: those of the C library cost as much as the rest of ours. Who waits for long sleeps between its
+// looks.
+class Mutex {
+ public:
+  void lock() {
+    while (word_.exchange(1, std::memory_order_acquire) != 0) await();
+  }
+  void unlock() { word_.store(0, std::memory_order_release); }
+
+ private:
+  void await() const;
+  std::atomic<uint32_t> word_{0};
+};
+
 struct State {
   Account* account = nullptr;  // null: nothing is guarded
   int slot = -1;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;            // of all below
-  pthread_mutex_t making_context = PTHREAD_MUTEX_INITIALIZER;  // taken before `lock`
-  pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;       // taken last
+  Mutex lock;            // of all below
+  Mutex making_context;  // taken before `lock`
+  Mutex recording;       // taken last
   Blocks blocks;
   int64_t small_bytes[kMaxCards] = {};           // requests that share pages
   CUmemoryPool current_pool[kMaxOrdinals] = {};  // null: unknown
   CUcontext primary[kMaxOrdinals] = {};
+  std::atomic<int> devices{0};        // that were used
   std::atomic<int> memory_graphs{0};  // executable graphs with memory nodes
   int64_t trims = 1;
   std::atomic<uint32_t> epoch{1};  // rises when a context ends
@@ -99,13 +117,13 @@ extern State state;
 
 class Locked {
  public:
-  explicit Locked(pthread_mutex_t& mutex = state.lock) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~Locked() { pthread_mutex_unlock(&mutex_); }
+  explicit Locked(Mutex& mutex = state.lock) : mutex_(mutex) { mutex_.lock(); }
+  ~Locked() { mutex_.unlock(); }
   Locked(const Locked&) = delete;
   Locked& operator=(const Locked&) = delete;
 
  private:
-  pthread_mutex_t& mutex_;
+  Mutex& mutex_;
 };
 
 // The number of a device's card in the account; -1: nothing is counted.
@@ -138,11 +156,13 @@ int64_t pages_for(int card, int64_t bytes);
 int64_t pages_without(int card, int64_t bytes);
 
 // Notes a call in the recording, if there is one. A call that allocates or was refused: without the lock.
-// `what`: "cuMemAlloc".
-void record(Call call, const char* what, int card, uint64_t address, int64_t bytes,
-            CUstream stream = nullptr);
-// The driver's function that makes blocks of a kind.
-const char* name_of(Kind kind);
+// `kind`: kNone where nothing was made.
+void write_record(Call call, Kind kind, int card, uint64_t address, int64_t bytes, CUstream stream);
+inline void record(Call call, Kind kind, int card, uint64_t address, int64_t bytes,
+                   CUstream stream = nullptr) {
+  if (state.account != nullptr && state.account->record_folder[0] != 0)
+    write_record(call, kind, card, address, bytes, stream);
+}
 
 // grab-all: takes what is left; what that holds; gives one piece back (false: none); after a context's end.
 // With the lock.
@@ -159,7 +179,5 @@ void settle_pools(int card, bool trim);
 void settle_graph_pool(CUdevice device, int card);
 // Drops what ended with a context. With the lock.
 void forget_context(CUcontext context);
-// A device for a card that has been used; -1: none.
-CUdevice device_of_card(int card);
 
 }  // namespace headroom::guard

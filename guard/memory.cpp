@@ -41,7 +41,7 @@ CUresult allocate(Kind kind, int64_t bytes, Place place, Call call, Key key, Siz
     state.blocks.insert(block);
     grab(place);
   }
-  record(guard::Call::kAllocate, name_of(kind), block.card, block.key, bytes);
+  record(guard::Call::kAllocate, kind, block.card, block.key, bytes);
   return result;
 }
 
@@ -69,11 +69,11 @@ CUresult deallocate(Kind kind, Kind other, uint64_t key, Call call) {
     block = *found;
     state.blocks.erase(found);  // after the call another thread may get the same address
     if (block.kind == Kind::kPooled) count_unused(block, block.bytes);
-    record(guard::Call::kFree, name_of(block.kind), block.card, block.key, block.bytes);
+    record(guard::Call::kFree, block.kind, block.card, block.key, block.bytes);
   }
   const CUresult result = call();
   if (result != kSuccess)
-    record(guard::Call::kAllocate, name_of(block.kind), block.card, block.key, block.bytes);
+    record(guard::Call::kAllocate, block.kind, block.card, block.key, block.bytes);
   else if (block.kind == Kind::kPooled && state.account->grab_bytes == 0)
     return result;
   const Locked locked;
@@ -221,7 +221,7 @@ void drop_object(uint64_t object) {
   Block* found = state.blocks.find(Kind::kObject, object);
   if (found == nullptr || --found->refs > 0) return;
   returned(found->card, found->bytes);
-  record(Call::kFree, name_of(found->kind), found->card, object, found->bytes);
+  record(Call::kFree, found->kind, found->card, object, found->bytes);
   state.blocks.erase(found);
 }
 
@@ -269,7 +269,7 @@ HR_DRIVER CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t byte
     state.blocks.insert(block);
     add_handle(*handle, block.key);
   }
-  record(Call::kAllocate, name_of(block.kind), card, block.key, pages);
+  record(Call::kAllocate, block.kind, card, block.key, pages);
   return result;
 }
 

@@ -44,8 +44,8 @@ void count(Block& pool, int64_t reserved) {
   set_pool(pool, now, pool.live);
 }
 
-// What the pool holds by the driver's figure; -1: unknown. One question to the driver: this is in each large
-// request, and in one of several others.
+// Asks the driver what the pool holds; -1: unknown. One question: this is in each large request, and in one
+// of several others.
 int64_t reserved_by(const Block& pool) {
   uint64_t reserved = 0;
   if (driver.cuMemPoolGetAttribute == nullptr || state.slot < 0) return -1;
@@ -174,7 +174,7 @@ CUresult allocate(Find find, CUdeviceptr* pointer, size_t size, CUstream stream,
     block.kind = Kind::kPooled;
     state.blocks.insert(block);
   }
-  record(guard::Call::kAllocate, name_of(block.kind), card, block.key, bytes, stream);
+  record(guard::Call::kAllocate, block.kind, card, block.key, bytes, stream);
   return result;
 }
 
@@ -182,7 +182,7 @@ template <auto Real>
 CUresult from_current(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
   Place place = here();
   // A stream of another context; 1 and 2 are the default ones.
-  if (reinterpret_cast<uintptr_t>(stream) > 2 && driver.cuStreamGetCtx != nullptr && device_of_card(1) >= 0) {
+  if (reinterpret_cast<uintptr_t>(stream) > 2 && driver.cuStreamGetCtx != nullptr && state.devices > 1) {
     CUcontext context = nullptr;
     if (driver.cuStreamGetCtx(stream, &context) == kSuccess && context != place.context) {
       for (CUdevice device = 0; device < kMaxOrdinals; ++device) {

@@ -129,10 +129,29 @@ uint32_t stack_now(bool is_urgent) {
   return stack;
 }
 
+// The driver's function that makes blocks of a kind.
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kNone:
+      return "refused";
+    case Kind::kMemory:
+      return "cuMemAlloc";
+    case Kind::kPooled:
+      return "cuMemAllocAsync";
+    case Kind::kObject:
+      return "cuMemCreate";
+    case Kind::kArray:
+      return "cuArrayCreate";
+    case Kind::kContext:
+      return "cuCtxCreate";
+    default:
+      return "cuGraphLaunch";
+  }
+}
+
 }  // namespace
 
-void record(Call call, const char* what, int card, uint64_t address, int64_t bytes, CUstream stream) {
-  if (state.account == nullptr || state.account->record_folder[0] == 0) return;
+void write_record(Call call, Kind kind, int card, uint64_t address, int64_t bytes, CUstream stream) {
   {
     const Locked locked(state.recording);
     if (!is_recording()) return;
@@ -146,6 +165,7 @@ void record(Call call, const char* what, int card, uint64_t address, int64_t byt
   record.address = address;
   record.bytes = bytes;
   record.stream = reinterpret_cast<uint64_t>(stream);
+  const char* what = name_of(kind);
   record.what = add_text(hash_of(what, strlen(what)), what);
   record.stack = stack;
   record.card = static_cast<int16_t>(card);

@@ -51,11 +51,11 @@ namespace headroom::guard {
 
 Driver driver;
 State state;
+std::atomic<bool> is_open{false};
 
 namespace {
 
-pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-std::atomic<bool> is_open{false};
+Mutex opening;
 
 void find_loader() {
   if (headroom_real_dlsym != nullptr) return;
@@ -151,8 +151,7 @@ int patch_library(dl_phdr_info* library, size_t, void*) {
 }
 
 void after_fork() {
-  const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-  state.lock = state.making_context = state.recording = opening = fresh;
+  for (Mutex* mutex : {&state.lock, &state.making_context, &state.recording, &opening}) mutex->unlock();
   // The parent's memory is not the child's.
   state.blocks.clear();
   state.slot = -1;
@@ -190,8 +189,7 @@ void* real_symbol(void* library, const char* name) {
   return reinterpret_cast<void* (*)(void*, const char*)>(headroom_real_dlsym)(library, name);
 }
 
-bool open_driver() {
-  if (is_open) return true;
+bool open_driver_first() {
   find_loader();
   const Locked locked(opening);
   if (is_open) return true;

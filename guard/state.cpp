@@ -40,15 +40,8 @@ int card_of_device(CUdevice device) {
   // Cards have the numbers of nvidia-smi, so the parent adds them.
   if (state.account->knows_cards == 0) await_measurement(*state.account);
   const int card = card_of(*state.account, uuid.bytes);
-  if (card >= 0) card_of_ordinal[device] = card + 1;
+  if (card >= 0 && card_of_ordinal[device].exchange(card + 1) == 0) state.devices++;
   return card;
-}
-
-CUdevice device_of_card(int card) {
-  for (int i = 0; i < kMaxOrdinals; ++i) {
-    if (card_of_ordinal[i] == card + 1) return i;
-  }
-  return -1;
 }
 
 Place here() {
@@ -88,6 +81,15 @@ void returned(int card, int64_t bytes) {
   if (bytes != 0 && state.slot >= 0) give_back(*state.account, state.slot, card, bytes);
 }
 
+void Mutex::await() const {
+  for (int looks = 0; word_.load(std::memory_order_relaxed) != 0; ++looks) {
+    if (looks < 100)
+      sched_yield();
+    else
+      usleep(50);
+  }
+}
+
 CUresult refused(int card, int64_t bytes) {
   if (state.slot < 0) return kCudaOutOfMemory;
   Slot& slot = state.account->slots[state.slot];
@@ -97,7 +99,7 @@ CUresult refused(int card, int64_t bytes) {
   slot.refused_others = sum_of(*state.account, card).held - own.held - own.extra;
   slot.refused_ns = now_ns();
   slot.refusals++;
-  record(Call::kRefused, "refused", card, 0, bytes);
+  record(Call::kRefused, Kind::kNone, card, 0, bytes);
   uint64_t none = 0;
   state.account->first_refusal_of.compare_exchange_strong(none, slot.owner);
   return kCudaOutOfMemory;
@@ -120,23 +122,6 @@ int64_t pages_without(int card, int64_t bytes) {
   return before - round_up(small, kPage);
 }
 
-const char* name_of(Kind kind) {
-  switch (kind) {
-    case Kind::kMemory:
-      return "cuMemAlloc";
-    case Kind::kPooled:
-      return "cuMemAllocAsync";
-    case Kind::kObject:
-      return "cuMemCreate";
-    case Kind::kArray:
-      return "cuArrayCreate";
-    case Kind::kContext:
-      return "cuCtxCreate";
-    default:
-      return "cuGraphLaunch";
-  }
-}
-
 void forget_context(CUcontext context) {
   state.epoch++;
   forget_grabbed(context);
@@ -145,13 +130,13 @@ void forget_context(CUcontext context) {
     if (block.kind == Kind::kContext && block.key == reinterpret_cast<uint64_t>(context)) {
       shares[block.card].extra -= block.bytes;
       shares[block.card].floor -= block.bytes;
-      record(Call::kFree, name_of(block.kind), block.card, block.key, block.bytes);
+      record(Call::kFree, block.kind, block.card, block.key, block.bytes);
       return true;
     }
     if (block.owner != reinterpret_cast<uint64_t>(context)) return false;
     if (block.kind != Kind::kMemory && block.kind != Kind::kArray) return false;
     returned(block.card, pages_without(block.card, block.bytes));
-    record(Call::kFree, name_of(block.kind), block.card, block.key, block.bytes);
+    record(Call::kFree, block.kind, block.card, block.key, block.bytes);
     return true;
   });
 }

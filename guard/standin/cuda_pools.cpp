@@ -36,6 +36,11 @@ void give_back(const Block& block) {
   pool.idle.erase(at);
 }
 
+// A stream is its context.
+extern "C" CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  return *context = reinterpret_cast<CUcontext>(stream), kSuccess;
+}
+
 namespace {
 
 CUresult from_pool(CUdeviceptr* pointer, size_t size, CUmemoryPool pool) {
@@ -67,9 +72,10 @@ CUresult from_pool(CUdeviceptr* pointer, size_t size, CUmemoryPool pool) {
   return kSuccess;
 }
 
-CUresult from_current(CUdeviceptr* pointer, size_t size) {
+CUresult from_current(CUdeviceptr* pointer, size_t size, CUstream stream) {
   CUcontext context;
   if (const CUresult result = here(&context)) return result;
+  if (stream != nullptr) cuStreamGetCtx(stream, &context);
   return from_pool(pointer, size, own->pools[context->card]);
 }
 
@@ -77,11 +83,11 @@ CUresult from_current(CUdeviceptr* pointer, size_t size) {
 
 extern "C" {
 
-CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream) {
-  return from_current(pointer, bytes);
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  return from_current(pointer, bytes, stream);
 }
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream) {
-  return from_current(pointer, bytes);
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  return from_current(pointer, bytes, stream);
 }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream) {
   return from_pool(pointer, bytes, pool);

@@ -140,6 +140,15 @@ TEST_F(Guard, EachGpuHasItsOwnLimit) {
   EXPECT_PRED2(has, outcome.errors, "no GPU 7; this machine has 0 (GPU-");
 }
 
+TEST_F(Guard, MemoryOfAStreamIsOfItsCard) {
+  const Outcome outcome =
+      run("--limit 1000MiB",
+          program("direct init device 2 retain stream device 3 retain alloc 600 async 600 async 600"),
+          "HEADROOM_STANDIN_CARDS=4");
+  EXPECT_PRED2(has, outcome.out, "alloc 0\nasync 0\nasync 2\n");
+  EXPECT_LE(peak_mib(2), 1000);
+}
+
 TEST_F(Guard, AllProcessesOfATreeShareTheLimit) {
   const Outcome outcome = run(
       "--limit 1000MiB", in_shell(program("direct init retain alloc 300 both init retain alloc 300 wait")));

@@ -141,7 +141,7 @@ static int64_t now_ns(void) {
 }
 
 static void* context;
-static void* pool;
+static void *pool, *stream;
 
 static void* takes_and_gives(void* bytes) {
   cu.cuCtxSetCurrent(context);
@@ -183,6 +183,7 @@ int main(int argc, char** argv) {
       say(what, cu.cuDevicePrimaryCtxRetain(&context, device));
       cu.cuCtxSetCurrent(context);
     } else if (strcmp(what, "release") == 0) say(what, cu.cuDevicePrimaryCtxRelease(device));
+    else if (strcmp(what, "stream") == 0) stream = context;  // the stand-in's streams are contexts
     else if (strcmp(what, "context") == 0) say(what, cu.cuCtxCreate(&context, 0, device));
     else if (strcmp(what, "destroy") == 0) say(what, cu.cuCtxDestroy(context));
     else if (strcmp(what, "alloc") == 0) {
@@ -201,7 +202,7 @@ int main(int argc, char** argv) {
     } else if (strcmp(what, "managed") == 0) say(what, cu.cuMemAllocManaged(&at, NUMBER * kMib, 1));
     else if (strcmp(what, "pitch") == 0) say(what, cu.cuMemAllocPitch(&at, &total, kMib, NUMBER, 4));
     else if (strcmp(what, "async") == 0) {
-      const int code = cu.cuMemAllocAsync(&at, NUMBER * kMib, NULL);
+      const int code = cu.cuMemAllocAsync(&at, NUMBER * kMib, stream);
       say(what, code);
       if (code == 0) blocks[count++] = at;
     } else if (strcmp(what, "pool") == 0) {
