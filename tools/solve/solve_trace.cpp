@@ -85,6 +85,7 @@ Record figures_of(const ProgramTrial& trial) {
           {"checkpoints", changes.checkpoints},
           {"save_on_cpu", changes.offload},
           {"parts", changes.passes},
+          {"loss_parts", changes.loss_parts},
           {"autocast", changes.autocast},
           {"fused_optimizer", changes.fused},
           {"use_cache", !changes.uncached},

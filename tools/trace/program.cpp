@@ -218,7 +218,7 @@ Trace read_one_trace(const std::string& path, const std::string& program) {
 nlohmann::json json_of(const ProgramChanges& changes) {
   return {{"passes", changes.passes}, {"checkpoints", changes.checkpoints}, {"offload", changes.offload},
           {"fused", changes.fused},   {"uncached", changes.uncached},       {"autocast", changes.autocast},
-          {"model", changes.model}};
+          {"model", changes.model},   {"loss_parts", changes.loss_parts},   {"head", changes.head}};
 }
 
 nlohmann::json json_of(const ProgramSpeed& speed) {
@@ -342,6 +342,7 @@ TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramCh
     traced.name = json.value("name", "");
     traced.uses_cache = json.value("uses_cache", false);
     traced.normalizes_batches = json.value("normalizes_batches", false);
+    traced.head = json.value("head", "");
     for (const nlohmann::json& module : json.at("modules")) {
       traced.modules.push_back({module.at("path"), module.at("us"), module.at("children")});
     }

@@ -55,12 +55,14 @@ Trace trace_program_to(const ProgramRequest& request, const std::string& path);
 struct ProgramChanges {
   int64_t passes = 1;  // forward and backward passes of a step, each with a part of the batch
   std::vector<std::string>
-      checkpoints;        // modules that torch.utils.checkpoint runs again in the backward pass
-  bool offload = false;   // keeps values for the backward pass in host memory: save_on_cpu
-  bool fused = false;     // optimizers that update all weights in one kernel
-  bool uncached = false;  // Transformers' models without their cache of keys and values
-  std::string autocast;   // "bf16" or "f16"
-  std::string model;      // the class of the model that has the checkpoints
+      checkpoints;         // modules that torch.utils.checkpoint runs again in the backward pass
+  bool offload = false;    // keeps values for the backward pass in host memory: save_on_cpu
+  bool fused = false;      // optimizers that update all weights in one kernel
+  bool uncached = false;   // Transformers' models without their cache of keys and values
+  std::string autocast;    // "bf16" or "f16"
+  std::string model;       // the class of the model that has the checkpoints
+  int64_t loss_parts = 1;  // of the rows, in which the loss takes the results of the layer `head`
+  std::string head;        // its path
 
   bool operator==(const ProgramChanges&) const = default;
 };
@@ -86,6 +88,7 @@ struct TracedProgram {
   std::string model = {}, name = {};  // its class, and what the program calls it
   bool uses_cache = false;            // caches keys and values
   bool normalizes_batches = false;
+  std::string head = {};                    // the layer whose results the loss takes as they are
   std::vector<ProgramModule> modules = {};  // in the order of the forward pass, as far as that is known
 };
 

@@ -15,6 +15,8 @@ namespace {
 
 // Maximum number of passes over parts of the batch: a sum over more of them uses no less memory.
 constexpr int64_t kMostPasses = 64;
+// Parts of a loss: the logits of one of them are small beside all else.
+constexpr int64_t kLossParts = 8;
 // Number of searches for modules in the memory that is still kept with the earlier ones.
 constexpr int kRounds = 3;
 // Patterns of modules to leave out again, by way of trial.
@@ -36,6 +38,7 @@ class ProgramSearch {
     solution.name = program.name;
     solution.normalizes_batches = program.normalizes_batches;
     uses_cache_ = program.uses_cache;
+    head_ = program.head;
     solution.plain = solution.chosen = trials_.emplace_back(judge({}, program));
     if (!solution.plain.fits()) {
       // This change costs least of all.
@@ -122,9 +125,12 @@ class ProgramSearch {
   void choose(ProgramSolution& solution) {
     const ProgramChanges free = with_free_changes(solution.plain);
     std::optional<ProgramTrial> same = with_same_batch(free), split;
-    const bool may_split =
-        allowed_ != nullptr && allowed_->split_batch != SplitBatch::kNever && batch_.value_or(0) > 1;
-    if (may_split) split = with_parts(free);
+    const bool may_split = allowed_ != nullptr && allowed_->split_batch != SplitBatch::kNever;
+    if (may_split && !head_.empty() && !attempt(free).fits()) {
+      const std::optional<ProgramTrial> parts = with_loss_in_parts(free);
+      if (parts && (!same || parts->us < same->us)) same = parts;
+    }
+    if (may_split && batch_.value_or(0) > 1) split = with_parts(free);
     // Parts change no result beyond rounding, unless batches are normalized.
     const bool may_lead =
         !split || !solution.normalizes_batches || allowed_->split_batch == SplitBatch::kCheaper;
@@ -141,8 +147,7 @@ class ProgramSearch {
   }
 
   static bool is_same(const ProgramTrial& a, const ProgramTrial& b) {
-    return a.us == b.us && a.prediction.allocated_bytes == b.prediction.allocated_bytes &&
-           a.prediction.requested_bytes == b.prediction.requested_bytes;
+    return a.us == b.us && a.prediction.requested_bytes == b.prediction.requested_bytes;
   }
 
   static bool takes_less(const ProgramTrial& a, const ProgramTrial& b) {
@@ -264,6 +269,16 @@ class ProgramSearch {
     return best ? std::optional(trimmed(*best)) : std::nullopt;
   }
 
+  // The fewest modules with the loss in parts; nothing where the logits are not what counts.
+  std::optional<ProgramTrial> with_loss_in_parts(const ProgramChanges& free) {
+    ProgramChanges changes = free;
+    changes.loss_parts = kLossParts;
+    changes.head = head_;
+    if (!takes_less(attempt(changes), attempt(free))) return std::nullopt;
+    const std::optional<ProgramTrial> best = with_fewest_modules(changes);
+    return best ? std::optional(trimmed(*best)) : std::nullopt;
+  }
+
   std::vector<int64_t> parts() const {
     std::vector<int64_t> found;
     for (int64_t passes = 2; passes <= std::min(*batch_, kMostPasses); ++passes) {
@@ -308,6 +323,7 @@ class ProgramSearch {
   const std::optional<int64_t> batch_;
   std::string model_;
   bool uses_cache_ = false;
+  std::string head_;
   std::vector<ProgramTrial> trials_;
   std::vector<CheckpointCandidate> order_;
   TracedProgram plain_;  // without changes

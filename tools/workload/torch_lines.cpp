@@ -120,6 +120,18 @@ std::vector<std::string> torch_lines(const ProgramSolution& solution, const Prog
     lines.emplace_back("from torch.utils.checkpoint import checkpoint");
     for (const Group& group : groups_of(changes.checkpoints)) add_checkpoints(group, root, lines);
   }
+  if (changes.loss_parts > 1) {
+    const std::string head = expression_of(root, changes.head);
+    lines.push_back(fmt::format("# in place of the loss, where x is what {} is given", head));
+    lines.emplace_back("from torch.utils.checkpoint import checkpoint");
+    lines.emplace_back("def part(x, targets):");
+    lines.push_back(fmt::format("    return F.cross_entropy({}(x), targets, reduction=\"sum\")", head));
+    lines.push_back(fmt::format("x, targets = x.flatten(0, -2).chunk({0}), targets.flatten().chunk({0})",
+                                changes.loss_parts));
+    lines.emplace_back(
+        "loss = sum(checkpoint(part, *both, use_reentrant=False) for both in zip(x, targets))");
+    lines.emplace_back("loss = loss / sum(map(len, targets))");
+  }
   if (changes.fused) lines.emplace_back("optimizer = ...(..., fused=True)  # of torch.optim");
   if (!changes.autocast.empty()) {
     lines.emplace_back("# around the forward pass and the loss");
@@ -150,6 +162,11 @@ std::vector<std::string> effects_of(const ProgramSolution& solution, const Progr
         "gradients are sums of {} parts of the batch: they round in another order{}", changes.passes,
         solution.normalizes_batches ? ", and batch normalization takes its statistics from one part" : ""));
   }
+  if (changes.loss_parts > 1)
+    effects.push_back(
+        fmt::format("the loss is a sum of {} parts: it rounds in another order, and is a mean over "
+                    "all targets, those to ignore as well",
+                    changes.loss_parts));
   if (!changes.autocast.empty()) effects.emplace_back("products are computed in 16 bits");
   if (!changes.checkpoints.empty() && solution.normalizes_batches) {
     effects.emplace_back(
@@ -170,6 +187,7 @@ std::string describe(const ProgramTrial& trial, bool names_modules) {
         names_modules ? fmt::format(" ({})", modules_text(changes.checkpoints)) : ""));
   }
   if (changes.offload) parts.emplace_back("saved on the host");
+  if (changes.loss_parts > 1) parts.push_back(fmt::format("the loss in {} parts", changes.loss_parts));
   if (changes.passes > 1) parts.push_back(fmt::format("{} parts of the batch", changes.passes));
   if (!changes.autocast.empty()) parts.push_back(fmt::format("autocast to {}", changes.autocast));
   if (changes.uncached) parts.emplace_back("no cache of keys and values");

@@ -44,6 +44,8 @@ def describe(trace):
     answer["normalizes_batches"] = any(
         isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in modules.values()
     )
+    head = program.loss.found and program.loss.found()
+    answer["head"] = next((path for path, module in modules.items() if module is head), "")
     for path, module in modules.items():
         if path:
             answer["modules"].append(

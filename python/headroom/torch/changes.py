@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from .errors import TraceError
+from .loss_parts import LossInParts
 from .recorder import is_user_file
 from .standin.patch import patch
 
@@ -37,6 +38,8 @@ class Changes:
     fused: bool = False  # optimizers that update all weights in one kernel
     uncached: bool = False  # models of Transformers without the cache of keys and values
     model: str = ""
+    loss_parts: int = 1  # in which the loss takes the results of the layer `head`
+    head: str = ""  # its path
 
     @property
     def traced_passes(self):
@@ -51,8 +54,8 @@ class Changes:
             raise TraceError(f"not a change of a program: {error}") from error
         if changes.autocast and changes.autocast not in _TYPES:
             raise TraceError(f"'{changes.autocast}' is no type of autocast")
-        if changes.passes < 1:
-            raise TraceError("a step has one pass or more")
+        if min(changes.passes, changes.loss_parts) < 1:
+            raise TraceError("a step has one pass or more, and a loss one part or more")
         return changes
 
 
@@ -71,6 +74,7 @@ class ChangedProgram:
         self._has_gradients = False  # of the pass that runs
         self._context = None  # around the forward pass of the program
         self._stack = stack
+        self.loss = LossInParts(stack)
         self._install(stack)
 
     def change(self, changes):
@@ -149,6 +153,7 @@ class ChangedProgram:
             is_nested = self.tracer.recorder.phase == "backward"
             if not is_nested:
                 self._leave()
+                self.loss.require_use()
             try:
                 return original(*args, **kwargs)
             finally:
@@ -208,6 +213,8 @@ class ChangedProgram:
         if changes.uncached:
             for config in caching_configs(module):
                 config.use_cache = False
+        if changes.loss_parts > 1 and changes.head in dict(module.named_modules()):
+            self.loss.count, self.loss.head = changes.loss_parts, module.get_submodule(changes.head)
         if type(module).__name__ != changes.model:
             return
         for path in changes.checkpoints:

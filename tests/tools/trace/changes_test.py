@@ -106,6 +106,46 @@ class MadeByTheTracer(unittest.TestCase):
             self.assertEqual(changed.peak_bytes, expected.peak_bytes)
             self.assertLess(changed.peak_bytes, run(program()).peak_bytes)
 
+    def test_a_loss_in_parts_takes_what_it_takes_by_hand(self):
+        def program(by_hand=False, **options):
+            def make_step(batch):
+                net = Net().cuda()
+                net.head = nn.Linear(256, 10_000).cuda()
+                optimizer = torch.optim.SGD(net.parameters())
+                images = torch.randn(batch, 64, 256, device="cuda")
+                labels = torch.randint(0, 10_000, (batch, 64), device="cuda")
+
+                def part(x, wanted):
+                    return F.cross_entropy(net.head(x), wanted, reduction="sum")
+
+                def step():
+                    optimizer.zero_grad()
+                    if by_hand:
+                        x = images
+                        for layer in net.layers:
+                            x = layer(x)
+                        parts = zip(x.flatten(0, -2).chunk(8), labels.flatten().chunk(8))
+                        total = sum(checkpoint(part, *both, use_reentrant=False) for both in parts)
+                        loss = total / labels.numel()
+                    else:
+                        loss = F.cross_entropy(net(images).flatten(0, 1), labels.flatten(), **options).mean()
+                    loss.backward()
+                    optimizer.step()
+
+                return step
+
+            return make_step
+
+        plain = run(program())
+        self.assertEqual(describe(plain)["head"], "head")
+        changed = run(program(), loss_parts=8, head="head")
+        self.assertAlmostEqual(changed.peak_bytes, run(program(True)).peak_bytes, delta=1024)  # what stands for logits
+        self.assertLess(changed.peak_bytes, 0.8 * plain.peak_bytes)
+        with self.assertRaisesRegex(TraceError, "cannot be made in parts"):
+            run(program(reduction="none"), loss_parts=8, head="head")
+        with self.assertRaisesRegex(TraceError, "no loss takes the results"):
+            run(program(), loss_parts=8, head="layers.0.mlp.0")
+
     def test_gradients_are_summed_up_and_one_step_is_taken(self):
         seen = []
 

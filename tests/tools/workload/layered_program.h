@@ -18,8 +18,9 @@ inline constexpr int64_t kLayeredBatch = 8;
 inline constexpr double kLayerUs = 100;
 
 // A net of eight layers, each a product and a relu that keep 5 MiB a sample, and an optimizer that takes as
-// much as the weights for a moment unless it is fused.
-inline TracedProgram net(int64_t batch, const ProgramChanges& changes) {
+// much as the weights for a moment unless it is fused. `logits` bytes a sample are live at the loss, or an
+// eighth of them in each of eight parts, which take another tenth of a layer's time each.
+inline TracedProgram net(int64_t batch, const ProgramChanges& changes, int64_t logits = 0) {
   const int64_t kept = 5 * kMiB * batch, weights = 40 * kMiB;
   const auto is_checkpoint = [&](const std::string& path) {
     return std::find(changes.checkpoints.begin(), changes.checkpoints.end(), path) !=
@@ -48,6 +49,10 @@ inline TracedProgram net(int64_t batch, const ProgramChanges& changes) {
           live[layer].erase(live[layer].begin());
         }
       }
+      if (logits > 0) {
+        builder.allocate(next, logits * batch / changes.loss_parts);
+        builder.free(next++);
+      }
       builder.mark(step, StepPhase::kBackward, 0);
       for (size_t layer = kLayers; layer-- > 0;) {
         if (live[layer].size() == 1) {
@@ -72,7 +77,9 @@ inline TracedProgram net(int64_t batch, const ProgramChanges& changes) {
     program.modules.push_back({module + ".relu", 0.1 * kLayerUs, 0});
   }
   program.us_per_step = 3 * kLayers * kLayerUs + kLayerUs * static_cast<double>(changes.checkpoints.size()) +
-                        20 * static_cast<double>(changes.passes);
+                        20 * static_cast<double>(changes.passes) +
+                        0.1 * kLayerUs * static_cast<double>(changes.loss_parts - 1);
+  if (logits > 0) program.head = "head";
   return program;
 }
 

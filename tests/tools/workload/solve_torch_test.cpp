@@ -141,6 +141,46 @@ TEST(ProgramSolving, AFusedOptimizerIsNotProposedWhereItIsOn) {
   }
 }
 
+TEST(ProgramSolving, AFusedOptimizerThatIsOnIsSeenWhereSegmentsThatGrowRoundLess) {
+  const TraceProgram fused = [](std::optional<int64_t>, const ProgramChanges&) {
+    TracedProgram program{.us_per_step = 100};
+    TraceBuilder builder("train.py:make_step", "Headroom");
+    builder.add_setting("framework", "PyTorch 2.11");
+    builder.mark(1, StepPhase::kForward, 0);
+    builder.allocate(1, 100 * kMiB);
+    builder.free(1);
+    // The first takes a part of that segment; the second a segment of 62 MiB, which is not split.
+    for (const uint64_t block : {2, 3}) builder.allocate(block, 123 * kMiB / 2);
+    program.trace = builder.take();
+    return program;
+  };
+  const int64_t needed =
+      solve_torch(fused, device_with(20 * kGiB), kFree, std::nullopt).plain.least_memory_bytes;
+  const ProgramSolution solution = solve_torch(fused, device_with(needed - 80 * kMiB), kFree, std::nullopt);
+  ASSERT_GT(solution.trials.size(), 3u);
+  ASSERT_NE(solution.trials[0].prediction.allocated_bytes, solution.trials[1].prediction.allocated_bytes);
+  for (const ProgramTrial& trial : solution.trials)
+    EXPECT_FALSE(trial.changes.fused && trial.changes.offload);
+}
+
+TEST(ProgramSolving, ALossInPartsLeadsWhereLogitsAreTheMost) {
+  const TraceProgram large = [](std::optional<int64_t> batch, const ProgramChanges& changes) {
+    return net(batch.value_or(kLayeredBatch), changes, 100 * kMiB);
+  };
+  const RunSetup setup = device_with(bytes_as_it_is() + 400 * kMiB);
+  const ProgramSolution solution = solve_torch(large, setup, kFree, std::nullopt);
+  ASSERT_TRUE(solution.fits());
+  EXPECT_EQ(solution.chosen.changes.loss_parts, 8);
+  EXPECT_TRUE(solution.chosen.changes.checkpoints.empty());
+  EXPECT_NE(describe(solution.chosen).find("the loss in 8 parts"), std::string::npos);
+  const std::vector<std::string> lines = torch_lines(solution, solution.chosen, kLayeredBatch);
+  EXPECT_NE(std::find(lines.begin(), lines.end(),
+                      "    return F.cross_entropy(net.head(x), targets, reduction=\"sum\")"),
+            lines.end());
+  for (const ProgramTrial& trial : solve_torch(large, setup, {.split_batch = SplitBatch::kNever}, {}).trials)
+    EXPECT_EQ(trial.changes.loss_parts, 1);
+}
+
 TEST(ProgramSolving, AsItIsAProgramNeedsWhatIsPredicted) {
   for (const int64_t memory : {20 * kGiB, 350 * kMiB}) {
     const RunSetup setup = device_with(memory);
