@@ -33,7 +33,7 @@ def _tell_steps(count):
 
 
 def _hide_gpus():
-    """Where the machine has a GPU, a trace takes no memory of it, and says what it says elsewhere: the driver sees no
+    """A trace takes no memory of a GPU that the machine has, and says what it says elsewhere: the driver sees no
     GPU. The program's own variable, which it may read, stays as it is."""
     ctypes.CDLL(None).setenv(b"CUDA_VISIBLE_DEVICES", b"", 1)
 

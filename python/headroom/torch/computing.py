@@ -10,8 +10,8 @@ import time
 
 import torch
 
-from . import cpu_ops
-from .recipes import Evaluation, Kept, NotComputable
+from . import choices, cpu_ops
+from .recipes import Evaluation, Kept, NotComputable, Step
 
 MODES = ("auto", "never", "all")
 _VARIABLE = "HEADROOM_COMPUTE"
@@ -19,10 +19,12 @@ _CHEAP_SECONDS = 0.1
 _MOST_CHEAP_STEPS = 2000
 _MOST_CHEAP_SECONDS = 20  # of all cheap values together
 _MOST_SECONDS = 600  # of all values, unless "all" was said
+_MOST_SECONDS_OF_CHOICES = 10  # after which what a model chooses is drawn
 _SAID_SECONDS = 2  # a computation that takes longer is announced
 _FLOPS_PER_SECOND = 50e9  # of one core
 _BYTES_PER_SECOND = 4e9
 _KEPT_BYTES = 256 << 20
+_MANY_STEPS = 100_000  # that exist: half of those that are kept
 
 
 def available_bytes():
@@ -65,7 +67,18 @@ class Computing:
         self.seconds = 0.0  # that computations take by estimates, which are the same in each run
         self.has_decided = False  # a computed value of the model, on a size or a branch
         self.has_drawn = False  # such a value follows from random numbers
+        self.draws_choices = False  # it drew places that the model would have chosen
         self._said = 0.0  # the seconds of the last announcement
+        self._generator = torch.Generator()
+
+    def begin(self, seed):
+        self.is_quiet = seed > 0  # the first seed has said it for all
+        self._generator.manual_seed(seed)
+
+    def begin_choices(self):
+        """The generator of places that are drawn in the place of those that a model would choose."""
+        self.draws_choices = self.has_decided = self.has_drawn = True
+        return self._generator
 
     def cheap(self, values):
         """Computes values that cost next to nothing. Returns false if they cost more or are unknown."""
@@ -89,8 +102,13 @@ class Computing:
         evaluation = Evaluation(values)
         if evaluation.is_lost:
             return f"a trace keeps {_KEPT_BYTES >> 20} MiB of data, which it is not among"
-        seconds, size = self._estimate(evaluation), evaluation.peak_bytes()
         is_of_model = evaluation.flops() > 0
+        seconds = self._estimate(evaluation)
+        if is_of_model and self.mode == "auto" and self.seconds + seconds > _MOST_SECONDS_OF_CHOICES:
+            if choices.draw(evaluation, self._generator):
+                self.begin_choices()
+                return self.compute(values, most_seconds)
+        size = evaluation.peak_bytes()
         if is_of_model and self.mode == "never":
             return "the model computes it; --compute auto computes it on the CPU"
         if self.mode != "all":
@@ -139,6 +157,9 @@ class Computing:
         torch.set_num_threads(1 if estimate < _CHEAP_SECONDS else os.cpu_count() or 1)
         with cpu_ops.plain_torch():
             evaluation.run(*self.kept)
+        if Step.count > _MANY_STEPS:
+            for kept in self.kept:
+                kept.end_recipes()
         seconds = time.perf_counter() - start
         if estimate > _CHEAP_SECONDS:
             self._factor = min(max(seconds / estimate, 0.1), 10)

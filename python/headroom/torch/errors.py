@@ -106,11 +106,21 @@ def data_dependent(what, frames=None, reason="a trace does not know it"):
     return TraceError(text)
 
 
+def forget_refusal():
+    """The last refusal of a value is done with: something else was taken in its place."""
+    global _latest
+    _latest = ("", "")
+
+
+def left_out():
+    """A sentence on a refusal of a value that the program handled itself; "" where there was none."""
+    return f"the program went on without a part: {_latest[1]}" if _latest[1] else ""
+
+
 @contextlib.contextmanager
 def refused_values():
     """Raises the refusal of a value in place of what C code says that dropped it: that it was given no whole number."""
-    global _latest
-    _latest = ("", "")
+    forget_refusal()
     try:
         yield
     except (TypeError, RuntimeError, ValueError) as error:

@@ -22,7 +22,7 @@ def of_largest_rank(ranks, trace):
 
 
 def _listed(peaks):
-    """The peaks of ranks, those that are alike together: "at most 612.0 MiB live at once in rank 0, 597.5 MiB in 1 and 2"."""
+    """The peaks of ranks, equal ones together: "at most 612.0 MiB live at once in rank 0, 597.5 MiB in 1 and 2"."""
     alike = {}
     for rank in sorted(peaks):
         alike.setdefault(f"{peaks[rank] / 2**20:.1f} MiB", []).append(str(rank))

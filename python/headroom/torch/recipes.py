@@ -210,29 +210,6 @@ class Step:
         return name.name.partition("::")[2].strip("_") if name else self.func.__name__.strip("_")
 
 
-_aten = torch.ops.aten
-_CHOOSE = {_aten.topk.default: (2, 1), _aten.argmax.default: (1, 0), _aten.argmin.default: (1, 0)}
-_SAME = {_aten._to_copy.default, _aten.clone.default, _aten.cat.default, _aten.stack.default}
-
-
-def bound_of(value):
-    """A number that is above all elements of a value, for places that an op chooses; None where nothing tells."""
-    step = value.step
-    if step is None or value.buffer is not None:
-        return None
-    if step.func in _SAME:
-        bounds = [bound_of(inner) for inner in step.values()]
-        return None if None in bounds else max(bounds)
-    if step.func in _CHOOSE:
-        position, result = _CHOOSE[step.func]
-        if not any(index == result and made() is value for index, _, made in step.results):
-            return None
-        dim = step.args[position] if len(step.args) > position else step.kwargs.get("dim", -1)
-        shape = step.args[0].shape
-        return shape[dim] if dim is not None and shape else None
-    return None
-
-
 _MOST_COPIES = 128  # in one step
 
 
@@ -297,6 +274,13 @@ class Kept:
             self._drop(oldest)
             if value is not None and (self._are_data or value.step is not None):
                 value.buffer = None
+
+    def end_recipes(self):
+        """The values that are computed now have no recipes any more."""
+        for reference in self._sizes:
+            value = reference()
+            if value is not None and value.buffer is not None:
+                value.step = None
 
     def _drop(self, reference):
         self._bytes -= self._sizes.pop(reference, 0)

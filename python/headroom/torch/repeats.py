@@ -13,6 +13,7 @@ from .standin.patch import patch
 
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+_LITTLE = 64 << 10  # bytes by which more or less may be live than before the pass that was traced
 
 
 class _Passed(torch.autograd.Function):
@@ -56,7 +57,8 @@ class _Attribute:
 class Repeats:
     def __init__(self, tracer):
         self.tracer = tracer
-        self._last = None  # how the last pass of a root module began
+        self._last = None  # how the last pass of a root module that was traced began
+        self._live_bytes = 0  # then
         self._results = None  # a description of what it gave
         self._anchor = None  # a leaf for results with gradients
         self.left_out = 0
@@ -72,12 +74,15 @@ class Repeats:
             if self.tracer.recorder.modules or self.tracer.recorder.phase == "backward":
                 return original(module, *args, **kwargs)
             start = self._start(module, args, kwargs)
-            if start is not None and start == self._last and self._results is not None:
+            live_bytes = self.tracer.recorder.live_bytes
+            is_alike = start is not None and start == self._last and abs(live_bytes - self._live_bytes) < _LITTLE
+            if is_alike and self._results is not None:
                 self.left_out += 1
                 return self._alike()
             before = {key: weakref.ref(tensor) for key, tensor in _kept_by(module)} if start else {}
             result = original(module, *args, **kwargs)
-            self._last, self._results = start, start and self._describe((result, _new(module, before)))
+            self._last, self._live_bytes = start, live_bytes
+            self._results = start and self._describe((result, _new(module, before)))
             return result
 
         patch(stack, torch.nn.Module, "__call__", call)
@@ -96,7 +101,7 @@ class Repeats:
             else:
                 return None
         state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), module.training)
-        return id(module), state, self.tracer.recorder.live_bytes, structure, facts
+        return id(module), state, structure, facts
 
     def _describe(self, results):
         """None for results with other things than tensors on the GPU and numbers."""

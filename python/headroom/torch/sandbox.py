@@ -345,7 +345,7 @@ def _refuse_network(stack):
         def connect(self, address):
             if is_local(address):
                 return original[name](self, address)
-            raise OSError(errno.ENETUNREACH, f"no network for a traced program: {address[0]}")
+            raise OSError(errno.ENETUNREACH, f"no network for a traced program: {address[0]} (run it once to download what it needs)")
 
         return connect
 
@@ -353,7 +353,7 @@ def _refuse_network(stack):
         if host in _LOCAL:
             return find(host, *args, **kwargs)
         text = host.decode() if isinstance(host, bytes) else host
-        raise socket.gaierror(socket.EAI_AGAIN, f"no network for a traced program: {text}")
+        raise socket.gaierror(socket.EAI_AGAIN, f"no network for a traced program: {text} (run it once to download what it needs)")
 
     for name in original:
         patch(stack, socket.socket, name, connecting(name))

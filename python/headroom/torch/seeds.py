@@ -13,12 +13,12 @@ SEEDS = 3
 
 def facts_of(trace):
     """The facts about a Trace that Seeds needs."""
-    return {"peak_bytes": trace.peak_bytes, "drawn": trace.drawn}
+    return {"peak_bytes": trace.peak_bytes, "drawn": trace.drawn, "requests": trace.requests}
 
 
 class Seeds:
     """Traces a program with one seed, or, where what it computes decides sizes, with several, of which it keeps the trace
-    that requests the most.
+    that requests the most. Where the second requests the same as the first, nothing depends on it.
     """
 
     def __init__(self):
@@ -45,9 +45,13 @@ class Seeds:
                 found[seed] = (trace(path, seed), path)
             except (TraceError, ValueError, ChildError):  # what it draws leads elsewhere
                 _remove(path)
+                continue
+            if seed == 1 and found[1][0]["requests"] == facts["requests"]:
+                _remove(found.pop(1)[1])
+                break
         peaks = [facts["peak_bytes"] for facts, _ in found.values()]
         self._largest = max(found, key=lambda seed: found[seed][0]["peak_bytes"])
-        self._settings = {"seed_peaks": " ".join(map(str, peaks))}
+        self._settings = {"seed_peaks": " ".join(map(str, peaks))} if len(peaks) > 1 else {}
         facts, path = found.pop(self._largest)
         if path != output:
             os.replace(path, output)

@@ -18,6 +18,9 @@ from .trace_file import write_trace
 from .tracer import Tracer
 
 
+_MUCH = 0.01  # by which steps may differ in memory
+
+
 class Trace:
     """The allocations of a traced program; `save` writes them for `headroom replay`, `predict`, `fit`, `report`."""
 
@@ -159,7 +162,7 @@ class LoadedProgram:
     def begin(self, changes, speed, seed=0):
         """Prepares for one run with changes, the times of that speed and the numbers of that seed, which `finish` ends."""
         self.tracer.values.draws.begin(seed)
-        self.tracer.values.computing.is_quiet = seed > 0  # the first seed has said it for all
+        self.tracer.values.computing.begin(seed)
         self.tracer.costs = Costs(speed) if speed else None
         self.changed.change(changes)
 
@@ -226,6 +229,25 @@ def trace_loaded(
     return Trace(loaded, settings, time.perf_counter() - start)
 
 
+def _differing_steps(recorder):
+    """A sentence where steps after the first, which makes what optimizers keep, take different amounts of memory."""
+    peaks, step, live = {}, 0, 0
+    for event in recorder.events:
+        if event[0] == "m":
+            step = event[1] if event[2] in ("forward", "backward", "optimizer") else 0
+        elif event[0] in "af":
+            live += event[1].size if event[0] == "a" else -event[1].size
+            peaks[step] = max(peaks.get(step, 0), live)
+    later = [peak for step, peak in peaks.items() if step > 1]
+    more = max(later) / min(later) - 1 if len(later) > 1 else 0
+    if more < _MUCH:
+        return []
+    return [
+        f"steps differ: the largest of steps 2 to {len(later) + 1} takes {more:.0%} more than the smallest; others may "
+        "take more yet: trace more of them (--steps)"
+    ]
+
+
 def settings_of(program, batch, steps, tracer):
     """Returns a trace's settings for its program."""
     settings = {
@@ -235,6 +257,8 @@ def settings_of(program, batch, steps, tracer):
         "strategy": "caching",
     }
     assumed = [*tracer.assumed, *tracer.values.assumed()]
+    if not any(sentence.startswith("batches differ") for sentence in assumed):
+        assumed += _differing_steps(tracer.recorder)
     if assumed:
         settings["assumed"] = "; ".join(assumed)
     if batch is not None:

@@ -127,7 +127,7 @@ class SparseTensor(_Parts):
 
 
 class CompressedTensor(_Parts):
-    """Where each row begins, or each column, with the columns or rows of the values."""
+    """The beginnings of rows, or of columns, with the columns or rows of the values."""
 
     @staticmethod
     def __new__(cls, tracer, pointers, places, values, size, layout):
@@ -227,20 +227,17 @@ def _coalesce(tensor):
     flat = indices[0].clone() if dims == 1 else (indices * 2).sum(0)
     order, offsets = torch.empty_like(flat), torch.empty_like(flat)
     tensor.tracer.temporaries("sparse::coalesce", [2 * 8 * count])
-    left = _distinct(tensor)
+    known = tensor.tracer.values.cheap(tensor.places)
+    if known is not None:
+        with plain_torch():
+            known = torch.unique(known, dim=1)
+    left = count if known is None else known.shape[1]
     made = tensor.unknown(values.new_empty((left, *values.shape[1:])))
     del order, offsets
     places = tensor.unknown(flat[:left].view(1, left) if dims == 1 else indices.new_empty((dims, left)))
+    if known is not None:
+        places.copy_(known)
     return tensor.of(places, made, is_coalesced=True)
-
-
-def _distinct(tensor):
-    """The number of different places, or of all where they are unknown."""
-    known = tensor.tracer.values.cheap(tensor.places)
-    if known is None:
-        return tensor.places.shape[1]
-    with plain_torch():
-        return torch.unique(known, dim=1).shape[1]
 
 
 def _clone(tensor, **_):
@@ -252,11 +249,17 @@ def _clone(tensor, **_):
 
 def _transpose(tensor, *_):
     size = (*tensor.shape[1::-1], *tensor.shape[2:])
-    return tensor.of(tensor.places.clone(), tensor.entries.clone(), size, False)
+    places, values = tensor.places.clone(), tensor.entries.clone()
+    rows = places[0].clone()
+    places[0].copy_(places[1])
+    places[1].copy_(rows)
+    return tensor.of(places, values, size, False)
 
 
 def _product(tensor, dense, bias=None):
     """Added to a bias, or to zeros; written by columns and copied (s_addmm_out_csr_sparse_dense_cuda_worker)."""
+    if isinstance(tensor, SparseTensor) and isinstance(dense, SparseTensor) and bias is None:
+        return _product_of_sparse(tensor, dense)
     if not isinstance(tensor, SparseTensor) or isinstance(dense, SparseTensor):
         raise _refused(_aten.mm.default)
     shape = (tensor.shape[0], *dense.shape[1:])
@@ -270,6 +273,29 @@ def _product(tensor, dense, bias=None):
     by_columns = torch.empty_like(made)
     del pointers, columns, by_columns
     return made
+
+
+def _product_of_sparse(left, right):
+    """By rows and columns of 32 bits, of which coordinates are made again (SparseMatMul.cu)."""
+    real = [left.tracer.values.ask(tensor.places, "a product of sparse tensors") for tensor in (left, right)]
+    with plain_torch():
+        ones = [torch.sparse_coo_tensor(at, torch.ones(at.shape[1]), t.shape) for at, t in zip(real, (left, right))]
+        places = torch.sparse.mm(*ones).coalesce().indices()
+    left, right = _coalesce(left), _coalesce(right)
+    rows, count = left.shape[0], places.shape[1]
+    values = left.entries
+
+    def in_rows(tensor, count):
+        return [values.new_empty(size, dtype=torch.int32) for size in (tensor.shape[0] + 1, count)]
+
+    read = [in_rows(tensor, tensor.places.shape[1]) for tensor in (left, right)]
+    pointers, columns = in_rows(left, count)
+    made = left.unknown(values.new_empty(count))
+    del read
+    found = left.places.new_empty((2, count))
+    found.copy_(places)
+    del pointers, columns
+    return left.of(found, made, (rows, right.shape[1]), True)
 
 
 def _added_product(bias, tensor, dense, **_):
@@ -357,6 +383,7 @@ SparseTensor.rules = {
     _aten.mv.default: _product,
     _aten.addmm.default: _added_product,
     _aten._sparse_addmm.default: _added_product,
+    _aten._sparse_sparse_matmul.default: _product_of_sparse,
     _aten._to_dense.default: _dense,
     _aten.add.Tensor: _add,
     _aten.add_.Tensor: _add_in_place,

@@ -21,7 +21,8 @@ from .standin.patch import patch
 
 _MOST_TURNS = 8  # steps of one optimizer in which others take none: they are not used
 _MOST_PASSES = 64  # forward passes after the last step
-_MOST_AHEAD = 200  # batches that are not traced, of which the sizes are looked at
+_MOST_AHEAD = 200  # batches of which the last step takes the largest
+_MOST_ELEMENTS_AHEAD = 1 << 26
 _MOST_SECONDS_AHEAD = 2
 
 
@@ -49,6 +50,8 @@ class _Loop:
         self.evaluations = steps.evaluations
         self.at_steps = []  # the batches that it had given at the end of each step
         self.sizes = set()  # the elements of its batches
+        self.ahead = []  # batches that it gives before those of its iterator
+        self.has_looked = False
         self.is_training = False
         self.growth = Growth(steps.recorder)
         self.most = ENOUGH  # batches of an evaluation
@@ -268,12 +271,12 @@ class Steps:
             if loop is None:
                 loop = self._loops[batches] = _Loop(self)
             if self._has_enough(loop) and awaits_end(sys._getframe(1)):
-                if loop.is_training and len(loop.sizes) > 1:
-                    self._look_ahead(loop, lambda: original(batches))
                 if loop.is_training or not self._extend(loop, batches):
                     raise StopIteration
             loop.growth.begin_batch()
-            batch = original(batches)
+            batch = loop.ahead.pop(0) if loop.ahead else original(batches)
+            if loop.is_training and self.done == self.wanted - 1 and not loop.has_looked:
+                batch = self._largest(loop, batch, lambda: original(batches))
             loop.batches += 1
             loop.sizes.add(elements_of(batch))
             self._current = batches
@@ -294,21 +297,25 @@ class Steps:
             self.tracer.assumed[loop.growth.sentence] = True
         return True
 
-    def _look_ahead(self, loop, next_batch):
-        """Says by how much some of the batches that are not traced are larger than those that are."""
-        largest, count, end = 0, 0, time.monotonic() + _MOST_SECONDS_AHEAD
+    def _largest(self, loop, batch, next_batch):
+        """The batch, or, where those of the data differ in size, the largest of some that follow, for the last step."""
+        loop.has_looked = True
+        if len(loop.sizes | {elements_of(batch)}) < 2:
+            return batch
+        found, end = [batch], time.monotonic() + _MOST_SECONDS_AHEAD
         with contextlib.suppress(Exception):  # StopIteration at the end of the data, or what a data set raises
-            while count < _MOST_AHEAD and time.monotonic() < end:
-                largest = max(largest, elements_of(next_batch()))
-                count += 1
-        traced = max(loop.sizes)
-        loop.sizes = set()
-        if largest > 1.01 * traced:
-            more = largest / traced - 1
-            self.tracer.assumed[
-                f"batches differ in size: the largest of the next {count} has {more:.0%} more elements than the largest "
-                "traced one and takes more; trace more steps (--steps), or pad to a fixed length"
-            ] = True
+            while len(found) < _MOST_AHEAD and time.monotonic() < end:
+                if sum(map(elements_of, found)) > _MOST_ELEMENTS_AHEAD:
+                    break
+                found.append(next_batch())
+        largest = max(found, key=elements_of)
+        if elements_of(largest) < 1.01 * max(loop.sizes):
+            largest = batch
+        else:
+            said = f"the last traced step has the largest of {len(found)}"
+            self.tracer.assumed[f"batches differ in size: {said}; if the data has larger ones, they take more"] = True
+        loop.ahead = [other for other in found if other is not largest]
+        return largest
 
     def _has_enough(self, loop):
         """Returns true for a loop of a training that has the batches of all steps, and one of an evaluation with some."""

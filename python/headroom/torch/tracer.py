@@ -128,7 +128,7 @@ class Tracer(TorchDispatchMode):
                 ]  # a fake copy to the device that a tensor has is the tensor itself
             if device.type not in ("cuda", "cpu", "meta"):
                 raise refusal(
-                    f"the program uses a device of type '{device.type}': only 'cuda' is simulated"
+                    f"the program uses a device of type '{device.type}': only 'cuda' is simulated; run it there"
                 )
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = None

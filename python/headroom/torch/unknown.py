@@ -13,7 +13,7 @@ import sys
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .branches import formats_text, larger_side, passing
-from .errors import TraceError, data_dependent
+from .errors import TraceError, data_dependent, forget_refusal
 
 # A training goes on where its loss is a number, so that is what tests for others say.
 TESTS = {"isfinite": True, "isnan": False, "isinf": False}
@@ -88,6 +88,7 @@ class UnknownNumber(float):
         try:
             return compute(_MOST_SECONDS) if compute else answer
         except TraceError:
+            forget_refusal()
             return answer
 
 

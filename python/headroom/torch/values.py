@@ -18,12 +18,12 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_map
 
-from . import finite
+from . import choices, finite
 from .computing import Computing
 from .cpu_ops import ATTENTION, plain_torch
 from .draws import Draws
 from .errors import called_function, data_dependent, refusal
-from .recipes import Kept, NotComputable, Part, Step, Value, bound_of, copy_into, replace
+from .recipes import Kept, NotComputable, Part, Step, Value, copy_into, replace
 from .results import tensors_in
 from .standin import lbfgs
 from .unknown import holds_unknown
@@ -131,9 +131,12 @@ class KnownValues:
 
     def assumed(self):
         """Sentences about the values that sizes follow from; none where all are those of the program's data."""
+        drawn = [
+            "which tokens, experts or classes the model chooses is drawn, as computing them takes long (--compute all)"
+        ]
         if not self.computing.has_decided:
             return []
-        return [
+        return drawn * self.computing.draws_choices + [
             "some sizes follow from what the model computes, here with the weights that it starts with; "
             "trained ones can give others"
         ]
@@ -199,6 +202,11 @@ class KnownValues:
         with plain_torch():
             return Part(value, tensor).over(value.buffer)
 
+    def of_data(self, tensor):
+        """of(), and cheap() of what follows from no random numbers, as a model's weights do."""
+        value = self.recipe(tensor)
+        return self.of(tensor) if value is None or value.is_drawn else self.cheap(tensor)
+
     def cheap(self, tensor):
         """Returns the real tensor of a fake one if it costs next to nothing to compute, or None."""
         if not isinstance(tensor, FakeTensor):
@@ -263,7 +271,19 @@ class KnownValues:
                 raise data_dependent("item()") from error
             raise
         self._follow(op, func, args, kwargs, inputs, sources, result)
+        if Step.count > _MOST_STEPS:
+            self._choose(func, args, kwargs, result)
         return result
+
+    def _choose(self, func, args, kwargs, result):
+        """Draws what an op chooses: the values that it chooses among are not kept any more."""
+        result_at, dim = choices.place_of(func, args, kwargs) or (None, None)
+        if result_at is None or self.computing.mode != "auto":
+            return
+        out = tensors_in(result)[result_at]
+        part = Part(None, out)
+        generator = self.computing.begin_choices()
+        self._assign(out, Value(part.bytes, choices.drawn(args[0].shape, part, dim, generator)))
 
     def follow(self, func, args, kwargs, inputs, result):
         """Takes down the results of an op that ran on fake tensors, and what it wrote."""
@@ -384,7 +404,7 @@ class KnownValues:
         """The result of bincount() where its least length is enough, whatever the values are."""
         weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
         length = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
-        bound = bound_of(sources[0])
+        bound = choices.bound_of(sources[0])
         if weights is not None or bound is None or bound > length:
             return None
         with self._tracer.fake_mode:

@@ -17,7 +17,7 @@ from .batches import Found, choose_batch
 from .changes import Changes
 from .child import end_child, in_child
 from .draws import seed_python
-from .errors import TraceError, refused_values
+from .errors import TraceError, left_out, refused_values
 from .gpus import find_gpu
 from .in_place import find_unshared_counts_in_child
 from .program import complaint_of, describe_error, place_of
@@ -137,7 +137,12 @@ class WholeProgram:
             stack.close()
             if not tracer.recorder.count and not tracer.host_is_gpu:
                 self._end(None)
+            if not tracer.recorder.count:
+                said = "the program ended without a tensor: give the command that trains, with the arguments that it needs"
+                self._end(None, TraceError(said))
             loaded.finish(changes)
+            if not steps.done and left_out():  # of a program that trains nothing, and caught the error
+                tracer.assumed[left_out()] = True
             settings = settings_of(command.title, batch, max(steps.done, 1), tracer)
             trace = Trace(loaded, settings, 0)
             try:
@@ -149,7 +154,6 @@ class WholeProgram:
                     **self.describe(trace),
                     **facts_of(trace),
                     "steps": steps.done,
-                    "requests": trace.requests,
                 }
             )
 

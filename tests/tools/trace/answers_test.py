@@ -65,7 +65,7 @@ class Ranges(unittest.TestCase):
             recorder = Recorder()
             recorder.allocate(peaks[seed], "aten::empty")
             write_trace(path, recorder, {"program": "train.py"})
-            return {"peak_bytes": peaks[seed], "drawn": drawn}
+            return {"peak_bytes": peaks[seed], "drawn": drawn, "requests": peaks[seed]}
 
         seeds = Seeds()
         facts = seeds.trace(output, trace)
@@ -84,6 +84,11 @@ class Ranges(unittest.TestCase):
     def test_cost_one_trace_where_nothing_depends_on_them(self):
         made, peak, text = self.trace([512, 2048, 1024], drawn=False)
         self.assertEqual((made, peak), ([0, 0], 512))
+        self.assertNotIn("seed_peaks", text)
+
+    def test_end_with_a_second_seed_that_requests_the_same(self):
+        made, peak, text = self.trace([512, 512, 1024])
+        self.assertEqual((made, peak), ([0, 1, 0], 512))
         self.assertNotIn("seed_peaks", text)
 
     def test_leave_out_seeds_that_lead_into_an_error(self):

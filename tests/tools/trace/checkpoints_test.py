@@ -170,6 +170,21 @@ class Checkpoints(unittest.TestCase):
         blocks = trace(make_step, batch=1, steps=1).blocks
         self.assertIn(5 * 8 << 20, [block.size for block in blocks])
 
+    def test_a_library_may_read_its_storages_itself(self):
+        path = os.path.join(self.folder.name, "read.pt")
+        torch.save({"weight": torch.arange(4.0)}, path)
+
+        def make_step(batch):
+            storage = torch._C.PyTorchFileReader(path).get_storage_from_record("data/0", 16, torch.UntypedStorage)
+            typed = torch.TypedStorage(wrap_storage=storage._typed_storage()._untyped_storage, dtype=torch.float32)
+            weight = torch._utils._rebuild_tensor_v2(typed, 0, (2, 2), (2, 1), False, {})
+            net = nn.Linear(2, 2).cuda()
+            net.load_state_dict({"weight": weight, "bias": weight[0]})
+            self.assertEqual(net.weight.tolist(), [[0, 1], [2, 3]])
+            return lambda: net(torch.ones(1, 2, device="cuda")).sum().backward()
+
+        trace(make_step, batch=1, steps=1)
+
     def test_weights_of_a_file_may_be_given_other_data(self):
         def make_step():
             net = nn.Linear(COLUMNS, ROWS, bias=False)

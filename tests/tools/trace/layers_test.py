@@ -140,7 +140,7 @@ class Refusals(unittest.TestCase):
         for body, text in (
             (lambda x: F.one_hot(unknown(x).argmax(1)), rf"one_hot\(\) {length}"),
             (lambda x: torch.arange(unknown(x).argmax()), rf"arange\(\) {length}"),
-            (lambda x: torch.nested.nested_tensor([x[0], x[1]]), "nested tensors .* pass layout=torch.jagged$"),
+            (lambda x: torch.nested.nested_tensor([x[:2, :3], x[:3, :5]]), "this nested .* has no form .*; pad it to"),
         ):
             self.assert_refused(body, text)
 
@@ -302,6 +302,24 @@ class Sparse(unittest.TestCase):
         self.assertGreater(traced.peak_bytes, 3 * product)
         self.assertNotIn(100 * 100 * 4, [block.size for block in traced.blocks])
 
+    def test_two_are_multiplied_by_the_places_of_both(self):
+        def make_step():
+            places = torch.tensor([[0, 0, 3, 9], [1, 2, 1, 9]])
+            data = torch.sparse_coo_tensor(places, torch.ones(4), (1000, 10))
+            graph = data.cuda()
+
+            def step():
+                for other in (graph.t(), graph.t().coalesce(), graph.coalesce().t()):
+                    for product in (graph @ other, torch.sparse.mm(graph, other), torch.mm(graph, other)):
+                        self.assertEqual(product.indices().tolist(), torch.sparse.mm(data, data.t()).indices().tolist())
+                        self.assertEqual((product.shape, product._nnz()), ((1000, 1000), 5))
+
+            return step
+
+        sizes = [block.size for block in trace(make_step, steps=1).blocks]
+        self.assertEqual(sizes.count(1001 * 4), 2 * 9)  # where the rows begin, in an operand and the result
+        self.assertNotIn(1000 * 1000 * 4, sizes)
+
     def test_tensors_of_inference_may_become_sparse_outside_of_it(self):
         def body(net, x):
             with torch.inference_mode():
@@ -334,12 +352,15 @@ class Nested(unittest.TestCase):
 
             return step
 
-        def ragged():
+        def ragged(**layout):
             rows = [torch.arange(length) for length in (512, 512, 512)]
-            return torch.nested.nested_tensor(rows, layout=torch.jagged).cuda() % 100
+            return torch.nested.nested_tensor(rows, **layout).cuda() % 100
 
         for dtype in (torch.float32, torch.bfloat16):
-            nested = trace(lambda: training_of(ragged, dtype), steps=2).peak_bytes
+            nested = trace(lambda: training_of(lambda: ragged(layout=torch.jagged), dtype), steps=2).peak_bytes
+            strided = trace(lambda: training_of(ragged, dtype), steps=2)
+            self.assertEqual(strided.peak_bytes, nested)
+            self.assertIn("as with layout=torch.jagged", strided.settings["assumed"])
             dense = trace(lambda: training_of(lambda: torch.arange(1536).view(3, 512).cuda() % 100, dtype), steps=2)
             self.assertLess(abs(nested / dense.peak_bytes - 1), 0.02)
 

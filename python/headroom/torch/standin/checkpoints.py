@@ -141,7 +141,16 @@ class _FileForGpu:
 
 
 def install(tracer, stack):
-    original = torch.load
+    original, make = torch.load, torch._utils._rebuild_tensor
+
+    def rebuild(storage, *layout):
+        """A tensor over the bytes of a file that a library reads by itself is data."""
+        if getattr(storage, "_untyped_storage", storage).device.type != "cpu":
+            return make(storage, *layout)
+        with _disable_current_modes():
+            return make(storage, *layout)
+
+    patch(stack, torch._utils, "_rebuild_tensor", rebuild)
 
     def load_mapped_file(file, *args, **kwargs):
         return load(tracer, original, file, *args, **kwargs)

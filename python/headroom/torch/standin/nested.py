@@ -1,5 +1,5 @@
 """Nested tensors of rows of different lengths: those with a ragged dimension (torch.jagged) are values and offsets, and run
-as PyTorch has them. Lists of sizes (torch.strided), which C++ keeps, are refused.
+as PyTorch has them. Those with a list of sizes (torch.strided), which C++ keeps, are traced as jagged ones.
 """
 
 import itertools
@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nested._internal import sdpa
 from torch.nested._internal.nested_tensor import NestedTensor
 
-from ..errors import refusal
+from ..errors import one_line, refusal
 from .patch import patch, patch_all
 
 
@@ -56,8 +56,14 @@ def install(tracer, stack):
     def jagged(original):
         def make(*args, layout=None, **kwargs):
             if layout is not torch.jagged:
-                raise refusal("nested tensors of layout torch.strided cannot be traced; pass layout=torch.jagged")
-            return original(*args, layout=layout, **kwargs)
+                tracer.assumed["nested tensors are traced as with layout=torch.jagged"] = True
+            try:
+                return original(*args, layout=torch.jagged, **kwargs)
+            except RuntimeError as error:
+                if layout is torch.jagged:
+                    raise
+                reason = f"this nested tensor has no form with layout=torch.jagged: {one_line(error)}"
+                raise refusal(f"{reason}; pad it to a dense one") from error
 
         return make
 

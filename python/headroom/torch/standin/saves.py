@@ -14,20 +14,17 @@ from .patch import patch
 _MARK = b"headroom: a traced program's file of tensors\n"
 
 
-def _make(size, stride, dtype, device, requires_grad, is_parameter, values):
+def _make(size, stride, dtype, device, requires_grad, is_parameter):
     """The tensor that was saved, on the device that `_Unpickler` was given."""
-    if values is not None:
-        tensor = torch.tensor(values, dtype=dtype)
-    else:
-        tensor = torch.empty_strided(size, stride, dtype=dtype, device=_place(device))
+    tensor = torch.empty_strided(size, stride, dtype=dtype, device=_place(device))
     return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor
 
 
-def _make_data(saved):
-    """A real tensor, such as the counter of an optimizer's steps, on its device."""
+def _make_data(saved, device="cpu"):
+    """A tensor of known values, such as the counter of an optimizer's steps, on its device."""
     with plain_torch():
         tensor = _load(io.BytesIO(saved))
-    place = torch.device(_place("cpu"))
+    place = torch.device(_place(device))
     return tensor if place.type == "cpu" else tensor.to(place)
 
 
@@ -50,20 +47,21 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value):
         if not isinstance(value, torch.Tensor):
             return NotImplemented
-        if not isinstance(value, FakeTensor):
+        is_parameter = isinstance(value, torch.nn.Parameter)
+        is_fake = isinstance(value, FakeTensor)
+        known = self.known(value) if is_fake else value
+        if known is not None and not (is_fake and is_parameter):
             saved = io.BytesIO()
             with plain_torch():
-                _save(value, saved)
-            return _make_data, (saved.getvalue(),)
-        known = self.known(value)
+                _save(known.clone() if is_fake else known, saved)
+            return _make_data, (saved.getvalue(), value.device.type)
         facts = (
             tuple(value.size()),
             value.stride(),
             value.dtype,
             value.device.type,
             value.requires_grad,
-            isinstance(value, torch.nn.Parameter),
-            None if known is None else known.tolist(),
+            is_parameter,
         )
         return _make, facts
 
@@ -74,7 +72,7 @@ def install(tracer, stack):
     def write(value, file):
         file.write(_MARK)
         try:
-            _Pickler(file, tracer.values.of).dump(value)
+            _Pickler(file, tracer.values.of_data).dump(value)
         except (pickle.PicklingError, TypeError, AttributeError):  # it cannot be loaded again, here
             pass
 

@@ -6,11 +6,12 @@ import sys
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _device as default_device
 
 from .. import finite
 from ..branches import larger_side, passing
 from ..cpu_ops import plain_torch
-from ..errors import TraceError, user_line
+from ..errors import TraceError, forget_refusal, user_line
 from ..unknown import UnknownNumber, unknown_among, without_unknown
 from ..values import mark_mapped
 from . import lbfgs, transformers
@@ -142,6 +143,8 @@ def _install_moves(tracer, stack):
                 mark_mapped(tensor.untyped_storage())
                 return tensor
             device = kwargs.pop("device", None)
+            if device is None:
+                device = default_device.CURRENT_DEVICE
             requires_grad = kwargs.pop("requires_grad", False)
             if isinstance(data, FakeTensor):
                 result = data.to(kwargs.get("dtype") or data.dtype)
@@ -244,6 +247,7 @@ def _install_values(tracer, stack):
                 answer = larger_side(frame)
                 if answer is None:
                     raise
+                forget_refusal()
                 said = "the condition is on a value that a trace does not know; the side that does more is taken"
                 tracer.assumed[f"{user_line()}: {said}"] = True
                 return answer
@@ -318,6 +322,7 @@ def _install_values(tracer, stack):
                 found = unknown_among(known, values) if isinstance(values, (list, tuple)) else None
                 if found is None:
                     raise
+                forget_refusal()
                 return found
 
         return function

@@ -49,5 +49,18 @@ def install(tracer, stack):
             return f"torch.cuda.{names[0]}" if names else kind_of(tensor)
         return kind_of(tensor, kind, non_blocking, **options)
 
+    set_usual = torch.set_default_tensor_type
+
+    def set_default(kind):
+        if isinstance(kind, str) and kind.startswith("torch.cuda."):
+            kind = kinds.get(kind.removeprefix("torch.cuda."), kind)
+        if not isinstance(kind, _Type):
+            return set_usual(kind)
+        torch.set_default_dtype(kind.dtype)
+        torch.set_default_device(tracer.gpu.device)
+
+    stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+    stack.callback(torch.set_default_device, None)
+    patch(stack, torch, "set_default_tensor_type", set_default)
     for owner in (torch.Tensor, FakeTensor):
         patch_all(stack, owner, {"type_as": type_as, "type": type_})

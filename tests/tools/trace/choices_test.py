@@ -1,0 +1,126 @@
+"""Tests what is drawn in the place of what a model would choose, where computing takes long (torch/choices.py). See
+python_test.sh
+"""
+
+import unittest
+from unittest import mock
+
+import torch
+from torch import nn
+
+from headroom.torch import computing, trace, values
+from headroom.torch.recipes import Evaluation, Step
+from small_training import refusal, training
+
+
+class Choices(unittest.TestCase):
+    def setUp(self):
+        for patched in (
+            mock.patch.object(computing, "_MOST_SECONDS_OF_CHOICES", 0),
+            mock.patch.object(computing, "_CHEAP_SECONDS", 0),
+            mock.patch.object(Evaluation, "run", self.run_cheap(Evaluation.run)),
+        ):
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def run_cheap(self, original):
+        def run(evaluation, *args):
+            self.assertEqual(evaluation.flops(), 0)
+            return original(evaluation, *args)
+
+        return run
+
+    def traced(self, body):
+        return trace(training(body), batch=8, steps=1)
+
+    def test_of_a_model_are_drawn_in_their_range(self):
+        def body(net, x):
+            y = net(x)
+            some = y.topk(3).indices
+            for row in some.tolist():
+                self.assertEqual(len(set(row)), 3)
+            for places in (
+                some, y.argmax(1), y.argmax(), y.max(1)[1], y.argmin(1, True), torch.multinomial(y.softmax(1), 5)
+            ):
+                numbers = torch.as_tensor(places.tolist())
+                self.assertEqual(numbers.shape, places.shape)
+                self.assertTrue((0 <= numbers).all() and (numbers < y[:, :256].numel()).all())
+            self.assertTrue((torch.as_tensor(y.argmax(1).tolist()) < 256).all())
+            order = y.sort(1).indices.tolist()
+            self.assertEqual([sorted(row) for row in order], [list(range(256))] * 8)
+            return y.mean()
+
+        traced = self.traced(body)
+        self.assertIn("tokens, experts or classes", traced.settings["assumed"])
+        self.assertTrue(traced.drawn)
+
+    def test_send_tokens_to_experts(self):
+        def body(net, x):
+            y = net(x)
+            chosen = y[:, :4].topk(2).indices
+            counts = [torch.where(chosen == expert)[0].numel() for expert in range(4)]
+            self.assertEqual(sum(counts), 16)
+            return y.mean()
+
+        self.traced(body)
+
+    def test_of_tokens_end_no_text_but_by_chance(self):
+        def body(net, x):
+            y, tokens = net(x), []
+            for _ in range(20):
+                token = net(y).softmax(-1)[:1].multinomial(1)
+                if token.item() == -1:
+                    break
+                tokens.append(int(token))
+            self.assertEqual(len(tokens), 20)
+            return y.mean()
+
+        self.traced(body)
+
+    def test_are_drawn_where_more_ops_than_a_trace_keeps_lead_to_them(self):
+        def body(net, x):
+            y = net(x)
+            for places in (y.argmax(1), y.topk(2).indices, y.softmax(1).multinomial(3)):
+                self.assertTrue(all(0 <= place < 256 for place in places.flatten().tolist()))
+            return y.mean()
+
+        with mock.patch.object(values, "_MOST_STEPS", 0):
+            self.assertIn("tokens, experts or classes", self.traced(body).settings["assumed"])
+
+    def test_leave_what_no_choice_gives_to_be_computed(self):
+        def body(net, x):
+            y = net(x)
+            return y[y > 0].mean() + len(y[0].topk(2).indices.tolist())
+
+        with self.assertRaises(AssertionError):
+            self.traced(body)
+
+    def test_are_refused_where_nothing_is_to_be_computed(self):
+        def body(net, x):
+            return nn.functional.one_hot(net(x).argmax(1)).float().mean()
+
+        self.assertIn("--compute auto computes", refusal(body, "never"))
+
+
+class Recipes(unittest.TestCase):
+    def test_end_with_what_is_computed_where_there_are_many(self):
+        """Recipes like those of the keys and values of a text, which grow token by token."""
+
+        def body(net, x):
+            keys = x
+            for _ in range(50):
+                keys = torch.cat([keys, net(x)])
+                self.assertNotEqual(keys[-1].argmax().item(), 256)
+            counts.append(Step.count)
+            return keys.mean()
+
+        counts = []
+        for many in (0, 100_000):
+            with mock.patch.object(computing, "_MANY_STEPS", many):
+                trace(training(body), batch=8, steps=1)
+        self.assertLess(counts[0], 40)
+        self.assertGreater(counts[1], 100)
+
+
+if __name__ == "__main__":
+    unittest.main()
