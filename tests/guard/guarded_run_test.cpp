@@ -259,7 +259,7 @@ TEST_F(Guard, PythonProgramsStartAsWithoutIt) {
 TEST_F(Guard, PythonsHookIsCompiledOnceAndNeverTakenFromAFolderThatOthersMayWrite) {
   if (run_shell(folder_, "python3 -c pass").code != 0) GTEST_SKIP() << "no python3";
   const std::string printed = run("", "python3 -c \"import os; print(os.environ['PYTHONPATH'])\"",
-                                  "PYTHONDONTWRITEBYTECODE= PYTHONPATH=")
+                                  "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=")
                                   .out;
   const std::string hook = printed.substr(0, printed.find('\n'));
   EXPECT_EQ(hook.find(folder_ / "cache"), 0u) << hook;

@@ -367,9 +367,43 @@ TEST_F(KeptMemory, AVerdictNamesTheVariableThatHoldsMost) {
       "def main():\n"
       "  state = {'a': State(), 'b': [State()]}\n"  // line 5
       "  other = torch.Tensor()\n");
-  EXPECT_PRED2(has, text,
-               "state holds 128.00 MiB of this process's memory, made at " + folder_ / "train.py:5")
-      << text;
+  EXPECT_PRED2(has, text, "state takes 128.00 MiB, made at " + folder_ / "train.py:5") << text;
+}
+
+TEST_F(KeptMemory, AModuleInTheMakingHidesNothing) {
+  const std::string text = verdict(
+      "class Half(torch.nn.Module):\n"
+      "  def __init__(self): torch.fail()\n"
+      "def main():\n"
+      "  maps, model = [], torch.nn.Module()\n"
+      "  for _ in range(4): maps.append(torch.Tensor())\n"  // line 6
+      "  Half()\n");
+  EXPECT_PRED2(has, text, "leak: maps keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:6") << text;
+}
+
+// Graphs that a long step makes for its own backward are no evaluation's; those of a list before it are.
+TEST_F(KeptMemory, AVerdictTellsALongStepFromAnEvaluation) {
+  const auto program = [&](const std::string& before) {
+    return verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                   "/tests/tools/report/snapshots/evaluation-keeps-graphs-python.pickle.gz'\n"
+                   "def graph():\n"
+                   "  value = torch.Tensor()\n"
+                   "  value.grad_fn = 1\n"
+                   "  return value\n"
+                   "def imagine():\n"
+                   "  rewards = []\n"
+                   "  for _ in range(4): rewards.append(graph())\n"
+                   "  torch.fail()\n"
+                   "def main():\n"
+                   "  losses = []\n"
+                   "  for _ in range(4):\n" +
+                   before +
+                   "    imagine()\n"
+                   "    losses[0].backward()\n");
+  };
+  const std::string step = program(""), evaluation = program("    for _ in 'abcd': losses.append(graph())\n");
+  EXPECT_PRED2(has, step, "of activations until its backward") << step;
+  EXPECT_PRED2(has, evaluation, "next: evaluate under torch.no_grad()") << evaluation;
 }
 
 TEST_F(KeptMemory, AVerdictNamesTheRankThatRanOutFirst) {

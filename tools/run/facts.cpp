@@ -61,7 +61,7 @@ struct Kept {
                        owner == "error" ? " in tracebacks of errors" : "",
                        bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "");
   }
-  bool are_views() const { return own > 0 && bytes / 4 > own; }
+  bool are_views() const { return kind == "tensor" && own > 0 && bytes / 4 > own; }
   std::string_view advice() const {
     if (are_views())
       return "keep .clone() of a view, or a copy on the CPU (.cpu()): a view holds the whole tensor";
@@ -218,7 +218,7 @@ void name_largest(const Facts& facts, int64_t least, Explained& found) {
   const std::string line = text_of(largest, "line");
   const int64_t bytes = number_of(largest, "bytes");
   if (bytes < std::max(least, int64_t{1}) || line.empty()) return;
-  found.cause.push_back(fmt::format("{} holds {} of this process's memory, made at {}",
+  found.cause.push_back(fmt::format("{} takes {}, made at {}",
                                     text_of(largest, "name"), format_bytes(bytes), line));
   if (found.line.empty()) found.line = line;
 }

@@ -44,7 +44,7 @@ Explained explain_cycles(const Facts& facts);
 // Adds what the program itself keeps, by name and line, to what the snapshot shows, or to what the log says;
 // or tells it alone, if it is a quarter of the run's peak: short lists of arrays are in many programs.
 void name_kept(const Facts& facts, int64_t peak, Explained& found);
-// Says which variable holds most, if it holds `least` bytes or more.
+// Says which variable takes most, if that is `least` bytes or more.
 void name_largest(const Facts& facts, int64_t least, Explained& found);
 // Adds the weights that are most of what optimizers train.
 void name_trained(const Facts& facts, Explained& found);

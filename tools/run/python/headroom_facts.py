@@ -1,10 +1,11 @@
-"""What a Python program has when memory runs out, for the verdict of `headroom run`: arrays that it keeps and where,
-what the request that failed is made of, what libraries and cycles of objects hold."""
+"""Finds what a Python program has when memory runs out, for the verdict of `headroom run`: arrays that it keeps and
+where, what the request that failed is made of, what libraries and cycles of objects hold."""
 
 import ast
 import collections
 import difflib
 import gc
+import itertools
 import json
 import math
 import os
@@ -62,9 +63,15 @@ def _alive(kind):
     return [value for value in gc.get_objects() if issubclass(type(value), kind)]
 
 
+def _modules():
+    """The modules of PyTorch; not those that are still being made."""
+    modules = _alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
+    return [module for module in modules if "_modules" in vars(module)]
+
+
 def _roots():
     """The modules of PyTorch that are part of no other."""
-    modules = _alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
+    modules = _modules()
     parts = {id(part) for module in modules for part in module._modules.values()}
     return {id(module) for module in modules} - parts
 
@@ -111,7 +118,10 @@ def _children(value):
         parts = list(value._modules.items())
         own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
         return parts + own + [(k, v) for k, v in _buffers(value).items() if getattr(v, "grad_fn", None)]
-    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") or isinstance(value, type):
+    is_data = type(value).__module__.startswith("torch.utils.data")
+    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_data:
+        return []
+    if isinstance(value, type):
         return []
     names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
     return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
@@ -132,7 +142,7 @@ def _kept(frames, seconds=2.0):
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = _roots()
     ends = time.monotonic() + seconds
-    found, seen, queue, lines = {}, set(), collections.deque(), {}
+    found, seen, queue, lines, texts = {}, set(), collections.deque(), {}, {}
 
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
@@ -156,10 +166,11 @@ def _kept(frames, seconds=2.0):
             continue
         for name, value in list(frame.f_locals.items()):
             call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno, called)
-            place = (call or name, caller.f_code.co_filename, call and "call")
+            place = (name, caller.f_code.co_filename, call and "call")
             if caller is not frame:
                 if call and isinstance(value, (list, tuple)):
                     lines.setdefault(place, caller.f_lineno)
+                    texts[place] = call
                     later[1].append((place, value, None))
             elif not _array_bytes(value):
                 (queue if _is_list(value) else later[0]).append((place, value, None))
@@ -215,17 +226,18 @@ def _kept(frames, seconds=2.0):
         is_sum = entry["count"] < 3 and place[2] != "call"
         line = lines.get(place) or (source.line_that_keeps(*place, is_sum) if not is_sum or entry["graphs"] else 0)
         if line and (entry["count"] >= 3 or (is_sum and entry["graphs"])):
-            kept.append({"name": place[0], "file": place[1], "line": line, "owner": place[2], **entry})
+            name = texts.get(place, place[0])
+            kept.append({"name": name, "file": place[1], "line": line, "owner": place[2], **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
 
 
 def _request(frames, asked):
-    """What the request that failed makes: an array of the size of one in its functions, or made of two of them."""
+    """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
     arrays = []
     for frame in frames:
         weights = getattr(frame.f_locals.get("self"), "_parameters", {})
         names = {**frame.f_locals, **{"self." + name: weight for name, weight in weights.items()}}
-        here = [(k, v) for k, v in names.items() if all(hasattr(v, part) for part in ("shape", "nbytes", "dtype"))]
+        here = [(k, v) for k, v in names.items() if isinstance(getattr(v, "nbytes", None), int) and hasattr(v, "shape")]
         arrays = here[:40] + arrays  # the program's own first
         if source.is_own(frame.f_code.co_filename):
             break
@@ -264,7 +276,7 @@ def _untrained(frames):
     optimizers, trained = _optimizers()
     if not trained:
         return {}
-    modules = _alive(torch.nn.Module)
+    modules = _modules()
     weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
     left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
     runs = ""
@@ -383,7 +395,7 @@ def _trained(frames):
     _, trained = _optimizers()
     roots = _roots() if trained else ()
     weights = {}
-    for module in _alive(sys.modules["torch"].nn.Module) if roots else []:
+    for module in _modules() if roots else []:
         for path, weight in module.named_parameters() if id(module) in roots else ():
             if weight.is_cuda and id(weight) in trained:
                 weights[id(weight)] = (weight.nbytes, path)
@@ -395,35 +407,18 @@ def _trained(frames):
     return {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
 
 
-def _starts(frames):
-    """Where the program puts one of several ranks on its card, or else where it starts processes."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    names = ("Process", "Popen", "Pool", "ProcessPoolExecutor", "spawn", "start_processes")
-    lines = [line for line, _ in source.calls_of(frames, ("set_device",) if ranks > 1 else names)]
-    for line, call in source.calls_of(frames, ("DataLoader",) if ranks == 1 else ()):
-        lines += [line for word in call.keywords if word.arg == "num_workers" and getattr(word.value, "value", 1) != 0]
-    imports = [name.partition(".")[0] for path in source.own_files(frames) for name in source.imports_of(path)]
-    return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in imports}
 
 
-def _transform(frames):
-    """The first vmap of a gradient of a program of JAX, or else its first scan: what they make of each example or step
-    is no variable of a function."""
-    if "jax" not in sys.modules:
-        return {}
-    for line, call in source.calls_of(frames, ("vmap",)):
-        if call.args and "grad" in ast.unparse(call.args[0]):
-            return {"name": "vmap", "line": line}
-    return {"name": "scan", "line": next((line for line, _ in source.calls_of(frames, ("scan",))), "")}
-
-
-def _moment(failed):
-    """Where the request that failed is, by the program's own functions, and whether one of them calls a backward below
-    that line; and where CUDA graphs are recorded."""
+def _moment(failed, kept):
+    """Tells where the request that failed is, by the program's own functions; whether one of them calls a backward
+    below that line, for which all graphs are that are kept; and where CUDA graphs are recorded."""
     own = [frame for frame in failed if source.is_own(frame.f_code.co_filename)]
     lines = ["%s:%d in %s" % (f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in own]
     graphs = next((line for line, _ in source.calls_of(failed, ("graph", "make_graphed_callables"))), "")
-    return {"lines": lines[:4], "backward": any(map(source.calls_backward_later, own)), "graphs": graphs}
+    before = list(itertools.takewhile(lambda frame: not source.calls_backward_later(frame), own))
+    names = {name for frame in before for name in frame.f_locals}
+    backward = len(before) < len(own) and all(entry["name"] in names for entry in kept if entry["graphs"])
+    return {"lines": lines[:4], "backward": backward, "graphs": graphs}
 
 
 def _evaluating(frames):
@@ -431,7 +426,7 @@ def _evaluating(frames):
     its weights, and the line that makes an optimizer."""
     optimizers, trained = _optimizers()
     most = {"bytes": 0}
-    for module in _alive(sys.modules["torch"].nn.Module) if trained else []:
+    for module in _modules() if trained else []:
         for part in module._modules.values() if module.training else ():
             if part is not None and not part.training:
                 size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
@@ -479,11 +474,11 @@ def write(path, frames, failed, asked):
     """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
     facts = {}
     of_frames = {"libraries": _other_libraries, "kept": _kept, "untrained": _untrained, "arrays": _doubles}
-    of_frames |= {"loaded": _loaded, "starts": _starts, "transform": _transform, "evaluating": _evaluating}
+    of_frames |= {"loaded": _loaded, "starts": source.starts, "transform": source.transform, "evaluating": _evaluating}
     of_frames |= {"largest": _largest, "trained": _trained}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
-    asked_for["moment"] = lambda: _moment(failed)
+    asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))
     for name, ask in {**asked_for, "cycles": _cycles}.items():  # last: it ends objects
         try:
             facts[name] = ask()

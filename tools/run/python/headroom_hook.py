@@ -1,4 +1,4 @@
-"""What `headroom run` does in a Python program: puts one of Headroom's strategies under PyTorch, CuPy or Numba, and
+"""Acts for `headroom run` in a Python program: puts one of Headroom's strategies under PyTorch, CuPy or Numba, and
 when memory runs out has PyTorch write its own snapshot, and headroom_facts.py what the program keeps then."""
 
 import importlib

@@ -10,7 +10,11 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDe
 
 
 def is_own(path):
-    return not (path.startswith(("<", _here)) or "-packages" in path or "/lib/python" in path)
+    """True for a file of the program: not for a library's, or one that a library writes at run time."""
+    main = getattr(sys.modules["__main__"], "__file__", None) or ""
+    is_written = path.startswith("/tmp/") and not main.startswith("/tmp/")
+    is_library = "-packages" in path or "/lib/python" in path or path.endswith(".pyx")
+    return not (path.startswith(("<", _here)) or is_library or is_written)
 
 
 def tree_of(path):
@@ -71,7 +75,7 @@ def calls_of(frames, names):
 
 
 def call_at(path, line, function):
-    """What is called at a line, as it is written: a function of that name, or else the first; empty without a call."""
+    """Returns what a line calls, as it is written: a function of that name, or else the first; "" without any."""
     calls = [node for node in nodes_in(tree_of(path), ast.Call) if node.lineno <= line <= node.end_lineno]
     named = [node for node in calls if name_of(node) == function] or calls
     return ast.unparse(named[0].func)[:60] if named else ""
@@ -136,3 +140,25 @@ def line_that_keeps(name, path, owner, is_sum):
                 if name in names_in(target) and (adds or isinstance(target, ast.Subscript)):
                     lines.append((0, node.lineno))
     return min(lines, default=(0, 0))[1]
+
+
+def starts(frames):
+    """Tells where the program puts one of several ranks on its card, or else where it starts processes."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    names = ("Process", "Popen", "Pool", "ProcessPoolExecutor", "spawn", "start_processes")
+    lines = [line for line, _ in calls_of(frames, ("set_device",) if ranks > 1 else names)]
+    for line, call in calls_of(frames, ("DataLoader",) if ranks == 1 else ()):
+        lines += [line for word in call.keywords if word.arg == "num_workers" and getattr(word.value, "value", 1) != 0]
+    imports = [name.partition(".")[0] for path in own_files(frames) for name in imports_of(path)]
+    return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in imports}
+
+
+def transform(frames):
+    """The first vmap of a gradient of a program of JAX, or else its first scan: what they make of each example or step
+    is no variable of a function."""
+    if "jax" not in sys.modules:
+        return {}
+    for line, call in calls_of(frames, ("vmap",)):
+        if call.args and "grad" in ast.unparse(call.args[0]):
+            return {"name": "vmap", "line": line}
+    return {"name": "scan", "line": next((line for line, _ in calls_of(frames, ("scan",))), "")}

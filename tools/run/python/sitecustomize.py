@@ -49,6 +49,12 @@ if "HEADROOM_RUN_SNAPSHOT" in os.environ:
 
 # The program's own sitecustomize, which this file hides.
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _here]
+# Kept compiled for the next start, though the program may not want that of its own files.
+if sys.dont_write_bytecode and not os.path.exists(__cached__):
+    sys.dont_write_bytecode = False
+    __spec__.loader.get_code(__name__)
+    sys.dont_write_bytecode = True
+
 _own = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", sys.path)
 if _own is not None and _own.loader is not None:
     _module = _frozen_importlib.module_from_spec(_own)
