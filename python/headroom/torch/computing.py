@@ -24,7 +24,7 @@ _SAID_SECONDS = 2  # a computation that takes longer is announced
 _FLOPS_PER_SECOND = 50e9  # of one core
 _BYTES_PER_SECOND = 4e9
 _KEPT_BYTES = 256 << 20
-_MANY_STEPS = 100_000  # that exist: half of those that are kept
+MANY_STEPS = 100_000  # that exist: half of those that are kept
 
 
 def available_bytes():
@@ -95,8 +95,10 @@ class Computing:
             return False
         return True
 
-    def compute(self, values, most_seconds=None):
-        """Computes values. Returns "", or why it did not. With `most_seconds` the program could do without them."""
+    def compute(self, values, most_seconds=None, decides=False):
+        """Computes values. Returns "", or why it did not. With `most_seconds` the program could do without them, though
+        they may decide sizes.
+        """
         if all(value.buffer is not None for value in values):
             return ""
         evaluation = Evaluation(values)
@@ -107,7 +109,7 @@ class Computing:
         if is_of_model and self.mode == "auto" and self.seconds + seconds > _MOST_SECONDS_OF_CHOICES:
             if choices.draw(evaluation, self._generator):
                 self.begin_choices()
-                return self.compute(values, most_seconds)
+                return self.compute(values, most_seconds, decides)
         size = evaluation.peak_bytes()
         if is_of_model and self.mode == "never":
             return "the model computes it; --compute auto computes it on the CPU"
@@ -119,7 +121,7 @@ class Computing:
                 )
             if self.seconds + seconds > (most_seconds or _MOST_SECONDS):
                 return f"computing it on the CPU takes about {_time(seconds)}; --compute all does so"
-        decides = is_of_model and most_seconds is None
+        decides = is_of_model and (decides or most_seconds is None)
         is_drawn = decides and any(value.is_drawn for value in values)
         self._announce(size, self.seconds + seconds, is_drawn)
         try:
@@ -157,7 +159,7 @@ class Computing:
         torch.set_num_threads(1 if estimate < _CHEAP_SECONDS else os.cpu_count() or 1)
         with cpu_ops.plain_torch():
             evaluation.run(*self.kept)
-        if Step.count > _MANY_STEPS:
+        if Step.count > MANY_STEPS:
             for kept in self.kept:
                 kept.end_recipes()
         seconds = time.perf_counter() - start

@@ -4,6 +4,7 @@ where something depends on them.
 They are NaN, which C code keeps whatever it computes, so that one that reaches an op is seen there (values.py).
 """
 
+import contextlib
 import functools
 import math
 import numbers
@@ -19,7 +20,7 @@ from .errors import TraceError, data_dependent, forget_refusal
 TESTS = {"isfinite": True, "isnan": False, "isinf": False}
 
 
-_MOST_SECONDS = 5  # to compute a number that two sides of a condition could do without
+MOST_SECONDS = 5  # to compute a number that two sides of a condition could do without
 
 
 class UnknownNumber(float):
@@ -27,10 +28,11 @@ class UnknownNumber(float):
     does.
     """
 
-    def __new__(cls, what, compute=None):
+    def __new__(cls, what, compute=None, is_whole=False):
         self = float.__new__(cls, math.nan)
         self.what = what
         self.compute = compute
+        self.is_whole = is_whole
         return self
 
     def __getnewargs__(self):
@@ -86,7 +88,7 @@ class UnknownNumber(float):
         if answer is None:
             return compute() if compute else self.known()
         try:
-            return compute(_MOST_SECONDS) if compute else answer
+            return compute(MOST_SECONDS) if compute else answer
         except TraceError:
             forget_refusal()
             return answer
@@ -185,12 +187,18 @@ def holds_unknown(values):
 
 
 def without_unknown(data):
-    """The data of torch.tensor with zeros in the place of unknown numbers, and whether there were any."""
+    """The data of torch.tensor with zeros in the place of unknown numbers, and whether there were any. Whole ones, such
+    as tokens, are computed.
+    """
     if isinstance(data, UnknownNumber):
-        return 0.0, True
+        if data.is_whole and data.compute is not None:
+            with contextlib.suppress(TraceError):
+                return data.compute(), False
+            forget_refusal()
+        return 0 if data.is_whole else 0.0, True
     if not isinstance(data, (list, tuple)):
         return data, False
     parts = [without_unknown(part) for part in data]
-    if not any(is_unknown for _, is_unknown in parts):
+    if all(part is old for (part, _), old in zip(parts, data)):
         return data, False
-    return [part for part, _ in parts], True
+    return [part for part, _ in parts], any(is_unknown for _, is_unknown in parts)

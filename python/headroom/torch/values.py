@@ -6,7 +6,6 @@ values can be known, at the price of computing them (computing.py); gradients ar
 they had before an optimizer changed them.
 """
 
-import functools
 import weakref
 
 import torch
@@ -19,11 +18,12 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._pytree import tree_map
 
 from . import choices, finite
-from .computing import Computing
+from .computing import MANY_STEPS, Computing
 from .cpu_ops import ATTENTION, plain_torch
 from .draws import Draws
 from .errors import called_function, data_dependent, refusal
-from .recipes import Kept, NotComputable, Part, Step, Value, copy_into, replace
+from .op_facts import op_of
+from .recipes import Evaluation, Kept, NotComputable, Part, Step, Value, copy_into, replace
 from .results import tensors_in
 from .standin import lbfgs
 from .unknown import holds_unknown
@@ -36,81 +36,10 @@ _NO_DATA = (None, None)
 _UNKNOWN = "unknown"  # the version of real data into which an op wrote unknown values
 
 _aten = torch.ops.aten
-_FILLED = {  # with the value that fills their results, or its place among the arguments
-    "zeros": 0,
-    "ones": 1,
-    "zeros_like": 0,
-    "ones_like": 1,
-    "new_zeros": 0,
-    "new_ones": 1,
-    "empty": 0,
-    "empty_strided": 0,
-    "empty_like": 0,
-    "new_empty": 0,
-    "new_empty_strided": 0,
-}
-_FACTORIES = {
-    _aten.full.default,
-    _aten.arange.default,
-    _aten.arange.start,
-    _aten.arange.start_step,
-    _aten.linspace.default,
-    _aten.logspace.default,
-    _aten.eye.default,
-    _aten.eye.m,
-    _aten.tril_indices.default,
-    _aten.triu_indices.default,
-    _aten.scalar_tensor.default,
-    _aten._efficientzerotensor.default,
-    _aten.lift_fresh.default,
-    _aten.hann_window.default,
-}
-_FULL = {_aten.full_like.default: 1, _aten.new_full.default: 2}
-# Overwrite their first argument, whatever it was.
-_FILLS = "zero_ fill_ copy_ uniform_ normal_ random_ bernoulli_ exponential_ log_normal_ geometric_ cauchy_".split()
-_WRITES_UNSAID = {_aten.native_batch_norm.default: (3, 4)}  # its schema does not say so
 
 
 def _filled(shape, value, dtype):
     return torch.tensor(value, dtype=dtype).expand(shape)
-
-
-class _Op:
-    """Facts about an op: what it does with values."""
-
-    __slots__ = ("writes", "fills", "is_random", "is_factory", "filled", "moves_views")
-
-    def __init__(self, func):
-        schema = func._schema
-        name = schema.name.partition("::")[2]
-        arguments = list(enumerate(schema.arguments))
-        self.moves_views = torch.Tag.inplace_view in func.tags
-        self.writes = [
-            (i, a.name)
-            for i, a in arguments
-            if a.alias_info is not None and a.alias_info.is_write and not self.moves_views
-        ]
-        self.writes += [(i, schema.arguments[i].name) for i in _WRITES_UNSAID.get(func, ())]
-        self.fills = name in _FILLS
-        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
-        self.is_factory = func in _FACTORIES
-        self.filled = _FULL.get(func) if func in _FULL else None
-        if self.filled is not None:
-            self.filled = ("argument", self.filled)
-        elif func.namespace == "aten" and name in _FILLED:
-            self.filled = ("value", _FILLED[name])
-
-    def written(self, args, kwargs):
-        found = []
-        for position, name in self.writes:
-            value = args[position] if position < len(args) else kwargs.get(name)
-            found += tensors_in(value)
-        return found
-
-
-@functools.lru_cache(maxsize=None)
-def _op(func):
-    return _Op(func)
 
 
 def mark_mapped(storage):
@@ -216,12 +145,14 @@ class KnownValues:
             return None
         return self._real(value, tensor)
 
-    def ask(self, tensor, what):
-        """Returns the real tensor of a fake one, which is computed if need be. Raises a refusal of `what`."""
+    def ask(self, tensor, what, most_seconds=None):
+        """Returns the real tensor of a fake one, which is computed if need be, unless all that is computed then takes
+        more seconds. Raises a refusal of `what`.
+        """
         if not isinstance(tensor, FakeTensor):
             return tensor
         value = self.recipe(tensor)
-        reason = "a trace does not know it" if value is None else self.computing.compute([value])
+        reason = "a trace does not know it" if value is None else self.computing.compute([value], most_seconds, True)
         if reason:
             raise data_dependent(what, reason=reason)
         return self._real(value, tensor)
@@ -246,7 +177,7 @@ class KnownValues:
 
     def run(self, func, args, kwargs, inputs):
         """Runs an op on fake tensors, and takes down how its results follow from its arguments."""
-        op = _op(func)
+        op = op_of(func)
         sources = self._sources(op, func, args, kwargs, inputs)
         try:
             result = self._tracer.results.run(func, args, kwargs)
@@ -271,23 +202,28 @@ class KnownValues:
                 raise data_dependent("item()") from error
             raise
         self._follow(op, func, args, kwargs, inputs, sources, result)
-        if Step.count > _MOST_STEPS:
+        if Step.count > MANY_STEPS and not torch.is_grad_enabled() and self.computing.mode == "auto":
             self._choose(func, args, kwargs, result)
         return result
 
     def _choose(self, func, args, kwargs, result):
-        """Draws what an op chooses: the values that it chooses among are not kept any more."""
+        """Draws what an op chooses, as the tokens of a long text, before there are too many steps to know it."""
         result_at, dim = choices.place_of(func, args, kwargs) or (None, None)
-        if result_at is None or self.computing.mode != "auto":
+        if result_at is None:
             return
         out = tensors_in(result)[result_at]
+        value = self.recipe(out)
+        if value is not None and self.computing.cheap([value]):
+            return
+        if value is not None and not self.computing.draws_choices:
+            choices.draw(Evaluation([value]), self.computing.begin_choices())  # those before it, too
         part = Part(None, out)
         generator = self.computing.begin_choices()
         self._assign(out, Value(part.bytes, choices.drawn(args[0].shape, part, dim, generator)))
 
     def follow(self, func, args, kwargs, inputs, result):
         """Takes down the results of an op that ran on fake tensors, and what it wrote."""
-        op = _op(func)
+        op = op_of(func)
         sources = self._sources(op, func, args, kwargs, inputs)
         self._follow(op, func, args, kwargs, inputs, sources, result)
 
@@ -320,7 +256,14 @@ class KnownValues:
             sources.append(value)
         if self._is_in_backward() and not _are_small(inputs, sources):
             return None
-        return None if _has_nan(args, kwargs) or Step.count > _MOST_STEPS else sources
+        if Step.count > _MOST_STEPS and not self._are_light(inputs, sources):
+            return None
+        return None if _has_nan(args, kwargs) else sources
+
+    def _are_light(self, inputs, sources):
+        """Returns true for a few whole numbers that are known, such as tokens."""
+        is_light = all(t.numel() <= _SMALL and not t.is_floating_point() for t in inputs)
+        return is_light and self.computing.cheap([value for value in sources if value is not None])
 
     def _is_in_backward(self):
         """True while gradients are computed, of which nothing is known; but not while a checkpoint runs again."""

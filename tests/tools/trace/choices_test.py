@@ -77,15 +77,14 @@ class Choices(unittest.TestCase):
 
         self.traced(body)
 
-    def test_are_drawn_where_more_ops_than_a_trace_keeps_lead_to_them(self):
+    def test_stay_whole_numbers_in_tensors_of_a_program(self):
         def body(net, x):
-            y = net(x)
-            for places in (y.argmax(1), y.topk(2).indices, y.softmax(1).multinomial(3)):
-                self.assertTrue(all(0 <= place < 256 for place in places.flatten().tolist()))
-            return y.mean()
+            tokens = torch.tensor([[5, token.item()] for token in net(x).argmax(1)], device="cuda")
+            self.assertEqual((tokens.dtype, tokens.shape), (torch.int64, (8, 2)))
+            self.assertTrue(all(0 <= token < 256 for token in tokens[:, 1].tolist()))
+            return net(x).mean()
 
-        with mock.patch.object(values, "_MOST_STEPS", 0):
-            self.assertIn("tokens, experts or classes", self.traced(body).settings["assumed"])
+        self.traced(body)
 
     def test_leave_what_no_choice_gives_to_be_computed(self):
         def body(net, x):
@@ -103,6 +102,28 @@ class Choices(unittest.TestCase):
 
 
 class Recipes(unittest.TestCase):
+    def test_of_a_long_text_are_cut_at_its_tokens(self):
+        """The program keeps what it would be computed from, as keys and values."""
+
+        def body(net, x):
+            keys, text = [], torch.zeros(1, dtype=torch.int64, device="cuda")
+            with torch.no_grad():
+                for _ in range(40):
+                    keys.append(net(x + text.sum()))
+                    text = torch.cat([text, keys[-1][:1].softmax(1).multinomial(1)[0]])
+            tokens = text.cpu().numpy()
+            self.assertEqual(tokens.shape, (41,))
+            self.assertTrue((0 <= tokens).all() and (tokens < 256).all() and tokens.any())
+            return net(x).mean()
+
+        with (
+            mock.patch.object(values, "MANY_STEPS", 50),
+            mock.patch.object(values, "_MOST_STEPS", 100),
+            mock.patch.object(computing, "_CHEAP_SECONDS", 5e-4),
+        ):
+            traced = trace(training(body), batch=8, steps=1)
+        self.assertIn("tokens, experts or classes", traced.settings["assumed"])
+
     def test_end_with_what_is_computed_where_there_are_many(self):
         """Recipes like those of the keys and values of a text, which grow token by token."""
 
@@ -116,7 +137,7 @@ class Recipes(unittest.TestCase):
 
         counts = []
         for many in (0, 100_000):
-            with mock.patch.object(computing, "_MANY_STEPS", many):
+            with mock.patch.object(computing, "MANY_STEPS", many):
                 trace(training(body), batch=8, steps=1)
         self.assertLess(counts[0], 40)
         self.assertGreater(counts[1], 100)

@@ -15,6 +15,7 @@ from torch import nn
 
 from headroom.torch import computing, recipes, trace
 from headroom.torch.session import trace_loaded
+from headroom.torch.standin import tensors
 from small_training import refusal, training, unknown
 
 
@@ -318,6 +319,22 @@ class Checks(unittest.TestCase):
         said = trace(training(body), batch=8, steps=1).settings["assumed"]
         self.assertEqual(taken, ["scaled", "went on"])
         self.assertRegex(said, r"computed_test\.py:\d+: the condition is on a value that a trace does not know")
+
+    def test_with_two_ways_on_are_not_waited_for(self):
+        taken = []
+
+        def body(net, x):
+            if net(x).sum() > 1e9:
+                taken.append("larger")
+            return net(x).mean()
+
+        for seconds, expected in ((5, []), (1e-9, ["larger"])):
+            with (
+                mock.patch.object(tensors, "MOST_SECONDS", seconds),
+                mock.patch.object(computing, "_CHEAP_SECONDS", 0),
+            ):
+                trace(training(body), batch=8, steps=1)
+            self.assertEqual(taken, expected)
 
     def test_that_decide_a_loop_are_refused(self):
         def body(net, x):

@@ -12,7 +12,7 @@ from .. import finite
 from ..branches import larger_side, passing
 from ..cpu_ops import plain_torch
 from ..errors import TraceError, forget_refusal, user_line
-from ..unknown import UnknownNumber, unknown_among, without_unknown
+from ..unknown import MOST_SECONDS, UnknownNumber, unknown_among, without_unknown
 from ..values import mark_mapped
 from . import lbfgs, transformers
 from .patch import patch, patch_all
@@ -181,7 +181,8 @@ def _install_values(tracer, stack):
                 f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar"
             )
         answer = finite.answer_of(tensor)
-        return UnknownNumber("item()", _number(tensor)) if answer is None else answer
+        is_whole = not tensor.is_floating_point() and tensor.dtype is not torch.bool
+        return UnknownNumber("item()", _number(tensor), is_whole) if answer is None else answer
 
     def _number(tensor):
         compute = values.later(tensor, "item()")
@@ -241,12 +242,14 @@ def _install_values(tracer, stack):
             ):
                 if answer is not None:
                     return answer
-            try:
+            answer = larger_side(frame)
+            if answer is None:
                 return condition(tensor)
+            try:
+                real = values.ask(tensor, "a condition on a tensor", MOST_SECONDS)
+                with plain_torch():
+                    return bool(real)
             except TraceError:
-                answer = larger_side(frame)
-                if answer is None:
-                    raise
                 forget_refusal()
                 said = "the condition is on a value that a trace does not know; the side that does more is taken"
                 tracer.assumed[f"{user_line()}: {said}"] = True
