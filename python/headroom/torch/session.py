@@ -18,7 +18,7 @@ from .trace_file import write_trace
 from .tracer import Tracer
 
 
-_MUCH = 0.01  # by which steps may differ in memory
+_MUCH = 0.001  # by which steps may differ in memory
 
 
 class Trace:
@@ -243,7 +243,7 @@ def _differing_steps(recorder):
     if more < _MUCH:
         return []
     return [
-        f"steps differ: the largest of steps 2 to {len(later) + 1} takes {more:.0%} more than the smallest; others may "
+        f"steps differ: the largest of steps 2 to {len(later) + 1} takes {more:.1%} more than the smallest; others may "
         "take more yet: trace more of them (--steps)"
     ]
 

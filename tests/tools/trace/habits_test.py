@@ -23,7 +23,7 @@ loader.collate_fn = collate"""
         self.assertIn(str((100 + 15 * 10) * 256 * 4), {line.split(",")[2] for line in self.lines if line[:2] == "a,"})
 
     def test_steps_that_differ_are_told(self):
-        for rows in ("16", "4096 * count"):
+        for rows in ("16", "4096 + 64 * count", "4096 * count"):
             step = f"count += 1; net(torch.zeros({rows}, 64).cuda()).mean().backward(); optimizer.step()"
             self.program(before="count = 0", step=step)
             self.trace("python", "train.py")
