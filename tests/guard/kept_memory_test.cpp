@@ -162,6 +162,13 @@ def generate():
       "  library.generate()\n");  // line 4
   EXPECT_PRED2(has, call, "leak: library.generate keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4")
       << call;
+  folder_.write("site-packages/trainer.py",
+                "import library\ndef train(): evaluate()\ndef evaluate(): library.generate()\n");
+  const std::string evaluation = verdict("import trainer\ndef main():\n  trainer.train()\n");  // line 4
+  EXPECT_PRED2(has, evaluation,
+               "leak: trainer.train, in evaluate, keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4")
+      << evaluation;
+  EXPECT_PRED2(has, evaluation, "\nnext: have the evaluation keep less of each batch") << evaluation;
   const std::string object = verdict(
       "import library\n"
       "def main():\n"

@@ -71,6 +71,9 @@ struct Kept {
     if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";
     if (owner == "error") return "keep str(error): an error's traceback holds the variables of its functions";
     if (owner == "queue") return "queue.Queue(maxsize=2)  # whoever fills it then waits";
+    if (owner == "call" && name.find(", in ") != std::string::npos)
+      return "have the evaluation keep less of each batch, or keep it on the CPU  # Trainer: "
+             "eval_accumulation_steps";
     if (owner == "call") return "have the call return less of each step, or make fewer steps at once";
     if (owner == "object") return "make a new one for each round, or empty it";
     if (kind == "optimizer")
@@ -218,8 +221,8 @@ void name_largest(const Facts& facts, int64_t least, Explained& found) {
   const std::string line = text_of(largest, "line");
   const int64_t bytes = number_of(largest, "bytes");
   if (bytes < std::max(least, int64_t{1}) || line.empty()) return;
-  found.cause.push_back(fmt::format("{} takes {}, made at {}",
-                                    text_of(largest, "name"), format_bytes(bytes), line));
+  found.cause.push_back(
+      fmt::format("{} takes {}, made at {}", text_of(largest, "name"), format_bytes(bytes), line));
   if (found.line.empty()) found.line = line;
 }
 

@@ -159,18 +159,19 @@ def _kept(frames, seconds=2.0):
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
     later = [[], []]  # what is seen after the program's own lists: its other objects, and what those do not reach
     for frame in frames:
-        path, caller, called = frame.f_code.co_filename, frame, ""
+        path, caller, called = frame.f_code.co_filename, frame, [""]  # the library's functions, the innermost first
         while caller is not None and not source.is_own(caller.f_code.co_filename):
-            caller, called = caller.f_back, caller.f_code.co_name
+            caller, called = caller.f_back, called + [caller.f_code.co_name]
         if caller is None or path.startswith(("<", _here)) or (caller is not frame and "-packages/torch/" in path):
             continue
         for name, value in list(frame.f_locals.items()):
-            call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno, called)
+            call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno, called[-1])
             place = (name, caller.f_code.co_filename, call and "call")
             if caller is not frame:
                 if call and isinstance(value, (list, tuple)):
                     lines.setdefault(place, caller.f_lineno)
-                    texts[place] = call
+                    phase = [name for name in called[:-1] if "eval" in name or "valid" in name][-1:]
+                    texts[place] = call + "".join(", in %s," % name for name in phase)
                     later[1].append((place, value, None))
             elif not _array_bytes(value):
                 (queue if _is_list(value) else later[0]).append((place, value, None))

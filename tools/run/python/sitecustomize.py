@@ -50,7 +50,8 @@ if "HEADROOM_RUN_SNAPSHOT" in os.environ:
 # The program's own sitecustomize, which this file hides.
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _here]
 # Kept compiled for the next start, though the program may not want that of its own files.
-if sys.dont_write_bytecode and not os.path.exists(__cached__):
+_compiled = globals().get("__cached__")
+if sys.dont_write_bytecode and _compiled and not os.path.exists(_compiled):
     sys.dont_write_bytecode = False
     __spec__.loader.get_code(__name__)
     sys.dont_write_bytecode = True
