@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,11 +83,12 @@ void returned(int card, int64_t bytes) {
 }
 
 void Mutex::await() const {
+  constexpr timespec kMoment{0, 50000};
   for (int looks = 0; word_.load(std::memory_order_relaxed) != 0; ++looks) {
     if (looks < 100)
       sched_yield();
     else
-      usleep(50);
+      syscall(SYS_nanosleep, &kMoment, nullptr);  // usleep would be a point where a thread may be cancelled
   }
 }
 

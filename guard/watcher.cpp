@@ -210,7 +210,10 @@ void Watcher::measure_card(int number) {
     raise_to(account_.escaped_bytes, static_cast<int64_t>(process.used));
     account_.escaped_process = pid;
   }
-  if (matched > 0) card.lists_processes = 1;
+  if (matched > 0) {
+    card.lists_processes = 1;
+    raise_to(card.peak_bytes, tree);  // also pieces of pools that no call has confirmed yet
+  }
   card.tree_bytes = tree;
   raise_to(card.tree_peak_bytes, tree);
   raise_peak(account_, number);

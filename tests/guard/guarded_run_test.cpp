@@ -271,7 +271,10 @@ TEST_F(Guard, PythonsHookIsCompiledOnceAndNeverTakenFromAFolderThatOthersMayWrit
   folder_.write(hook.substr(folder_.path().size() + 1) + "/sitecustomize.py", planted);
   EXPECT_PRED2(has, run("", "python3 -c pass").out, "planted");  // the check below can fail
   std::filesystem::permissions(hook, std::filesystem::perms::all);
-  EXPECT_EQ(run("", "python3 -c pass").out, "");
+  EXPECT_EQ(run("", "python3 -c pass").out, "");  // written anew
+  folder_.write(hook.substr(folder_.path().size() + 1) + "/sitecustomize.py", planted);
+  std::filesystem::permissions(folder_ / "cache/headroom", std::filesystem::perms::all);
+  EXPECT_EQ(run("", "python3 -c pass").out, "");  // others could replace it
 }
 
 TEST_F(Guard, AccountsOfRunsThatWereKilledAreRemovedWhateverTheirVersion) {
@@ -282,6 +285,11 @@ TEST_F(Guard, AccountsOfRunsThatWereKilledAreRemovedWhateverTheirVersion) {
   const std::string old = name + std::to_string(ended) + "-0", used = name + std::to_string(getpid()) + "-0";
   std::ofstream(old) << "an account of another version";
   std::ofstream(used) << "an account of another version";
+  EXPECT_EQ(run("", "true").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(old)) << "a container may still use it";
+  for (const std::string& file : {old, used})
+    std::filesystem::last_write_time(file,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(25));
   EXPECT_EQ(run("", "true").code, 0);
   EXPECT_FALSE(std::filesystem::exists(old));
   EXPECT_TRUE(std::filesystem::remove(used));

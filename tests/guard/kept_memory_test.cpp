@@ -350,13 +350,13 @@ TEST_F(KeptMemory, AVerdictNamesViewsInAnObjectThatOnlyALibraryHas) {
   folder_.write("site-packages/library.py",
                 "def keep(callback): global kept; kept = callback\ndef call(i): kept.see(i)\n");
   const std::string text = verdict(
-      "import heapq, library\n"
+      "import library; from heapq import heappush\n"
       "class Worst:\n"
       "  def __init__(self): self.heap = []\n"
       "  def see(self, i):\n"
       "    view = torch.Tensor()\n"
       "    view.nbytes = 1 << 20\n"
-      "    heapq.heappush(self.heap, (i, view))\n"  // line 8
+      "    heappush(self.heap, (i, view))\n"  // line 8
       "def main():\n"
       "  library.keep(Worst())\n"
       "  for i in range(5): library.call(i)\n");
@@ -372,9 +372,32 @@ TEST_F(KeptMemory, AVerdictNamesTheVariableThatHoldsMost) {
       "class State:\n"
       "  def __init__(self): self.memory = torch.Tensor()\n"
       "def main():\n"
-      "  state = {'a': State(), 'b': [State()]}\n"  // line 5
+      "  state: dict = {'a': State(), 'b': [State()]}\n"  // line 5
       "  other = torch.Tensor()\n");
   EXPECT_PRED2(has, text, "state takes 128.00 MiB, made at " + folder_ / "train.py:5") << text;
+}
+
+// What looks at a program's variables leaves none of them behind, nor adds to its objects.
+TEST_F(KeptMemory, AProgramThatRecoversCanFreeItsVariables) {
+  const std::string text = verdict(
+      "import collections, weakref\n"
+      "class Dict(collections.defaultdict): __getattr__ = collections.defaultdict.__getitem__\n"
+      "def step():\n"
+      "  batch, options = torch.Tensor(), Dict(list)\n"
+      "  seen = weakref.ref(batch)\n"
+      "  try: torch.fail()\n"
+      "  except RuntimeError: pass\n"
+      "  del batch\n"
+      "  print('held' if seen() else 'freed', dict(options), file=__import__('sys').stderr)\n"
+      "def main():\n"
+      "  step()\n");
+  EXPECT_PRED2(has, text, "freed {}\n") << text;
+}
+
+TEST_F(KeptMemory, TheHookIsNeverTheProgramsLine) {
+  folder_.write("site-packages/torch/__init__.py", "raise ImportError('CUDA out of memory')\n");
+  const std::string text = verdict("def main():\n");
+  EXPECT_PRED2(has, text, "at " + folder_ / "train.py:1 in <module>\n") << text;
 }
 
 TEST_F(KeptMemory, AModuleInTheMakingHidesNothing) {

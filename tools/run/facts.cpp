@@ -185,6 +185,7 @@ Explained explain_doubles(const Facts& facts, int64_t peak) {
               "exhausted: of the arrays in these functions, {}, {} are float64 or complex128{}",
               format_bytes(bytes), format_bytes(doubles), line.empty() ? "" : ", since " + line)},
           .next = {"next: float32 and complex64 where they are precise enough: half the memory"},
+          .bytes = doubles,
           .line = line};
 }
 
@@ -234,7 +235,7 @@ void name_trained(const Facts& facts, Explained& found) {
   found.cause.push_back(fmt::format("of the {} of weights that are trained, {} are {}{}", format_bytes(total),
                                     format_bytes(bytes), text_of(trained, "names"),
                                     line.empty() ? "" : ", named at " + line));
-  found.line = line;
+  if (!line.empty()) found.line = line;
 }
 
 void name_backward(const Facts& facts, Explained& found) {
@@ -291,7 +292,7 @@ void name_evaluating(const Facts& facts, int64_t peak, Explained& found) {
   found.cause.push_back(fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}",
                                     text_of(part, "name"), format_bytes(bytes),
                                     line.empty() ? "" : ", made at " + line));
-  found.line = line;
+  if (!line.empty()) found.line = line;
   found.next.insert(found.next.begin(),
                     "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
@@ -350,7 +351,7 @@ void name_request(const Facts& facts, Explained& found) {
                     graphs = text_of(object_of(facts.values, "moment"), "graphs");
   const bool is_of_graphs =
       !found.cause.empty() && found.cause.front().find("CUDA graphs hold") != std::string::npos;
-  if (!line.empty() && text_of(transform, "name") == "vmap") {
+  if (!line.empty() && found.requested > 0 && text_of(transform, "name") == "vmap") {
     found.cause.push_back(
         "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line);
     found.next = {"next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"};

@@ -69,8 +69,8 @@ class AccountFile {
   const std::string& path() const { return path_; }
 
  private:
-  // Removes the accounts of runs that were killed; one of another version once the process in its name has
-  // ended.
+  // Removes the accounts of runs that were killed; one of another version a day later, as a container that
+  // shares the folder may still use it.
   static void remove_old() {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(guard::kAccountFolder, ignored)) {
@@ -79,7 +79,9 @@ class AccountFile {
       guard::Account* account = guard::open_account(entry.path().c_str());
       if (account == nullptr) {
         const int process = std::atoi(name.c_str() + std::strlen(guard::kAccountPrefix));
-        if (process > 0 && guard::owner_of(process) == 0) unlink(entry.path().c_str());
+        const auto age = std::filesystem::file_time_type::clock::now() - entry.last_write_time(ignored);
+        if (process > 0 && !ignored && age > std::chrono::hours(24) && guard::owner_of(process) == 0)
+          unlink(entry.path().c_str());
         continue;
       }
       guard::reap(*account);

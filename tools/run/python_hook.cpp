@@ -19,10 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::array<std::pair<const char*, std::string_view>, 4> files() {
+std::array<std::pair<const char*, std::string_view>, 5> files() {
   return {{{"/sitecustomize.py", kPythonHook},
            {"/headroom_hook.py", kHeadroomHook},
            {"/headroom_facts.py", kHeadroomFacts},
+           {"/headroom_objects.py", kHeadroomObjects},
            {"/headroom_source.py", kHeadroomSource}}};
 }
 
@@ -37,11 +38,16 @@ bool write_files(const std::string& folder) {
   return true;
 }
 
-// True if the files are there, and no other user could have changed them: Python runs what it finds.
+// True for a folder in which no other user can change anything: Python runs what it finds there.
+bool is_ours(const std::string& folder) {
+  struct stat facts {};
+  return lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == geteuid() &&
+         (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 bool is_ready(const std::string& folder) {
   struct stat facts {};
-  if (lstat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) return false;
-  if (facts.st_uid != geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) return false;
+  if (!is_ours(folder)) return false;
   for (const auto& [name, text] : files()) {
     if (lstat((folder + name).c_str(), &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_uid != geteuid() ||
         static_cast<size_t>(facts.st_size) != text.size())
@@ -57,11 +63,12 @@ std::string python_hook_folder(const std::string& temporary) {
   // PYTHONPATH takes no colons, and a program may start in another folder.
   if (cache.starts_with('/') && cache.find(':') == std::string::npos) {
     const std::string folder = fmt::format("{}/run-{}", cache, kHookHash.substr(0, 16));
-    if (is_ready(folder)) return folder;
     std::error_code error;
     fs::create_directories(cache, error);
+    if (is_ours(cache) && is_ready(folder)) return folder;
     std::string fresh = folder + "-XXXXXX";
-    if (!error && mkdtemp(fresh.data()) != nullptr) {
+    if (is_ours(cache) && mkdtemp(fresh.data()) != nullptr) {
+      fs::remove_all(folder, error);  // damaged, or open to others
       // Another command may have been faster.
       if (!write_files(fresh) || rename(fresh.c_str(), folder.c_str()) != 0) fs::remove_all(fresh, error);
       if (is_ready(folder)) return folder;

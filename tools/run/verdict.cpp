@@ -173,7 +173,8 @@ std::string own_line(const std::string& log) {
     if (begin == std::string::npos || number == std::string::npos || in == std::string::npos) continue;
     const std::string path = line.substr(begin + kFile.size(), number - begin - kFile.size());
     const bool is_library =
-        path.starts_with("<") || path.ends_with(".pyx") || path.find("/bin/") != std::string::npos ||
+        path.starts_with("<") || path.ends_with(".pyx") || path.ends_with("/headroom_hook.py") ||
+        path.ends_with("/sitecustomize.py") || path.find("/bin/") != std::string::npos ||
         path.find("-packages/") != std::string::npos || path.find("/lib/python3") != std::string::npos;
     if (is_library) continue;
     // The program's folder is that of the outermost frame; what is written at run time lies elsewhere.
@@ -252,7 +253,7 @@ Explained find_cause(const Failure& failure) {
     found = weights;
   if (found.cause.empty()) found = explain_doubles(*facts, peak);
   if (const Explained loaded = explain_loaded(*facts, std::max(peak / 5, found.bytes));
-      !loaded.cause.empty() && !found.is_kept)
+      !loaded.cause.empty() && !found.is_kept && (found.cause.empty() || found.bytes > 0))
     found = loaded;
   if (found.cause.empty()) found = explain_replaced(*facts, std::max(needed, peak / 2));
   Explained others = explain_others(failure.account, slot);

@@ -13,11 +13,12 @@ import sys
 import time
 import types
 
+import headroom_objects as objects
 import headroom_source as source
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_files = {}  # of classes
 _COMMON = {"base_model", "model", "module", "default", "weight", "bias"}  # parts of names of weights that tell nothing
+_COMMON |= {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 def _other_libraries(frames):
@@ -28,7 +29,7 @@ def _other_libraries(frames):
         return held
     if "cupy" in sys.modules:
         held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
-    if "jax" in sys.modules:
+    if getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):  # asking would start JAX
         stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
         held["JAX"] = stats.get("pool_bytes") or stats.get("bytes_in_use", 0)
     for path in source.own_files(frames):
@@ -40,107 +41,10 @@ def _other_libraries(frames):
     return {**held, "lines": lines}
 
 
-def _array_bytes(value):
-    """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
-    library = type(value).__module__.partition(".")[0]
-    if library == "torch":
-        torch = sys.modules["torch"]
-        is_array = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
-        return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
-    if library in ("jax", "jaxlib"):
-        try:
-            return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
-        except Exception:  # no array, or one that is traced or deleted
-            return 0
-    return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
-
-
-def _storage(array):
-    return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
-
-
-def _alive(kind):
-    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
-
-
-def _modules():
-    """The modules of PyTorch; not those that are still being made."""
-    modules = _alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
-    return [module for module in modules if "_modules" in vars(module)]
-
-
-def _roots():
-    """The modules of PyTorch that are part of no other."""
-    modules = _modules()
-    parts = {id(part) for module in modules for part in module._modules.values()}
-    return {id(module) for module in modules} - parts
-
-
-
-def _own_file(value):
-    """The program's file that has the class of a value; empty for a library's."""
-    kind = type(value)
-    if kind not in _files:
-        path = getattr(sys.modules.get(kind.__module__), "__file__", None) or "<>"
-        _files[kind] = path if source.is_own(path) else ""
-    return _files[kind]
-
-
-
-
-
-
-
-def _is_optimizer(value):
-    return hasattr(value, "param_groups") and isinstance(getattr(value, "state", None), dict)
-
-
-def _buffers(module):
-    return getattr(module, "_buffers", {})
-
-
-def _children(value):
-    """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
-    if type(value).__name__ == "_lru_cache_wrapper":
-        return [("", part) for part in gc.get_referents(value)]
-    if isinstance(value, dict):
-        return [("", part) for part in list(value.values())]
-    if _is_list(value):
-        return [("", part) for part in list(value)]
-    if isinstance(value, BaseException):  # its traceback holds what the functions had
-        frames = list(frames_of_trace(value.__traceback__))
-        return [("", part) for frame in frames for part in frame.f_locals.values()]
-    library = type(value).__module__.partition(".")[0]
-    if _is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
-        states = [part for state in value.state.values() for part in state.values()]
-        return [("", part) for part in states if isinstance(part, list)]
-    if hasattr(value, "_modules") and hasattr(value, "_parameters"):  # a module of PyTorch
-        parts = list(value._modules.items())
-        own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
-        return parts + own + [(k, v) for k, v in _buffers(value).items() if getattr(v, "grad_fn", None)]
-    is_data = type(value).__module__.startswith("torch.utils.data")
-    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_data:
-        return []
-    if isinstance(value, type):
-        return []
-    names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
-    return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
-
-
-
-def _is_list(value):
-    return isinstance(value, (list, tuple, set, dict, collections.deque))
-
-
-def _is_sum(array):
-    """True for one number with the graph that computed it."""
-    return getattr(array, "grad_fn", None) is not None and array.numel() == 1
-
-
 def _kept(frames, seconds=2.0):
     """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models or
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
-    roots = _roots()
+    roots = objects.roots()
     ends = time.monotonic() + seconds
     found, seen, queue, lines, texts = {}, set(), collections.deque(), {}, {}
 
@@ -151,9 +55,9 @@ def _kept(frames, seconds=2.0):
         entry["graphs"] |= getattr(value, "grad_fn", None) is not None
         for part in (value,) if parts is None else parts:
             storages = entry.setdefault("storages", set())
-            if _storage(part) not in storages:
-                storages.add(_storage(part))
-                entry["bytes"] += _array_bytes(part) or part.nbytes  # of a weight
+            if objects.storage(part) not in storages:
+                storages.add(objects.storage(part))
+                entry["bytes"] += objects.array_bytes(part) or part.nbytes  # of a weight
             entry["own"] += part.nbytes  # less, where it is a view
 
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
@@ -164,8 +68,8 @@ def _kept(frames, seconds=2.0):
             caller, called = caller.f_back, called + [caller.f_code.co_name]
         if caller is None or path.startswith(("<", _here)) or (caller is not frame and "-packages/torch/" in path):
             continue
-        for name, value in list(frame.f_locals.items()):
-            call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno, called[-1])
+        call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno or 0, called[-1])
+        for name, value in list(objects.variables(frame).items()):
             place = (name, caller.f_code.co_filename, call and "call")
             if caller is not frame:
                 if call and isinstance(value, (list, tuple)):
@@ -173,13 +77,13 @@ def _kept(frames, seconds=2.0):
                     phase = [name for name in called[:-1] if "eval" in name or "valid" in name][-1:]
                     texts[place] = call + "".join(", in %s," % name for name in phase)
                     later[1].append((place, value, None))
-            elif not _array_bytes(value):
-                (queue if _is_list(value) else later[0]).append((place, value, None))
-            elif _is_sum(value):
+            elif not objects.array_bytes(value):
+                (queue if objects.is_list(value) else later[0]).append((place, value, None))
+            elif objects.is_sum(value):
                 note(place, value)
     # The program's objects that no variable has, as those of a thread that has ended.
-    own = [value for value in gc.get_objects() if _own_file(value)]
-    later[1] += [((type(value).__name__, _own_file(value), ""), value, None) for value in own]
+    own = itertools.islice((value for value in gc.get_objects() if objects.own_file(value)), 50_000)
+    later[1] += [((type(value).__name__, objects.own_file(value), ""), value, None) for value in own]
     while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
         if not queue:
             queue.extend(later.pop(0))
@@ -188,32 +92,33 @@ def _kept(frames, seconds=2.0):
         if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
             continue
         seen.add(id(value))
-        code = getattr(getattr(value, "__wrapped__", None), "__code__", None)
-        if code is not None and type(value).__name__ == "_lru_cache_wrapper" and source.is_own(code.co_filename):
+        is_cache = type(value).__name__ == "_lru_cache_wrapper"
+        code = getattr(value.__wrapped__, "__code__", None) if is_cache else None
+        if code is not None and source.is_own(code.co_filename):
             place = (code.co_name, code.co_filename, "")
             lines[place] = code.co_firstlineno
-        own = _own_file(value)
+        own = objects.own_file(value)
         is_own = own or type(value).__module__ in ("builtins", "__main__", "functools")
-        for part, child in _children(value):
+        for part, child in objects.children(value):
             inner = (part, own or place[1], "") if part and is_own else place
-            if _is_optimizer(value):
+            if objects.is_optimizer(value):
                 inner = place[:2] + ("optimizer",)
             elif isinstance(value, BaseException):
                 inner = place[:2] + ("error",)
-            elif part and not is_own and not hasattr(value, "_modules"):
-                is_endless = hasattr(value, "put") and getattr(value, "maxsize", 1) == 0
+            elif part and not is_own and not objects.has(value, "_modules"):
+                is_endless = objects.has(value, "put") and getattr(value, "maxsize", 1) == 0
                 inner = place[:2] + ("queue" if is_endless else "library",)
-            within = listed if part else inner if _is_list(value) else None
+            within = listed if part else inner if objects.is_list(value) else None
             if id(child) in roots and within:
                 note(within, child, [weight for weight in child.parameters() if weight.is_cuda], "model")
-            elif _is_optimizer(child) and within:
+            elif objects.is_optimizer(child) and within:
                 states = [part for state in child.state.values() for part in state.values()]
-                note(within, child, [part for part in states if _array_bytes(part)], "optimizer")
-            if not _array_bytes(child):
+                note(within, child, [part for part in states if objects.array_bytes(part)], "optimizer")
+            if not objects.array_bytes(child):
                 queue.append((inner, child, within))
-            elif not part or _is_sum(child):  # an attribute that is one array is no collection
+            elif not part or objects.is_sum(child):  # an attribute that is one array is no collection
                 note(inner, child)
-            elif part in _buffers(value):
+            elif part in objects.buffers(value):
                 note((part, own or place[1], "buffer"), child)
             elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
                 note(place[:2] + ("object",), child)
@@ -236,9 +141,10 @@ def _request(frames, asked):
     """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
     arrays = []
     for frame in frames:
-        weights = getattr(frame.f_locals.get("self"), "_parameters", {})
-        names = {**frame.f_locals, **{"self." + name: weight for name, weight in weights.items()}}
-        here = [(k, v) for k, v in names.items() if isinstance(getattr(v, "nbytes", None), int) and hasattr(v, "shape")]
+        weights = getattr(objects.variables(frame).get("self"), "_parameters", {})
+        names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
+        here = [(k, v) for k, v in names.items() if all(objects.has(v, p) for p in ("shape", "nbytes", "dtype"))]
+        here = [(k, v) for k, v in here if not isinstance(v, type)]
         arrays = here[:40] + arrays  # the program's own first
         if source.is_own(frame.f_code.co_filename):
             break
@@ -266,7 +172,7 @@ def _request(frames, asked):
 def _optimizers():
     """PyTorch's optimizers, and the weights that they train, by identity."""
     torch = sys.modules.get("torch")
-    found = _alive(torch.optim.Optimizer) if torch else []
+    found = objects.alive(torch.optim.Optimizer) if torch else []
     return found, {id(weight) for each in found for group in each.param_groups for weight in group["params"]}
 
 
@@ -277,11 +183,11 @@ def _untrained(frames):
     optimizers, trained = _optimizers()
     if not trained:
         return {}
-    modules = _modules()
+    modules = objects.modules_of_torch()
     weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
     left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
     runs = ""
-    for module in (frame.f_locals.get("self") for frame in frames if torch.is_grad_enabled()):
+    for module in (objects.variables(frame).get("self") for frame in frames if torch.is_grad_enabled()):
         own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
         if own and all(key in left for key in own):
             runs = type(module).__name__  # the outermost one stays
@@ -289,7 +195,7 @@ def _untrained(frames):
     facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
     set_names = {name for w in left.values() for name in vars(w)}
     for name in difflib.get_close_matches("requires_grad", set_names, 1, 0.8):
-        line = source.line_of_parts({frame.f_code.co_filename for frame in frames}, [name])
+        line = source.line_of_parts(source.own_files(frames), [name])
         facts |= {"misspelt": {"name": name, "line": line}} if line else {}
     return facts
 
@@ -301,16 +207,16 @@ def _doubles(frames):
         if not source.is_own(frame.f_code.co_filename):
             continue
         first = None
-        for name, value in frame.f_locals.items():
-            if not _array_bytes(value):
+        for name, value in objects.variables(frame).items():
+            if not objects.array_bytes(value):
                 continue
-            arrays[_storage(value)] = value
+            arrays[objects.storage(value)] = value
             if _is_double(value):
                 made = [n for n in source.assignments_in(frame) if name in source.targets_of(n)]
                 first = min([first] + made[-1:], key=lambda node: node.lineno if node else math.inf)
         line = "%s:%d" % (frame.f_code.co_filename, first.lineno) if first else line  # the outermost stays
     doubles = [value for value in arrays.values() if _is_double(value)]
-    sizes = {"bytes": sum(map(_array_bytes, arrays.values())), "doubles": sum(map(_array_bytes, doubles))}
+    sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, doubles))}
     return {**sizes, "line": line}
 
 
@@ -332,43 +238,30 @@ def _replaced(frames):
             if not node.lineno <= frame.f_lineno <= node.end_lineno:
                 continue
             names = source.targets_of(node) - source.names_in(node.value)
-            size = sum(_array_bytes(frame.f_locals.get(name)) for name in names)
+            size = sum(objects.array_bytes(objects.variables(frame).get(name)) for name in names)
             if size > most["bytes"]:
                 line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
-                most = {"name": ", ".join(sorted(names & set(frame.f_locals))), "line": line, "bytes": size}
+                most = {"name": ", ".join(sorted(names & set(objects.variables(frame)))), "line": line, "bytes": size}
     return most
 
 
 def _loaded(frames):
     """The name that still holds most bytes of arrays that a call such as torch.load returned."""
     torch = sys.modules.get("torch")
-    weights = {_storage(weight) for weight in _alive(torch.nn.Parameter)} if torch else ()
+    weights = {objects.storage(weight) for weight in objects.alive(torch.nn.Parameter)} if torch else ()
     most = {"bytes": 0}
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
         for node in source.assignments_in(frame):
             if not isinstance(node.value, ast.Call) or not source.name_of(node.value).startswith("load"):
                 continue
-            for name in source.targets_of(node) & set(frame.f_locals):
-                arrays = {_storage(array): array for array in _arrays_under(frame.f_locals[name], {})}
-                size = sum(_array_bytes(array) for key, array in arrays.items() if key not in weights)
+            for name in source.targets_of(node) & set(objects.variables(frame)):
+                found = objects.arrays_under(objects.variables(frame)[name], {})
+                arrays = {objects.storage(array): array for array in found}
+                size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in weights)
                 if size > most["bytes"]:
                     line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
                     most = {"name": name, "line": line, "bytes": size, "call": ast.unparse(node.value.func)}
     return most
-
-
-def _arrays_under(value, seen, most=50_000):
-    """The arrays that are reached through a value, by its lists and objects."""
-    values = [value]
-    while values and len(seen) < most:
-        value = values.pop()
-        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
-            continue
-        seen[id(value)] = value  # it stays: another object could get its number
-        if _array_bytes(value):
-            yield value
-        else:
-            values.extend(child for _, child in _children(value))
 
 
 def _largest(frames):
@@ -376,15 +269,15 @@ def _largest(frames):
     no variable before it has: its name, and the line that makes it."""
     most, seen, storages = {"bytes": 0}, {}, set()
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        path, variables = frame.f_code.co_filename, [(name, name, value) for name, value in frame.f_locals.items()]
-        owner = frame.f_locals.get("self")
-        if owner is not None and _own_file(owner) and not hasattr(owner, "_modules"):
+        variables = [(name, name, value) for name, value in objects.variables(frame).items()]
+        owner = objects.variables(frame).get("self")
+        if owner is not None and objects.own_file(owner) and not objects.has(owner, "_modules"):
             variables += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
         for text, name, value in variables:
-            if name == "self" or hasattr(value, "_modules") or _is_optimizer(value):
+            if name == "self" or objects.has(value, "_modules") or objects.is_optimizer(value):
                 continue
-            arrays = {_storage(array): array for array in _arrays_under(value, seen)}
-            size = sum(_array_bytes(array) for key, array in arrays.items() if key not in storages)
+            arrays = {objects.storage(array): array for array in objects.arrays_under(value, seen)}
+            size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in storages)
             storages |= set(arrays)
             if size > most["bytes"]:
                 most = {"name": text, "line": source.line_that_makes(name, text, frame), "bytes": size}
@@ -394,9 +287,9 @@ def _largest(frames):
 def _trained(frames):
     """The weights that are a fifth or more of all that optimizers train: their names, and a line that names them."""
     _, trained = _optimizers()
-    roots = _roots() if trained else ()
+    roots = objects.roots() if trained else ()
     weights = {}
-    for module in _modules() if roots else []:
+    for module in objects.modules_of_torch() if roots else []:
         for path, weight in module.named_parameters() if id(module) in roots else ():
             if weight.is_cuda and id(weight) in trained:
                 weights[id(weight)] = (weight.nbytes, path)
@@ -408,8 +301,6 @@ def _trained(frames):
     return {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
 
 
-
-
 def _moment(failed, kept):
     """Tells where the request that failed is, by the program's own functions; whether one of them calls a backward
     below that line, for which all graphs are that are kept; and where CUDA graphs are recorded."""
@@ -417,8 +308,9 @@ def _moment(failed, kept):
     lines = ["%s:%d in %s" % (f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in own]
     graphs = next((line for line, _ in source.calls_of(failed, ("graph", "make_graphed_callables"))), "")
     before = list(itertools.takewhile(lambda frame: not source.calls_backward_later(frame), own))
-    names = {name for frame in before for name in frame.f_locals}
-    backward = len(before) < len(own) and all(entry["name"] in names for entry in kept if entry["graphs"])
+    names = {name for frame in before for name in objects.variables(frame)}
+    with_graphs = {entry["name"] for entry in kept if entry["graphs"] and entry["owner"] != "call"}
+    backward = len(before) < len(own) and with_graphs <= names
     return {"lines": lines[:4], "backward": backward, "graphs": graphs}
 
 
@@ -427,7 +319,7 @@ def _evaluating(frames):
     its weights, and the line that makes an optimizer."""
     optimizers, trained = _optimizers()
     most = {"bytes": 0}
-    for module in _modules() if trained else []:
+    for module in objects.modules_of_torch() if trained else []:
         for part in module._modules.values() if module.training else ():
             if part is not None and not part.training:
                 size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
@@ -448,9 +340,10 @@ def _cycles():
     finally:
         gc.set_debug(flags)
     garbage, gc.garbage[:] = gc.garbage[len(before) :], before
-    arrays = {_storage(value): value for value in garbage if _array_bytes(value)}
-    classes = collections.Counter((_own_file(value), type(value).__name__) for value in garbage if _own_file(value))
-    facts = {"bytes": sum(map(_array_bytes, arrays.values())), "name": "", "line": ""}
+    arrays = {objects.storage(value): value for value in garbage if objects.array_bytes(value)}
+    own = [(objects.own_file(value), type(value).__name__) for value in garbage]
+    classes = collections.Counter(entry for entry in own if entry[0])
+    facts = {"bytes": sum(map(objects.array_bytes, arrays.values())), "name": "", "line": ""}
     for (path, name), _ in classes.most_common(1):
         lines = []
         for node in (node for node in source.nodes_in(source.tree_of(path), ast.ClassDef) if node.name == name):
@@ -463,7 +356,8 @@ def _cycles():
 def _padding():
     """The line of a function of the program that pads the items of a batch to the longest of them."""
     data = sys.modules.get("torch.utils.data")
-    for code in [getattr(loader.collate_fn, "__code__", None) for loader in (_alive(data.DataLoader) if data else [])]:
+    loaders = objects.alive(data.DataLoader) if data else []
+    for code in [getattr(loader.collate_fn, "__code__", None) for loader in loaders]:
         for node in source.nodes_in(source.tree_of(code.co_filename), ast.Call) if code else []:
             is_inside = code.co_firstlineno <= node.lineno <= code.co_firstlineno + 100
             if is_inside and "pad" in ast.unparse(node.func):
@@ -485,12 +379,7 @@ def write(path, frames, failed, asked):
             facts[name] = ask()
         except Exception as error:
             facts[name + "_error"] = str(error)
+    objects.release()
     text = json.dumps(facts, default=str, ensure_ascii=False).encode("utf-8", "replace")
     with open(path, "wb") as file:
         file.write(text)
-
-
-def frames_of_trace(trace):
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next

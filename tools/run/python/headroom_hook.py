@@ -62,7 +62,7 @@ def explain_end(error, trace):
     except Exception:  # the facts tell without it
         pass
     facts = _facts()
-    frames = list(facts.frames_of_trace(trace))
+    frames = list(facts.objects.frames_of_trace(trace))
     facts.write(path + ".json", frames, frames[::-1], asked)
 
 

@@ -3,9 +3,11 @@
 import ast
 import os
 import sys
+import warnings
 
 _here = os.path.dirname(os.path.abspath(__file__))
 _trees, _found = {}, {}
+_BINDING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -22,8 +24,10 @@ def tree_of(path):
     if path not in _trees:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                _trees[path] = ast.parse(file.read() if is_own(path) else "")
-        except (OSError, SyntaxError, ValueError):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    _trees[path] = ast.parse(file.read() if is_own(path) else "")
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             _trees[path] = ast.parse("")
     return _trees[path]
 
@@ -38,7 +42,7 @@ def nodes_in(tree, kind):
 
 def imports_of(path):
     """The modules that a file imports: what it calls them, and the line."""
-    nodes = nodes_in(tree_of(path), (ast.Import, ast.ImportFrom))
+    nodes = nodes_in(tree_of(path), (ast.Import, ast.ImportFrom))[::-1]  # the first one stays
     return {getattr(n, "module", None) or p.name: (p.asname or p.name, n.lineno) for n in nodes for p in n.names}
 
 
@@ -46,13 +50,18 @@ def names_in(node):
     return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
 
 
-def targets_of(assignment):
-    return {name for target in assignment.targets for name in names_in(target)}
+def _targets(node):
+    return getattr(node, "targets", None) or [node.target]
+
+
+def targets_of(node):
+    """The names that an assignment, or a loop, binds."""
+    return {name for target in _targets(node) for name in names_in(target)}
 
 
 def assignments_in(frame):
     """Assignments of the function of a frame, up to the line where it is."""
-    first, last = frame.f_code.co_firstlineno, frame.f_lineno
+    first, last = frame.f_code.co_firstlineno, frame.f_lineno or 0
     return [n for n in nodes_in(tree_of(frame.f_code.co_filename), ast.Assign) if first <= n.lineno <= last]
 
 
@@ -91,24 +100,26 @@ def line_of_parts(files, parts):
         assigned = [(node, target) for node in nodes_in(tree, ast.Assign) for target in node.targets]
         found += [node for node, target in assigned if getattr(target, "attr", getattr(target, "id", "")) in parts]
         if found:
-            return "%s:%d" % (path, found[0].lineno)
+            return "%s:%d" % (path, min(node.lineno for node in found))
     return ""
 
 
 def line_that_makes(name, text, frame):
-    """The last line up to where a frame is that assigns a variable, or an attribute of its object ("self.x"); the
-    function's own line for an argument."""
-    path = frame.f_code.co_filename
+    """The last line up to where a frame is that binds a variable, or the first that assigns an attribute of its object
+    ("self.x"); the function's own line for an argument."""
+    path, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
+    nodes = nodes_in(tree_of(path), _BINDING)
     if name != text:
-        nodes = [node for node in nodes_in(tree_of(path), ast.Assign) if name in targets_of(node)]
-        return "%s:%d" % (path, nodes[0].lineno) if nodes else path
-    lines = [node.lineno for node in assignments_in(frame) if name in targets_of(node)]
-    return "%s:%d" % (path, lines[-1] if lines else frame.f_code.co_firstlineno)
+        is_attribute = lambda part: isinstance(part, ast.Attribute) and part.attr == name
+        lines = [n.lineno for n in nodes if any(is_attribute(p) for t in _targets(n) for p in ast.walk(t))][:1]
+    else:
+        lines = [n.lineno for n in nodes if first <= n.lineno <= (frame.f_lineno or 0) and name in targets_of(n)]
+    return "%s:%d" % (path, lines[-1] if lines else first)
 
 
 def calls_backward_later(frame):
     """True if the innermost loop, or else the function, that a frame is in calls a backward below its line."""
-    tree, line = tree_of(frame.f_code.co_filename), frame.f_lineno
+    tree, line = tree_of(frame.f_code.co_filename), frame.f_lineno or 0
     around = [node for node in nodes_in(tree, _LOOPS) if node.lineno <= line <= node.end_lineno]
     if not around:
         return False
@@ -122,14 +133,14 @@ def line_that_keeps(name, path, owner, is_sum):
     to an object of a library, or makes an optimizer or an object made of others; 0: none."""
     lines = []  # (less what the line gives, line)
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_sum:
-            puts = node.func.attr in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
+        if isinstance(node, ast.Call) and not is_sum:
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            puts = method in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
             is_library = owner in ("library", "queue")
-            uses = is_library and node.args and not node.func.attr.startswith(("add", "set", "_"))
-            if (puts or uses) and name in names_in(node.func.value):
+            uses = is_library and method and node.args and not method.startswith(("add", "set", "_"))
+            pushes = name_of(node) in ("heappush", "heappushpop", "insort") and node.args
+            if ((puts or uses) and name in names_in(node.func.value)) or (pushes and name in names_in(node.args[0])):
                 lines.append((-len(node.args) if is_library else 0, node.lineno))
-            elif name_of(node) in ("heappush", "heappushpop", "insort") and name in names_in(node.args[0]):
-                lines.append((0, node.lineno))
         elif isinstance(node, ast.AugAssign) and name in names_in(node.target):
             lines.append((0, node.lineno))
         elif isinstance(node, ast.Assign):

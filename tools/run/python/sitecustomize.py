@@ -50,11 +50,14 @@ if "HEADROOM_RUN_SNAPSHOT" in os.environ:
 # The program's own sitecustomize, which this file hides.
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _here]
 # Kept compiled for the next start, though the program may not want that of its own files.
-_compiled = globals().get("__cached__")
-if sys.dont_write_bytecode and _compiled and not os.path.exists(_compiled):
+if sys.dont_write_bytecode and not sys.pycache_prefix and __spec__.cached and not os.path.exists(__spec__.cached):
     sys.dont_write_bytecode = False
-    __spec__.loader.get_code(__name__)
-    sys.dont_write_bytecode = True
+    try:
+        __spec__.loader.get_code(__name__)
+    except Exception:
+        pass
+    finally:
+        sys.dont_write_bytecode = True
 
 _own = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", sys.path)
 if _own is not None and _own.loader is not None:

@@ -1,0 +1,160 @@
+"""Looks at the objects of a Python program: arrays and their bytes, modules, optimizers, and what an object holds."""
+
+import collections
+import gc
+import inspect
+import sys
+import types
+
+import headroom_source as source
+
+_files, _frames = {}, {}  # of classes; those whose variables were looked at
+
+
+def array_bytes(value):
+    """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
+    library = library_of(value)
+    if library == "torch":
+        torch = sys.modules["torch"]
+        is_array = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+        try:
+            return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
+        except (NotImplementedError, RuntimeError):  # a sparse one, or one of a subclass
+            return 0
+    if library in ("jax", "jaxlib"):
+        try:
+            return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
+        except Exception:  # no array, or one that is traced or deleted
+            return 0
+    return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
+
+
+def storage(array):
+    return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
+
+
+def alive(kind):
+    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
+
+
+def modules_of_torch():
+    """The modules of PyTorch; not those that are still being made."""
+    modules = alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
+    return [module for module in modules if "_modules" in vars(module)]
+
+
+def roots():
+    """The modules of PyTorch that are part of no other."""
+    modules = modules_of_torch()
+    parts = {id(part) for module in modules for part in module._modules.values()}
+    return {id(module) for module in modules} - parts
+
+
+def library_of(value):
+    """The name of the package that has the class of a value."""
+    module = type(value).__module__
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+def own_file(value):
+    """The program's file that has the class of a value; empty for a library's."""
+    kind = type(value)
+    if id(kind) not in _files:
+        module = kind.__module__ if isinstance(kind.__module__, str) else ""
+        path = getattr(sys.modules.get(module), "__file__", None) or "<>"
+        _files[id(kind)] = (kind, path if source.is_own(path) else "")
+    return _files[id(kind)][1]
+
+
+def has(value, name):
+    """True if a value has an attribute. The value is not asked, as some make what they are asked for."""
+    try:
+        if name in vars(value):
+            return True
+    except TypeError:
+        pass
+    return any(name in vars(kind) for kind in type(value).__mro__)
+
+
+def variables(frame):
+    _frames[id(frame)] = frame
+    return frame.f_locals
+
+
+def release():
+    """Before Python 3.13 a frame keeps the dict of its variables that somebody asked for, and with it what the program
+    deletes later: takes the variables out again, unless the program has the dict as well."""
+    for frame in _frames.values() if sys.version_info < (3, 13) else ():
+        code, variables = frame.f_code, frame.f_locals
+        if code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(variables) <= 3:
+            for name in code.co_varnames + code.co_cellvars + code.co_freevars:
+                variables.pop(name, None)
+    _frames.clear()
+    _files.clear()
+
+
+def is_optimizer(value):
+    return has(value, "param_groups") and has(value, "state") and isinstance(value.state, dict)
+
+
+def buffers(module):
+    return getattr(module, "_buffers", {})
+
+
+def children(value):
+    """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
+    if type(value).__name__ == "_lru_cache_wrapper":
+        return [("", part) for part in gc.get_referents(value)]
+    if isinstance(value, dict):
+        return [("", part) for part in list(value.values())]
+    if is_list(value):
+        return [("", part) for part in list(value)]
+    if isinstance(value, BaseException):  # its traceback holds what the functions had
+        frames = list(frames_of_trace(value.__traceback__))
+        return [("", part) for frame in frames for part in variables(frame).values()]
+    library = library_of(value)
+    if is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
+        states = [part for state in value.state.values() for part in state.values()]
+        return [("", part) for part in states if isinstance(part, list)]
+    if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
+        parts = list(value._modules.items())
+        own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
+        return parts + own + [(k, v) for k, v in buffers(value).items() if getattr(v, "grad_fn", None)]
+    is_data = type(value).__module__.startswith("torch.utils.data")
+    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_data:
+        return []
+    if isinstance(value, type):
+        return []
+    names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
+    return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
+
+
+def is_list(value):
+    return isinstance(value, (list, tuple, set, dict, collections.deque))
+
+
+def is_sum(array):
+    """True for one number with the graph that computed it."""
+    return getattr(array, "grad_fn", None) is not None and array.numel() == 1
+
+
+def arrays_under(value, seen, most=50_000):
+    """The arrays that are reached through a value, by its lists and objects."""
+    values = [value]
+    for _ in range(most):
+        if not values:
+            return
+        value = values.pop()
+        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
+            continue
+        seen[id(value)] = value  # it stays: another object could get its number
+        if array_bytes(value):
+            yield value
+        else:
+            values.extend(child for _, child in children(value))
+
+
+def frames_of_trace(trace):
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
