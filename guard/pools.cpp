@@ -268,7 +268,7 @@ HR_DRIVER CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   for (CUmemoryPool& current : state.current_pool) {
     if (current == pool) current = nullptr;
   }
-  known->pending = 0;  // of calls that have not returned: they find no pool
+  known->refs = 0;  // calls that have not returned find no pool, so that nothing is pending any more
   count(*known, 0);
   state.blocks.erase(known);
   return result;

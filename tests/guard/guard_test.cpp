@@ -80,7 +80,9 @@ TEST_F(Guard, APoolThatGrowsBesideItsGapsStaysBelowTheLimit) {
         run("--limit 1000MiB", program("direct init retain " + kept + "churn 5000 alloc 600"));
     EXPECT_PRED2(has, outcome.out, "refused 1\nchurn 0\nalloc 0\n");
     EXPECT_LE(peak_mib(), 1000) << kept;
-    run("--limit 1000MiB", program("direct both init retain " + kept + "churn 5000 wait"));
+    const Outcome both =
+        run("--limit 1000MiB", program("direct both init retain " + kept + "churn 5000 wait"));
+    EXPECT_PRED2(has, both.out, "churn 0\n");
     EXPECT_LE(peak_mib(), 1000) << kept;
   }
 }
