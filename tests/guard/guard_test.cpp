@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <cstdlib>
 #include <string>
 
 #include "guard/account.h"
@@ -85,6 +86,16 @@ TEST_F(Guard, APoolThatGrowsBesideItsGapsStaysBelowTheLimit) {
     EXPECT_PRED2(has, both.out, "churn 0\n");
     EXPECT_LE(peak_mib(), 1000) << kept;
   }
+}
+
+TEST_F(Guard, PoolsThatAreGoneAreNotMissingInThePeak) {
+  std::string commands = "direct init retain ";
+  for (int i = 0; i < 8; ++i) commands += "pool 4 drop-pool ";
+  const Outcome outcome = run("--limit 1000MiB", program(commands + "alloc 600"));
+  EXPECT_PRED2(has, outcome.out, "drop-pool 0\nalloc 0\n");
+  const size_t at = outcome.errors.find("peak ");
+  ASSERT_NE(at, std::string::npos) << outcome.errors;
+  EXPECT_GE(std::atof(outcome.errors.c_str() + at + 5), 700) << outcome.errors;
 }
 
 TEST_F(Guard, SmallBlocksThatFindGapsTooSmallStayBelowTheLimit) {

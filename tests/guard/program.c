@@ -39,6 +39,7 @@ typedef struct { size_t width, height, depth; int format; unsigned channels, fla
   F(cuMemAllocAsync, cuMemAllocAsync, (Pointer*, size_t, void*)) \
   F(cuMemFreeAsync, cuMemFreeAsync, (Pointer, void*)) \
   F(cuMemPoolCreate, cuMemPoolCreate, (void**, const PoolProperties*)) \
+  F(cuMemPoolDestroy, cuMemPoolDestroy, (void*)) \
   F(cuMemPoolSetAttribute, cuMemPoolSetAttribute, (void*, int, void*)) \
   F(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, (void**, int)) \
   F(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, (Pointer*, size_t, void*, void*)) \
@@ -210,6 +211,9 @@ int main(int argc, char** argv) {
       if (pool == NULL) cu.cuMemPoolCreate(&pool, &properties);
       say(what, cu.cuMemAllocFromPoolAsync(&at, NUMBER * kMib, pool, NULL));
       blocks[count++] = at;
+    } else if (strcmp(what, "drop-pool") == 0) {
+      say(what, cu.cuMemPoolDestroy(pool));
+      pool = NULL;
     } else if (strcmp(what, "churn") == 0) {  // blocks of 1 to 96 MiB come and go, so that the pool has gaps
       enum { kSlots = 48 };
       Pointer held[kSlots] = {0};
