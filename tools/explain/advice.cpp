@@ -110,7 +110,7 @@ class Holes {
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", without_assigned_in(text));
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
-    return text;
+    return in_container(text);
   }
 
   std::string_view own_change(std::string_view name) const {

@@ -18,7 +18,7 @@ constexpr std::string_view kAccumulationOptions =
 constexpr std::string_view kWorkerOptions =
     "--num_workers|--num-workers|--workers|-j|--dataloader_num_workers|--dataloader-num-workers|num_workers|"
     "workers|--nworkers|--n_workers";
-constexpr std::string_view kTrainersBatch = "per_device_train_batch_size";
+constexpr std::string_view kQuotes = "\"'";
 
 template <class Visit>
 void each_name(std::string_view names, Visit&& visit) {
@@ -132,7 +132,7 @@ std::optional<CommandLine::Place> CommandLine::find(std::string_view name) const
     if (name[0] != '-' && (value >= text_.size() || text_[value] != '=')) continue;
     if (value >= text_.size()) return Place{value, 0};
     value = text_[value] == '=' ? value + 1 : std::min(text_.find_first_not_of(' ', value), text_.size());
-    if (value < text_.size() && (text_[value] == '"' || text_[value] == '\'')) {
+    if (value < text_.size() && kQuotes.find(text_[value]) != kQuotes.npos) {
       const size_t close = text_.find(text_[value], value + 1);
       if (close != std::string::npos) return Place{value + 1, close - value - 1};
     }
@@ -141,18 +141,16 @@ std::optional<CommandLine::Place> CommandLine::find(std::string_view name) const
   return std::nullopt;
 }
 
-std::string CommandLine::replaced(Place place, std::string_view value) const {
-  std::string made = text_;
-  made.replace(place.begin, place.length, value);
-  return made;
-}
-
 std::string CommandLine::with(std::string_view names, std::string_view value) const {
   std::string made;
   each_name(names, [&](std::string_view name) {
     const std::optional<Place> place = find(name);
     if (!place) return false;
-    made = value.empty() ? text_ : replaced(*place, value);
+    made = text_;
+    // A value with quotes of its own replaces those of the old one, too.
+    const size_t quotes =
+        value.starts_with('\'') && kQuotes.find(text_[place->begin - 1]) != kQuotes.npos ? 1 : 0;
+    if (!value.empty()) made.replace(place->begin - quotes, place->length + 2 * quotes, value);
     return true;
   });
   if (!made.empty()) return made;
@@ -197,19 +195,13 @@ std::optional<int64_t> CommandLine::batch() const {
 std::string CommandLine::with_half_batch() const {
   std::string made = text_;
   each_name(kBatchOptions, [&](std::string_view name) {
-    const std::optional<Place> place = find(name);
-    if (!place) return false;
-    const auto batch = whole_number(std::string_view(text_).substr(place->begin, place->length));
+    const auto batch = number(name);
     if (!batch || *batch < 2) return false;
-    made = replaced(*place, std::to_string(*batch / 2));
+    made = with(name, std::to_string(*batch / 2));
     const CommandLine halved(made);
     if (const auto steps = halved.number(kAccumulationOptions)) {
-      each_name(kAccumulationOptions, [&](std::string_view other) {
-        if (!halved.find(other)) return false;
-        made = halved.with(other, std::to_string(*steps * 2));
-        return true;
-      });
-    } else if (name.find(kTrainersBatch) != std::string_view::npos) {
+      made = halved.with(kAccumulationOptions, std::to_string(*steps * 2));
+    } else if (name.find("per_device_train_batch_size") != std::string_view::npos) {
       made = halved.with("--gradient_accumulation_steps", "2");
     }
     return true;
@@ -220,14 +212,24 @@ std::string CommandLine::with_half_batch() const {
 std::string CommandLine::with_fewer_workers() const {
   std::string made;
   each_name(kWorkerOptions, [&](std::string_view name) {
-    const std::optional<Place> place = find(name);
-    if (!place) return false;
-    const auto workers = whole_number(std::string_view(text_).substr(place->begin, place->length));
+    const auto workers = number(name);
     if (!workers || *workers < 2) return false;
-    made = replaced(*place, std::to_string(std::max<int64_t>(1, *workers / 4)));
+    made = with(name, std::to_string(std::max<int64_t>(1, *workers / 4)));
     return true;
   });
   return made;
+}
+
+std::string in_container(const std::string& command) {
+  constexpr std::string_view kDocker = "docker run ";
+  const size_t docker = command.find(kDocker);
+  if (docker == std::string::npos) return command;
+  std::string made(kDocker);
+  for (const std::string_view word : words_of(std::string_view(command).substr(0, docker))) {
+    if (word.find('=') == std::string_view::npos) return command;
+    made += "-e " + std::string(word) + " ";
+  }
+  return made + command.substr(docker + kDocker.size());
 }
 
 }  // namespace headroom::explain

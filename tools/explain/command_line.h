@@ -42,10 +42,12 @@ class CommandLine {
     size_t begin = 0, length = 0;  // position of the value
   };
   std::optional<Place> find(std::string_view name) const;
-  std::string replaced(Place place, std::string_view value) const;
 
   std::string text_;
 };
+
+// Variables before "docker run" do not reach the container: they become its options.
+std::string in_container(const std::string& command);
 
 // `made`, which is `original` with a change, in short: the program and what changed, and "..." for the rest.
 std::string abridged(std::string_view original, std::string_view made);

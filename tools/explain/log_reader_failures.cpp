@@ -77,7 +77,7 @@ Failure* LogReader::failure_of_line() {
 
 // Some programs print messages first and their traceback below.
 void LogReader::keep_phase_below(std::string_view phase) {
-  constexpr int64_t kAbove = 2;  // lines from a message to the next, or to the traceback
+  constexpr int64_t kAbove = 5;  // lines from a message to the next, or to the traceback
   if (line_ - last_traceback_line_ > kTracebackLines) return;
   int64_t below = last_traceback_line_;
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {

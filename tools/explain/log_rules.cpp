@@ -461,11 +461,7 @@ std::optional<LogJudgment> growing(const Case& found) {
 
 std::optional<LogJudgment> bare_refusal(const Case& found) {
   if (!found.is(Kind::kBareRefusal) || found.lender != nullptr) return std::nullopt;
-  if (found.in("pinning"))
-    return verdict(
-        kHostMemory, kMedium,
-        "the driver could not lock host memory for copies (pin_memory); memory of the machine is short, "
-        "not of the GPU");
+  if (found.in("pinning")) return first_during(found, true);
   const bool at_start = found.in("first_use") || found.in("loading") || found.in("deserializing");
   const bool is_at_work = found.in("step") || found.in("evaluation") || found.in("generation");
   if (is_at_work && !at_start) return std::nullopt;
