@@ -7,6 +7,7 @@ namespace headroom::guard {
 namespace {
 
 constexpr int64_t kPiece = int64_t{32} << 20;  // by which the driver's pools grow
+constexpr int kNoCard = -1;                    // of a pool of the host's memory
 
 // Lets questions be asked while a stream is captured.
 class Relaxed {
@@ -145,7 +146,7 @@ CUresult allocate(Find find, CUdeviceptr* pointer, size_t size, CUstream stream,
   const auto ask_once = [&] {
     const Locked locked;
     Block* pool = find();
-    if (pool == nullptr) return true;
+    if (pool == nullptr || pool->card == kNoCard) return true;
     card = pool->card;
     key = pool->key;
     return ask_growth(*pool, bytes, &growth);
@@ -218,7 +219,8 @@ HR_DRIVER CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   const CUresult result = real<&cuMemPoolTrimTo>(pool, keep);
   if (state.account == nullptr) return result;
   const Locked locked;
-  if (Block* known = state.blocks.find(Kind::kPool, reinterpret_cast<uint64_t>(pool))) settle(*known);
+  Block* known = state.blocks.find(Kind::kPool, reinterpret_cast<uint64_t>(pool));
+  if (known != nullptr && known->card != kNoCard) settle(*known);
   return result;
 }
 
@@ -250,9 +252,9 @@ HR_DRIVER CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* pointer, size_t byt
 
 HR_DRIVER CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = real<&cuMemPoolCreate>(pool, properties);
-  if (result != kSuccess || state.account == nullptr || properties->location.type != 1) return result;
-  const int card = card_of_device(properties->location.id);
-  if (card < 0) return result;
+  if (result != kSuccess || state.account == nullptr) return result;
+  const bool is_on_card = properties->location.type == 1;
+  const int card = is_on_card ? card_of_device(properties->location.id) : kNoCard;
   const Locked locked;
   find_pool(*pool, card);
   return result;
@@ -269,7 +271,7 @@ HR_DRIVER CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     if (current == pool) current = nullptr;
   }
   known->refs = 0;  // calls that have not returned find no pool, so that nothing is pending any more
-  count(*known, 0);
+  if (known->card != kNoCard) count(*known, 0);
   state.blocks.erase(known);
   return result;
 }

@@ -30,6 +30,7 @@ struct Cards {
 // Maps the file named by HEADROOM_STANDIN; the first process fills it in from HEADROOM_STANDIN_CARDS, _BYTES,
 // _CONTEXT, _MODULE, _LAZY (sizes in MiB), _NEIGHBOR and _HIDES.
 Cards& cards();
+inline constexpr int kHost = -1;  // no card
 // False: no room. Negative bytes come back.
 bool change(int card, int64_t bytes);
 int64_t used_of(int card);  // by all

@@ -105,7 +105,8 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   return own->pools[device] = pool, kSuccess;
 }
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  return *pool = new CUmemPoolHandle_st{.card = properties->location.id}, kSuccess;
+  const bool is_on_card = properties->location.type == 1;
+  return *pool = new CUmemPoolHandle_st{.card = is_on_card ? properties->location.id : kHost}, kSuccess;
 }
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   return standin::change(pool->card, -pool->reserved), delete pool, kSuccess;

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "guard/account.h"
@@ -96,6 +96,12 @@ TEST_F(Guard, PoolsThatAreGoneAreNotMissingInThePeak) {
   const size_t at = outcome.errors.find("peak ");
   ASSERT_NE(at, std::string::npos) << outcome.errors;
   EXPECT_GE(std::atof(outcome.errors.c_str() + at + 5), 700) << outcome.errors;
+}
+
+TEST_F(Guard, PoolsOfTheHostsMemoryDoNotCount) {
+  const Outcome outcome =
+      run("--limit 1000MiB", program("direct init retain host-pool 900 host-pool 900 drop-pool alloc 600"));
+  EXPECT_PRED2(has, outcome.out, "host-pool 0\nhost-pool 0\ndrop-pool 0\nalloc 0\n");
 }
 
 TEST_F(Guard, SmallBlocksThatFindGapsTooSmallStayBelowTheLimit) {

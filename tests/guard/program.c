@@ -206,8 +206,9 @@ int main(int argc, char** argv) {
       const int code = cu.cuMemAllocAsync(&at, NUMBER * kMib, stream);
       say(what, code);
       if (code == 0) blocks[count++] = at;
-    } else if (strcmp(what, "pool") == 0) {
-      const PoolProperties properties = {.type = 1, .location_type = 1, .location = device};
+    } else if (strcmp(what, "pool") == 0 || strcmp(what, "host-pool") == 0) {
+      const int location_type = what[0] == 'h' ? 2 : 1;
+      const PoolProperties properties = {.type = 1, .location_type = location_type, .location = device};
       if (pool == NULL) cu.cuMemPoolCreate(&pool, &properties);
       say(what, cu.cuMemAllocFromPoolAsync(&at, NUMBER * kMib, pool, NULL));
       blocks[count++] = at;

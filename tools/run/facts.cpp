@@ -323,7 +323,7 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
     if (kept->owner == "buffer" || found.cause_name == name_of(Cause::kLeak))
       found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
-  } else if (kept->count >= 3 && (found.is_kept || kept->kind != "optimizer") &&
+  } else if (kept->count >= (kept->kind == "model" ? 2 : 3) && (found.is_kept || kept->kind != "optimizer") &&
              kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(least, peak / 4))) {
     found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
              .next = {fmt::format("next: {}", kept->advice())},
@@ -336,12 +336,17 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
   found.line = kept->line;
 }
 
-void name_padding(const Facts& facts, Explained& found) {
-  const std::string line = text_of(facts.values, "padding");
+void name_growth(const Facts& facts, Explained& found) {
+  const std::string padding = text_of(facts.values, "padding"), batch = text_of(facts.values, "batch");
+  const std::string line = padding.empty() ? batch : padding;
   if (line.empty()) return;
+  found.line = line;
+  if (padding.empty()) {
+    found.cause.push_back("batches are made larger at " + line);
+    return;
+  }
   found.cause.push_back("each batch is padded to its longest item, at " + line);
   found.next = {"next: cut longer items, or put items of equal length into a batch"};
-  found.line = line;
 }
 
 void name_request(const Facts& facts, Explained& found) {
@@ -354,7 +359,9 @@ void name_request(const Facts& facts, Explained& found) {
   if (!line.empty() && found.requested > 0 && text_of(transform, "name") == "vmap") {
     found.cause.push_back(
         "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line);
-    found.next = {"next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"};
+    found.next = {is_set(transform, "torch")
+                      ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
+                      : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"};
     found.line = line;
   } else if (!line.empty() && found.requested > 0) {
     found.cause.push_back(

@@ -54,7 +54,7 @@ void name_backward(const Facts& facts, Explained& found);
 // train.py:47 in main": the log has a traceback of each. Empty for a single process.
 std::string moment_of(const Facts& facts);
 // Adds where batches are padded.
-void name_padding(const Facts& facts, Explained& found);
+void name_growth(const Facts& facts, Explained& found);
 // Adds which part of a model is trained in evaluation mode, as one that was to stay as it is.
 void name_evaluating(const Facts& facts, int64_t peak, Explained& found);
 // Adds where the program starts processes, or puts ranks on a card.

@@ -273,7 +273,7 @@ Explained find_cause(const Failure& failure) {
     found = explain_others(failure.account, most_beside(failure.account));
     name_start(*facts, found);
   }
-  if (found.cause_name == name_of(Cause::kGrowingBatch)) name_padding(*facts, found);
+  if (found.cause_name == name_of(Cause::kGrowingBatch)) name_growth(*facts, found);
   if (found.cause_name == name_of(Cause::kOptimizerState)) {
     name_trained(*facts, found);
     name_evaluating(*facts, peak, found);

@@ -129,11 +129,16 @@ def _kept(frames, seconds=2.0):
         entry.pop("storages", None)
         if kind == "model" and (place, "optimizer") in found:
             entry["bytes"] += found[place, "optimizer"]["bytes"]
-        is_sum = entry["count"] < 3 and place[2] != "call"
-        line = lines.get(place) or (source.line_that_keeps(*place, is_sum) if not is_sum or entry["graphs"] else 0)
-        if line and (entry["count"] >= 3 or (is_sum and entry["graphs"])):
+        is_sum = entry["count"] < 3 and kind == "tensor" and place[2] != "call"
+        line, puts = lines.get(place, 0), False
+        if not line and (not is_sum or entry["graphs"]):
+            line, puts = source.line_that_keeps(*place, is_sum)
+        # A list that only has two models may need both: one that grows does not.
+        is_many = entry["count"] >= 3 or (kind == "model" and entry["count"] == 2 and puts)
+        if line and (is_many or (is_sum and entry["graphs"])):
+            owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
-            kept.append({"name": name, "file": place[1], "line": line, "owner": place[2], **entry})
+            kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
 
 
@@ -245,22 +250,33 @@ def _replaced(frames):
     return most
 
 
+def _assigned(frame):
+    """(name, file, assignment, value) of the variables of a function of the program, and of its object."""
+    variables, path = objects.variables(frame), frame.f_code.co_filename
+    for node in source.assignments_in(frame):
+        yield from ((name, path, node, variables[name]) for name in source.targets_of(node) & set(variables))
+    owner = variables.get("self")
+    path = objects.own_file(owner)
+    for node in source.nodes_in(source.tree_of(path), ast.Assign) if path else ():
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and target.attr in getattr(owner, "__dict__", {}):
+                yield "self." + target.attr, path, node, owner.__dict__[target.attr]
+
+
 def _loaded(frames):
-    """The name that still holds most bytes of arrays that a call such as torch.load returned."""
+    """The variable, or attribute, that still holds most bytes of arrays that a call such as torch.load returned."""
     torch = sys.modules.get("torch")
     weights = {objects.storage(weight) for weight in objects.alive(torch.nn.Parameter)} if torch else ()
     most = {"bytes": 0}
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for node in source.assignments_in(frame):
+        for name, path, node, value in _assigned(frame):
             if not isinstance(node.value, ast.Call) or not source.name_of(node.value).startswith("load"):
                 continue
-            for name in source.targets_of(node) & set(objects.variables(frame)):
-                found = objects.arrays_under(objects.variables(frame)[name], {})
-                arrays = {objects.storage(array): array for array in found}
-                size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in weights)
-                if size > most["bytes"]:
-                    line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
-                    most = {"name": name, "line": line, "bytes": size, "call": ast.unparse(node.value.func)}
+            arrays = {objects.storage(array): array for array in objects.arrays_under(value, {})}
+            size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in weights)
+            if size > most["bytes"]:
+                line = "%s:%d" % (path, node.lineno)
+                most = {"name": name, "line": line, "bytes": size, "call": ast.unparse(node.value.func)}
     return most
 
 
@@ -370,7 +386,7 @@ def write(path, frames, failed, asked):
     facts = {}
     of_frames = {"libraries": _other_libraries, "kept": _kept, "untrained": _untrained, "arrays": _doubles}
     of_frames |= {"loaded": _loaded, "starts": source.starts, "transform": source.transform, "evaluating": _evaluating}
-    of_frames |= {"largest": _largest, "trained": _trained}
+    of_frames |= {"largest": _largest, "trained": _trained, "batch": source.line_of_batch}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))

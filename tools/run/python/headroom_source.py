@@ -128,10 +128,18 @@ def calls_backward_later(frame):
     return any(name_of(call) in ("backward", "manual_backward") for call in calls)
 
 
+def _is_number(node):
+    """True for what is one number of Python, or text: loss.item(), float(x), len(x), 0.5."""
+    if isinstance(node, ast.Call):
+        return name_of(node) in ("item", "float", "int", "len", "str", "tolist", "time")
+    return isinstance(node, (ast.Constant, ast.JoinedStr))
+
+
 def line_that_keeps(name, path, owner, is_sum):
     """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, gives most
-    to an object of a library, or makes an optimizer or an object made of others; 0: none."""
-    lines = []  # (less what the line gives, line)
+    to an object of a library, or makes an optimizer or an object made of others, numbers last; 0: none. And whether
+    the line puts something into a list or dict."""
+    lines = []  # (later ones tell less, line, puts)
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and not is_sum:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -140,17 +148,19 @@ def line_that_keeps(name, path, owner, is_sum):
             uses = is_library and method and node.args and not method.startswith(("add", "set", "_"))
             pushes = name_of(node) in ("heappush", "heappushpop", "insort") and node.args
             if ((puts or uses) and name in names_in(node.func.value)) or (pushes and name in names_in(node.args[0])):
-                lines.append((-len(node.args) if is_library else 0, node.lineno))
+                is_number = bool(node.args) and all(map(_is_number, node.args))
+                lines.append((is_number, -len(node.args) if is_library else 0, node.lineno, not is_library))
         elif isinstance(node, ast.AugAssign) and name in names_in(node.target):
-            lines.append((0, node.lineno))
+            lines.append((False, 0, node.lineno, False))
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 adds = isinstance(node.value, ast.BinOp) and name in names_in(node.value)
                 adds |= owner == "optimizer" and isinstance(node.value, ast.Call)
-                adds |= owner == "object" and not isinstance(node.value, ast.Constant)
-                if name in names_in(target) and (adds or isinstance(target, ast.Subscript)):
-                    lines.append((0, node.lineno))
-    return min(lines, default=(0, 0))[1]
+                is_made = owner == "object" and not isinstance(node.value, ast.Constant)
+                puts = isinstance(target, ast.Subscript)
+                if name in names_in(target) and (adds or is_made or puts):
+                    lines.append((_is_number(node.value), is_made and not puts, node.lineno, puts))
+    return min(lines, default=(0, 0, 0, False))[2:]
 
 
 def starts(frames):
@@ -165,11 +175,24 @@ def starts(frames):
 
 
 def transform(frames):
-    """The first vmap of a gradient of a program of JAX, or else its first scan: what they make of each example or step
-    is no variable of a function."""
-    if "jax" not in sys.modules:
+    """The first vmap of a gradient of a program of JAX, or of PyTorch that is in one, or else the first scan of JAX:
+    what they make of each example or step is no variable of a function."""
+    is_torch = any("/torch/_functorch/" in frame.f_code.co_filename for frame in frames)
+    if "jax" not in sys.modules and not is_torch:
         return {}
     for line, call in calls_of(frames, ("vmap",)):
         if call.args and "grad" in ast.unparse(call.args[0]):
-            return {"name": "vmap", "line": line}
-    return {"name": "scan", "line": next((line for line, _ in calls_of(frames, ("scan",))), "")}
+            return {"name": "vmap", "line": line, "torch": is_torch}
+    scans = calls_of(frames, ("scan",)) if "jax" in sys.modules else ()
+    return {"name": "scan", "line": next((line for line, _ in scans), "")}
+
+
+def line_of_batch(frames):
+    """The first line that makes a size of batches larger: "batch_size *= 2"; empty without one."""
+    for path in own_files(frames):
+        for node in nodes_in(tree_of(path), (ast.AugAssign, ast.Assign)):
+            names = [name for name in targets_of(node) if "batch" in name or name in ("bs", "bsz")]
+            grows = isinstance(getattr(node, "op", getattr(node.value, "op", None)), (ast.Mult, ast.Add, ast.LShift))
+            if names and grows and (isinstance(node, ast.AugAssign) or set(names) & names_in(node.value)):
+                return "%s:%d" % (path, node.lineno)
+    return ""

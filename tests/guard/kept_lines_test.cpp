@@ -1,0 +1,94 @@
+// Tests which line of a Python program a verdict names for what is kept.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/guard/kept_memory.h"
+
+namespace headroom {
+namespace {
+
+TEST_F(KeptMemory, ALineThatKeepsNumbersIsNotTheOneThatKeepsTensors) {
+  const std::string text = verdict(
+      "def main():\n"
+      "  history = {'loss': [], 'score': []}\n"
+      "  for i in range(4):\n"
+      "    history['loss'].append(float(i))\n"
+      "    history['score'].append(torch.Tensor())\n");  // line 6
+  EXPECT_PRED2(has, text, "leak: history keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:6") << text;
+}
+
+TEST_F(KeptMemory, ObjectsOfALibraryThatADictKeepsAreTheDicts) {
+  folder_.write("site-packages/library.py", R"(import torch
+class Layer:
+  def __init__(self): self.keys = torch.Tensor()
+class Cache:
+  def __init__(self): self.layers = [Layer() for _ in range(2)]
+)");
+  const std::string text = verdict(
+      "import library\n"
+      "class Server:\n"
+      "  def __init__(self): self.sessions = {}\n"
+      "  def reply(self, user): self.sessions[user] = library.Cache()\n"  // line 5
+      "def main():\n"
+      "  server = Server()\n"
+      "  for user in range(3): server.reply(user)\n");
+  EXPECT_PRED2(has, text, "leak: sessions keeps 6 tensors, 384.00 MiB, at " + folder_ / "train.py:5") << text;
+  EXPECT_PRED2(has, text, "\nnext: keep a copy in the machine's memory") << text;
+}
+
+TEST_F(KeptMemory, TwoModelsInAListThatGrowsAreKept) {
+  const std::string grows = verdict(
+      "def main():\n"
+      "  folds = []\n"
+      "  for _ in range(2): folds.append({'model': torch.nn.Module()})\n");  // line 4
+  EXPECT_PRED2(has, grows, "leak: folds keeps 2 models, 128.00 MiB, at " + folder_ / "train.py:4") << grows;
+  const std::string pair = verdict("def main():\n  both = [torch.nn.Module(), torch.nn.Module()]\n");
+  EXPECT_FALSE(has(pair, "keeps")) << pair;
+}
+
+TEST_F(KeptMemory, ACheckpointThatAnObjectKeepsIsNamedWithTheLineThatLoadsIt) {
+  const std::string text = verdict(
+      "class Trainer:\n"
+      "  def __init__(self):\n"
+      "    self.checkpoint = torch.load('weights.pt')\n"  // line 4
+      "  def fit(self): torch.fail()\n"
+      "def main():\n"
+      "  Trainer().fit()\n");
+  EXPECT_PRED2(has, text,
+               "exhausted: self.checkpoint still holds 256.00 MiB that torch.load returned, at " +
+                   folder_ / "train.py:4")
+      << text;
+}
+
+TEST_F(KeptMemory, GradientsOfEachExampleAreNamedWhereTheTransformIs) {
+  std::filesystem::create_directories(folder_ / "site-packages/torch/_functorch");
+  folder_.write("site-packages/torch/_functorch/apis.py", R"(import torch
+def grad(loss): return loss
+def vmap(function): return lambda x: torch.fail(64 << 20)
+)");
+  const std::string text = verdict(
+      "from torch._functorch.apis import grad, vmap\n"
+      "def main():\n"
+      "  each = vmap(grad(print))\n"  // line 4
+      "  each(torch.Tensor())\n");
+  EXPECT_PRED2(has, text, "vmap makes the gradients of all its examples at once") << text;
+  EXPECT_PRED2(has, text, "at " + folder_ / "train.py:4") << text;
+  EXPECT_PRED2(has, text, "chunk_size") << text;
+}
+
+TEST_F(KeptMemory, TheLineThatMakesBatchesLargerIsNamed) {
+  const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                                   "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n"
+                                   "class Data:\n"
+                                   "  batch_size = 8\n"
+                                   "  def grow(self): self.batch_size *= 2\n"  // line 5
+                                   "def main():\n"
+                                   "  Data().grow()\n");
+  EXPECT_PRED2(has, text, "batches are made larger at " + folder_ / "train.py:5") << text;
+}
+
+}  // namespace
+}  // namespace headroom
