@@ -79,6 +79,43 @@ def vmap(function): return lambda x: torch.fail(64 << 20)
   EXPECT_PRED2(has, text, "chunk_size") << text;
 }
 
+TEST_F(KeptMemory, OptimizersThatSchedulesKeepAreNamed) {
+  folder_.write("site-packages/schedules.py", R"(
+class Schedule:
+  __module__ = 'torch.optim.lr_scheduler'
+  def __init__(self, optimizer): self.optimizer = optimizer
+)");
+  const std::string text =
+      verdict("import schedules\ntorch.snapshot = '" HEADROOM_SOURCE_DIR
+              "/tests/tools/report/snapshots/leak-python.pickle.gz'\n"
+              "def main():\n"
+              "  cycles = []\n"
+              "  for _ in range(2):\n"
+              "    optimizer = torch.optim.Optimizer([])\n"
+              "    optimizer.state.update({i: {'exp_avg': torch.Tensor()} for i in range(32)})\n"
+              "    cycles.append(schedules.Schedule(optimizer))\n");  // line 9
+  EXPECT_PRED2(has, text, "leak: cycles keeps 2 optimizers, 4.00 GiB, at " + folder_ / "train.py:9") << text;
+}
+
+TEST_F(KeptMemory, AFunctionOfAutogradThatKeepsItsOutputIsNamedByItsOwnLine) {
+  const std::string text = verdict(
+      "import gc\n"
+      "class Round:\n"
+      "  def forward(ctx, x):\n"
+      "    ctx.y = x\n"  // line 5
+      "Context = type('RoundBackward', (), {'__module__': 'torch.autograd', '_forward_cls': Round})\n"
+      "def main():\n"
+      "  gc.disable()\n"
+      "  for _ in range(8):\n"
+      "    ctx, x = Context(), torch.Tensor()\n"
+      "    Round.forward(ctx, x)\n"
+      "    x.maker = ctx\n"
+      "  del ctx, x\n");
+  EXPECT_PRED2(has, text,
+               "as Round does, keep 512.00 MiB until Python's collector runs, at " + folder_ / "train.py:5")
+      << text;
+}
+
 TEST_F(KeptMemory, TheLineThatMakesBatchesLargerIsNamed) {
   const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
                                    "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n"

@@ -104,7 +104,8 @@ std::optional<Kept> find_kept(const nlohmann::json& facts, const Explained& foun
                     .kind = entry.contains("kind") ? text_of(entry, "kind") : "tensor",
                     .owner = text_of(entry, "owner")};
     if (!most) most = kept;
-    if (!graph && kept.graphs) graph = kept;
+    // A call under way has graphs in any forward pass.
+    if (kept.graphs && (!graph || (graph->owner == "call" && kept.owner != "call"))) graph = kept;
   }
   const bool is_leak = found.cause_name == name_of(Cause::kLeak);
   const bool is_explained = most && most->bytes >= found.bytes / 2;
@@ -323,8 +324,8 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
     if (kept->owner == "buffer" || found.cause_name == name_of(Cause::kLeak))
       found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
-  } else if (kept->count >= (kept->kind == "model" ? 2 : 3) && (found.is_kept || kept->kind != "optimizer") &&
-             kept->bytes >= (found.is_kept ? found.bytes / 2 : std::max(least, peak / 4))) {
+  } else if (kept->count >= (kept->kind == "tensor" ? 3 : 2) && (found.is_kept || kept->kind != "optimizer") &&
+             kept->bytes >= (found.is_kept ? found.bytes / 3 : std::max(least, peak / 4))) {
     found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
              .next = {fmt::format("next: {}", kept->advice())},
              .bytes = kept->bytes,

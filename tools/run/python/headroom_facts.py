@@ -41,7 +41,7 @@ def _other_libraries(frames):
     return {**held, "lines": lines}
 
 
-def _kept(frames, seconds=2.0):
+def _kept(frames, seconds=4.0):
     """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models or
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = objects.roots()
@@ -133,8 +133,8 @@ def _kept(frames, seconds=2.0):
         line, puts = lines.get(place, 0), False
         if not line and (not is_sum or entry["graphs"]):
             line, puts = source.line_that_keeps(*place, is_sum)
-        # A list that only has two models may need both: one that grows does not.
-        is_many = entry["count"] >= 3 or (kind == "model" and entry["count"] == 2 and puts)
+        # A list that has two models from the start needs both: one that grows may not.
+        is_many = entry["count"] >= 3 or (kind != "tensor" and entry["count"] == 2 and puts)
         if line and (is_many or (is_sum and entry["graphs"])):
             owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
@@ -357,14 +357,17 @@ def _cycles():
         gc.set_debug(flags)
     garbage, gc.garbage[:] = gc.garbage[len(before) :], before
     arrays = {objects.storage(value): value for value in garbage if objects.array_bytes(value)}
-    own = [(objects.own_file(value), type(value).__name__) for value in garbage]
+    kinds = [vars(type(value)).get("_forward_cls", type(value)) for value in garbage]  # the program's of a ctx
+    own = [(objects.file_of(kind), kind.__name__) for kind in kinds]
     classes = collections.Counter(entry for entry in own if entry[0])
     facts = {"bytes": sum(map(objects.array_bytes, arrays.values())), "name": "", "line": ""}
     for (path, name), _ in classes.most_common(1):
         lines = []
         for node in (node for node in source.nodes_in(source.tree_of(path), ast.ClassDef) if node.name == name):
             assigned = [n for n in source.nodes_in(node, ast.Assign) if isinstance(n.targets[0], ast.Attribute)]
-            lines = [n.lineno for n in assigned if getattr(n.value, "id", "") == "self"] + [node.lineno]
+            of_ctx = [n for n in assigned if getattr(n.targets[0].value, "id", "") == "ctx"]
+            gives = [n for n in assigned if getattr(n.value, "id", "") == "self"]
+            lines = [n.lineno for n in gives + of_ctx + [node]]
         facts |= {"name": name, "line": "%s:%d" % (path, lines[0]) if lines else ""}
     return facts
 

@@ -58,7 +58,11 @@ def library_of(value):
 
 def own_file(value):
     """The program's file that has the class of a value; empty for a library's."""
-    kind = type(value)
+    return file_of(type(value))
+
+
+def file_of(kind):
+    """The program's file that has a class; empty for a library's."""
     if id(kind) not in _files:
         module = kind.__module__ if isinstance(kind.__module__, str) else ""
         path = getattr(sys.modules.get(module), "__file__", None) or "<>"
@@ -120,8 +124,8 @@ def children(value):
         parts = list(value._modules.items())
         own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
         return parts + own + [(k, v) for k, v in buffers(value).items() if getattr(v, "grad_fn", None)]
-    is_data = type(value).__module__.startswith("torch.utils.data")
-    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_data:
+    is_looked_into = str(type(value).__module__).startswith(("torch.utils.data", "torch.optim.lr_scheduler"))
+    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_looked_into:
         return []
     if isinstance(value, type):
         return []
