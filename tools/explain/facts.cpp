@@ -88,6 +88,8 @@ void find_sizes(Case& result) {
     result.derived.insert(kTinyRequest);
   if (result.requested && result.total && *result.requested >= *result.total / 4)
     result.derived.insert(kLargeRequest);
+  if (result.requested && result.total && *result.requested <= *result.total / 64)
+    result.derived.insert(kSmallRequest);
   if (result.requested && *result.requested >= kHugeBytes) result.derived.insert(kHugeRequest);
   const bool is_refusal =
       result.is(Kind::kAllocation) || result.is(Kind::kBareRefusal) || result.is(Kind::kSomeMemory);

@@ -3,14 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/errors.h"
-
 namespace headroom::explain {
-namespace {
-
-constexpr size_t kMostWordBytes = 60'000;  // see WordScanner
-
-}  // namespace
 
 const Rules& Rules::built_in() {
   static const Rules made;
@@ -49,9 +42,6 @@ void Rules::make_index() {
   }
   std::sort(words_.begin(), words_.end());
   words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
-  size_t bytes = 0;
-  for (const std::string_view word : words_) bytes += word.size();
-  if (bytes > kMostWordBytes) throw InvalidArgument("these are too many rules");
   scanner_.emplace(words_);
   readings_.resize(words_.size());
   const auto readings_of = [&](std::string_view pattern) -> Readings& {

@@ -153,10 +153,11 @@ inline constexpr std::string_view kInference = "inference", kTraining = "trainin
 inline constexpr std::string_view kServes = "serves", kTrains = "trains";
 // The log says how much was requested; it was attention scores, or refused by Apple's GPU.
 inline constexpr std::string_view kSized = "sized", kScores = "scores", kMps = "mps";
-// A card of 8 GiB or less; a request of 64 MiB or less where the log does not say how large the device is, or
-// of a quarter of the device or more; of 32 GiB or more at once.
+// A card of 8 GiB or less; a request of 64 MiB or less where the log does not say how large the device is, of
+// a 64th of the device or less, or of a quarter of it or more; of 32 GiB or more at once.
 inline constexpr std::string_view kSmallCard = "small_card", kTinyRequest = "tiny_request",
-                                  kLargeRequest = "large_request", kHugeRequest = "huge_request";
+                                  kSmallRequest = "small_request", kLargeRequest = "large_request",
+                                  kHugeRequest = "huge_request";
 // The driver refused a request of unknown size while gigabytes were free, or a small one of a process that
 // holds next to nothing where it does not say what is free; a count was refused that is not above the most
 // that there may be.
@@ -205,7 +206,7 @@ inline constexpr std::string_view kDerivedFacts[] = {
     kMps,           kSmallCard,       kTinyRequest,  kLargeRequest,
     kHugeRequest,   kRefusedWithRoom, kFitsInFree,   kRefusedWhenEmpty,
     kFitsByCount,   kWholeFraction,   kOwnTip,       kOwnWords,
-    kOutsidePool};
+    kOutsidePool,   kSmallRequest};
 
 struct RulesFile {
   std::string_view name, text;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/errors.h"
+
 namespace headroom::explain {
 namespace {
 
@@ -29,6 +31,7 @@ class WordScanner::Tree {
 
   uint16_t make_child(uint16_t state, uint8_t c) {
     if (const uint16_t known = child(state, c); known != kNoState) return known;
+    if (first_child_.size() >= kNoState) throw InvalidArgument("these are too many words for one pass");
     const auto made = static_cast<uint16_t>(first_child_.size());
     add_state(c, static_cast<uint16_t>(depth_[state] + 1));
     next_sibling_[made] = first_child_[state];

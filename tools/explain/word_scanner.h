@@ -13,8 +13,8 @@ namespace headroom::explain {
 
 class WordScanner {
  public:
-  // `words` are not empty, have no two blanks in a row, and are together shorter than 65535 bytes. Their
-  // texts have to outlive the scanner.
+  // `words` are not empty and have no two blanks in a row; more than 65535 different beginnings of them are
+  // an InvalidArgument. Their texts have to outlive the scanner.
   explicit WordScanner(std::span<const std::string_view> words);
 
   // Calls found(word, begin) for every occurrence, in the order of their ends: the index of the word in the
