@@ -39,7 +39,7 @@ def run(headroom, row, keep):
 def verdict_of(lines):
     """Returns what the command added below the program's own last error."""
     def ends_program(line):
-        return ("Error" in line and not line.startswith(" ")) or line.startswith("====")
+        return ("Error" in line and not line.startswith((" ", "next: "))) or line.startswith("====")
 
     ends = [i for i, line in enumerate(lines) if ends_program(line)]
     return lines[max(ends[-1] + 1 if ends else 0, len(lines) - 10) :]

@@ -20,6 +20,25 @@ TEST_F(KeptMemory, ALineThatKeepsNumbersIsNotTheOneThatKeepsTensors) {
   EXPECT_PRED2(has, text, "leak: history keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:6") << text;
 }
 
+TEST_F(KeptMemory, OfADictTheLineIsNamedThatPutsTheTensorsIntoIt) {
+  const std::string text = verdict(
+      "def score(x): return 1.0\n"
+      "def main():\n"
+      "  history = {'score': [], 'feature': []}\n"
+      "  for i in range(4):\n"
+      "    history['score'].append(score(i))\n"
+      "    history['feature'].append(torch.Tensor())\n");  // line 7
+  EXPECT_PRED2(has, text, "leak: history keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:7") << text;
+}
+
+TEST_F(KeptMemory, ARequestIsAsLargeAsWhatAModelReturned) {
+  const std::string text = verdict(
+      "def main():\n"
+      "  output = {'loss': 1.0, 'logits': torch.Tensor(16, 1024, 1024)}\n"
+      "  torch.fail(64 << 20)\n");
+  EXPECT_PRED2(has, text, "it is as large as output.logits (16 x 1024 x 1024 of float32)") << text;
+}
+
 TEST_F(KeptMemory, ObjectsOfALibraryThatADictKeepsAreTheDicts) {
   folder_.write("site-packages/library.py", R"(import torch
 class Layer:

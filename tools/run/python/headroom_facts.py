@@ -46,7 +46,7 @@ def _kept(frames, seconds=4.0):
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = objects.roots()
     ends = time.monotonic() + seconds
-    found, seen, queue, lines, texts = {}, set(), collections.deque(), {}, {}
+    found, seen, queue, lines, texts, dicts = {}, set(), collections.deque(), {}, {}, {}
 
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
@@ -109,6 +109,8 @@ def _kept(frames, seconds=4.0):
                 is_endless = objects.has(value, "put") and getattr(value, "maxsize", 1) == 0
                 inner = place[:2] + ("queue" if is_endless else "library",)
             within = listed if part else inner if objects.is_list(value) else None
+            if isinstance(value, dict) and not part:
+                dicts.setdefault(inner, value)
             if id(child) in roots and within:
                 note(within, child, [weight for weight in child.parameters() if weight.is_cuda], "model")
             elif objects.is_optimizer(child) and within:
@@ -132,7 +134,7 @@ def _kept(frames, seconds=4.0):
         is_sum = entry["count"] < 3 and kind == "tensor" and place[2] != "call"
         line, puts = lines.get(place, 0), False
         if not line and (not is_sum or entry["graphs"]):
-            line, puts = source.line_that_keeps(*place, is_sum)
+            line, puts = source.line_that_keeps(*place, is_sum, _fullest_key(dicts.get(place, {})))
         # A list that has two models from the start needs both: one that grows may not.
         is_many = entry["count"] >= 3 or (kind != "tensor" and entry["count"] == 2 and puts)
         if line and (is_many or (is_sum and entry["graphs"])):
@@ -142,12 +144,22 @@ def _kept(frames, seconds=4.0):
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
 
 
+def _fullest_key(values):
+    """The text under which a dict has most arrays, those with graphs first; None if it has one alone."""
+    texts = [key for key in list(values)[:100] if isinstance(key, str)]
+    arrays = {key: list(objects.arrays_under(values[key], {}, 1000)) for key in texts}
+    size = lambda key: (sum(getattr(array, "grad_fn", None) is not None for array in arrays[key]), len(arrays[key]))
+    return max(texts, key=size) if len(texts) > 1 else None
+
+
 def _request(frames, asked):
     """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
     arrays = []
     for frame in frames:
         weights = getattr(objects.variables(frame).get("self"), "_parameters", {})
         names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
+        parts = [(k, v) for k, v in names.items() if isinstance(v, dict) and len(v) < 40]  # what a model returns
+        names |= {"%s.%s" % (k, part): value for k, v in parts for part, value in dict.items(v)}
         here = [(k, v) for k, v in names.items() if all(objects.has(v, p) for p in ("shape", "nbytes", "dtype"))]
         here = [(k, v) for k, v in here if not isinstance(v, type)]
         arrays = here[:40] + arrays  # the program's own first

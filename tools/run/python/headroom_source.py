@@ -135,11 +135,12 @@ def _is_number(node):
     return isinstance(node, (ast.Constant, ast.JoinedStr))
 
 
-def line_that_keeps(name, path, owner, is_sum):
+def line_that_keeps(name, path, owner, is_sum, key=None):
     """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, gives most
-    to an object of a library, or makes an optimizer or an object made of others, numbers last; 0: none. And whether
-    the line puts something into a list or dict."""
+    to an object of a library, or makes an optimizer or an object made of others, numbers last, and what a dict has
+    under `key` first; 0: none. And whether the line puts something into a list or dict."""
     lines = []  # (later ones tell less, line, puts)
+    has_no_key = lambda node: key is None or key not in {getattr(part, "value", None) for part in ast.walk(node)}
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and not is_sum:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -149,9 +150,10 @@ def line_that_keeps(name, path, owner, is_sum):
             pushes = name_of(node) in ("heappush", "heappushpop", "insort") and node.args
             if ((puts or uses) and name in names_in(node.func.value)) or (pushes and name in names_in(node.args[0])):
                 is_number = bool(node.args) and all(map(_is_number, node.args))
-                lines.append((is_number, -len(node.args) if is_library else 0, node.lineno, not is_library))
+                given = -len(node.args) if is_library else 0
+                lines.append((is_number, has_no_key(node), given, node.lineno, not is_library))
         elif isinstance(node, ast.AugAssign) and name in names_in(node.target):
-            lines.append((False, 0, node.lineno, False))
+            lines.append((False, False, 0, node.lineno, False))
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 adds = isinstance(node.value, ast.BinOp) and name in names_in(node.value)
@@ -159,8 +161,8 @@ def line_that_keeps(name, path, owner, is_sum):
                 is_made = owner == "object" and not isinstance(node.value, ast.Constant)
                 puts = isinstance(target, ast.Subscript)
                 if name in names_in(target) and (adds or is_made or puts):
-                    lines.append((_is_number(node.value), is_made and not puts, node.lineno, puts))
-    return min(lines, default=(0, 0, 0, False))[2:]
+                    lines.append((_is_number(node.value), has_no_key(node), is_made and not puts, node.lineno, puts))
+    return min(lines, default=(0, 0, 0, 0, False))[3:]
 
 
 def starts(frames):
@@ -188,11 +190,13 @@ def transform(frames):
 
 
 def line_of_batch(frames):
-    """The first line that makes a size of batches larger: "batch_size *= 2"; empty without one."""
+    """The first line that multiplies a size of batches: "batch_size *= 2"; empty without one."""
     for path in own_files(frames):
+        classes = [node for node in nodes_in(tree_of(path), ast.ClassDef) if "batch" in node.name.lower()]
         for node in nodes_in(tree_of(path), (ast.AugAssign, ast.Assign)):
-            names = [name for name in targets_of(node) if "batch" in name or name in ("bs", "bsz")]
-            grows = isinstance(getattr(node, "op", getattr(node.value, "op", None)), (ast.Mult, ast.Add, ast.LShift))
-            if names and grows and (isinstance(node, ast.AugAssign) or set(names) & names_in(node.value)):
+            is_in_class = any(each.lineno <= node.lineno <= each.end_lineno for each in classes)
+            names = {n for n in targets_of(node) if "batch" in n or n in ("bs", "bsz") or ("size" in n and is_in_class)}
+            multiplies = any(isinstance(part, (ast.Mult, ast.LShift, ast.Pow)) for part in ast.walk(node))
+            if names and multiplies and (isinstance(node, ast.AugAssign) or names & names_in(node.value)):
                 return "%s:%d" % (path, node.lineno)
     return ""
