@@ -58,6 +58,49 @@ class Cache:
   EXPECT_PRED2(has, text, "\nnext: keep a copy in the machine's memory") << text;
 }
 
+TEST_F(KeptMemory, WhatFunctionsKeepIsNamed) {
+  const std::string hook = verdict(
+      "def watch(model):\n"
+      "  features = []\n"
+      "  def hook(output): features.append(output)\n"  // line 4
+      "  model._forward_hooks = {0: hook}\n"
+      "def main():\n"
+      "  model = torch.nn.Module()\n"
+      "  watch(model)\n"
+      "  for _ in range(4): model._forward_hooks[0](torch.Tensor())\n");
+  EXPECT_PRED2(has, hook, "leak: features keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4") << hook;
+  const std::string argument = verdict(
+      "def embed(i, known={}):\n"
+      "  known[i] = torch.Tensor()\n"  // line 3
+      "def main():\n"
+      "  for i in range(4): embed(i)\n");
+  EXPECT_PRED2(has, argument, "leak: known keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:3")
+      << argument;
+  folder_.write("bank.py", "import torch\nBANK = []\ndef keep(): BANK.append(torch.Tensor())\n");
+  const std::string other = verdict("import bank\ndef main():\n  for _ in range(4): bank.keep()\n");
+  EXPECT_PRED2(has, other, "leak: BANK keeps 4 tensors, 256.00 MiB, at " + folder_ / "bank.py:3") << other;
+}
+
+TEST_F(KeptMemory, ModelsThatTakeMostAreNamedWithTheirLines) {
+  const std::string text = verdict(
+      "def main():\n"
+      "  target = torch.nn.Module()\n"  // line 3
+      "  draft = torch.nn.Module()\n");
+  EXPECT_PRED2(has, text, "weights and gradients: target takes 64.00 MiB, made at " + folder_ / "train.py:3")
+      << text;
+  EXPECT_PRED2(has, text, "; draft takes 64.00 MiB, made at " + folder_ / "train.py:4") << text;
+}
+
+TEST_F(KeptMemory, OfAnObjectThePartIsNamedThatTakesNearlyAll) {
+  const std::string text = verdict(
+      "class Penalty:\n"
+      "  def __init__(self):\n"
+      "    self.name, self.fisher = 'ewc', torch.Tensor()\n"  // line 4
+      "def main():\n"
+      "  penalty = Penalty()\n");
+  EXPECT_PRED2(has, text, "penalty.fisher takes 64.00 MiB, made at " + folder_ / "train.py:4") << text;
+}
+
 TEST_F(KeptMemory, TwoModelsInAListThatGrowsAreKept) {
   const std::string grows = verdict(
       "def main():\n"
@@ -143,7 +186,7 @@ TEST_F(KeptMemory, TheLineThatMakesBatchesLargerIsNamed) {
                                    "  def grow(self): self.batch_size *= 2\n"  // line 5
                                    "def main():\n"
                                    "  Data().grow()\n");
-  EXPECT_PRED2(has, text, "batches are made larger at " + folder_ / "train.py:5") << text;
+  EXPECT_PRED2(has, text, "batch_size is made larger at " + folder_ / "train.py:5") << text;
 }
 
 }  // namespace

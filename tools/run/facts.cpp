@@ -228,6 +228,23 @@ void name_largest(const Facts& facts, int64_t least, Explained& found) {
   if (found.line.empty()) found.line = line;
 }
 
+void name_weights(const Facts& facts, int64_t least, Explained& found) {
+  const auto models = facts.values.find("weights");
+  if (models == facts.values.end() || !models->is_array()) return;
+  int64_t bytes = 0;
+  std::string text;
+  for (const nlohmann::json& model : *models) {
+    if (!model.is_object() || text_of(model, "line").empty()) continue;
+    bytes += number_of(model, "bytes");
+    text +=
+        fmt::format("{}{} takes {}, made at {}", text.empty() ? "weights and gradients: " : "; ",
+                    text_of(model, "name"), format_bytes(number_of(model, "bytes")), text_of(model, "line"));
+  }
+  if (bytes < std::max(least, int64_t{1})) return;
+  found.cause.push_back(text);
+  if (found.line.empty()) found.line = text_of(models->front(), "line");
+}
+
 void name_trained(const Facts& facts, Explained& found) {
   const nlohmann::json trained = object_of(facts.values, "trained");
   const int64_t bytes = number_of(trained, "bytes"), total = number_of(trained, "total");
@@ -324,7 +341,8 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
     if (kept->owner == "buffer" || found.cause_name == name_of(Cause::kLeak))
       found.next.insert(found.next.begin(), fmt::format("next: {}", kept->advice()));
-  } else if (kept->count >= (kept->kind == "tensor" ? 3 : 2) && (found.is_kept || kept->kind != "optimizer") &&
+  } else if (kept->count >= (kept->kind == "tensor" ? 3 : 2) &&
+             (found.is_kept || kept->kind != "optimizer") &&
              kept->bytes >= (found.is_kept ? found.bytes / 3 : std::max(least, peak / 4))) {
     found = {.cause = {fmt::format("leak: {}, at {}", kept->text(), kept->line)},
              .next = {fmt::format("next: {}", kept->advice())},
@@ -338,12 +356,13 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
 }
 
 void name_growth(const Facts& facts, Explained& found) {
-  const std::string padding = text_of(facts.values, "padding"), batch = text_of(facts.values, "batch");
-  const std::string line = padding.empty() ? batch : padding;
+  const nlohmann::json growth = object_of(facts.values, "growth");
+  const std::string padding = text_of(facts.values, "padding");
+  const std::string line = padding.empty() ? text_of(growth, "line") : padding;
   if (line.empty()) return;
   found.line = line;
   if (padding.empty()) {
-    found.cause.push_back("batches are made larger at " + line);
+    found.cause.push_back(fmt::format("{} is made larger at {}", text_of(growth, "name"), line));
     return;
   }
   found.cause.push_back("each batch is padded to its longest item, at " + line);

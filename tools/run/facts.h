@@ -46,6 +46,8 @@ Explained explain_cycles(const Facts& facts);
 void name_kept(const Facts& facts, int64_t peak, Explained& found);
 // Says which variable takes most, if that is `least` bytes or more.
 void name_largest(const Facts& facts, int64_t least, Explained& found);
+// Says which models take most, if their weights and gradients are `least` bytes or more.
+void name_weights(const Facts& facts, int64_t least, Explained& found);
 // Adds the weights that are most of what optimizers train.
 void name_trained(const Facts& facts, Explained& found);
 // Corrects a snapshot that sees an evaluation in the forward pass of a long step, whose backward comes later.
@@ -53,7 +55,7 @@ void name_backward(const Facts& facts, Explained& found);
 // Returns where the request that failed is in one of several ranks, "train.py:22 in read, called at
 // train.py:47 in main": the log has a traceback of each. Empty for a single process.
 std::string moment_of(const Facts& facts);
-// Adds where batches are padded.
+// Adds where batches are padded, or made larger.
 void name_growth(const Facts& facts, Explained& found);
 // Adds which part of a model is trained in evaluation mode, as one that was to stay as it is.
 void name_evaluating(const Facts& facts, int64_t peak, Explained& found);

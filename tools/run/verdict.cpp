@@ -289,7 +289,9 @@ Explained find_cause(const Failure& failure) {
     if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
     if (logged.makes_state) name_evaluating(*facts, peak, logged);
     name_request(*facts, logged);
-    name_largest(*facts, peak / 3, logged);
+    const size_t lines = logged.cause.size();
+    name_largest(*facts, peak / 4, logged);
+    if (logged.cause.size() == lines) name_weights(*facts, peak / 2, logged);
     return logged;
   }
   // No smaller batch or other allocator mends what is kept, and no step is told twice.

@@ -81,9 +81,10 @@ def _kept(frames, seconds=4.0):
                 (queue if objects.is_list(value) else later[0]).append((place, value, None))
             elif objects.is_sum(value):
                 note(place, value)
-    # The program's objects that no variable has, as those of a thread that has ended.
+    later[0] += [((name, path, ""), value, None) for name, path, value in objects.globals_of_modules()]
+    # The program's objects and functions that no variable has, as those of a thread that has ended.
     own = itertools.islice((value for value in gc.get_objects() if objects.own_file(value)), 50_000)
-    later[1] += [((type(value).__name__, objects.own_file(value), ""), value, None) for value in own]
+    later[1] += [((_name_of(value), objects.own_file(value), ""), value, None) for value in own]
     while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
         if not queue:
             queue.extend(later.pop(0))
@@ -142,6 +143,10 @@ def _kept(frames, seconds=4.0):
             name = texts.get(place, place[0])
             kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
+
+
+def _name_of(value):
+    return value.__name__ if isinstance(value, types.FunctionType) else type(value).__name__
 
 
 def _fullest_key(values):
@@ -294,22 +299,52 @@ def _loaded(frames):
 
 def _largest(frames):
     """The variable of a function of the program, or of its object, through which most bytes of arrays are reached that
-    no variable before it has: its name, and the line that makes it."""
+    no variable before it has: its name, and the line that makes it; of an object with one large part, that part's."""
     most, seen, storages = {"bytes": 0}, {}, set()
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        variables = [(name, name, value) for name, value in objects.variables(frame).items()]
-        owner = objects.variables(frame).get("self")
-        if owner is not None and objects.own_file(owner) and not objects.has(owner, "_modules"):
-            variables += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
-        for text, name, value in variables:
+        for text, name, value in _variables(frame):
             if name == "self" or objects.has(value, "_modules") or objects.is_optimizer(value):
                 continue
             arrays = {objects.storage(array): array for array in objects.arrays_under(value, seen)}
             size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in storages)
             storages |= set(arrays)
             if size > most["bytes"]:
-                most = {"name": text, "line": source.line_that_makes(name, text, frame), "bytes": size}
+                text, line = _largest_part(text, source.line_that_makes(name, text, frame), value, size)
+                most = {"name": text, "line": line, "bytes": size}
     return most
+
+
+def _variables(frame):
+    """(text, name, value) of the variables of a function of the program, and of the attributes of its object."""
+    found = [(name, name, value) for name, value in objects.variables(frame).items()]
+    owner = objects.variables(frame).get("self")
+    if owner is not None and objects.own_file(owner) and not objects.has(owner, "_modules"):
+        found += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
+    return found
+
+
+def _largest_part(text, line, value, size):
+    """The attribute of an object of the program's class that has nearly all of its bytes, if there is one."""
+    path = objects.own_file(value)
+    for name, part in list(getattr(value, "__dict__", {}).items()) if path else ():
+        arrays = {objects.storage(array): array for array in objects.arrays_under(part, {})}
+        if sum(map(objects.array_bytes, arrays.values())) >= 0.8 * size and not objects.has(part, "_modules"):
+            assigned = source.line_of_attribute(path, name)
+            return text + "." + name, "%s:%d" % (path, assigned) if assigned else line
+    return text, line
+
+
+def _weights(frames):
+    """The models that take most: the variable, the line that makes it, the bytes of its weights and their gradients."""
+    models, roots = {}, objects.roots()
+    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
+        for text, name, value in _variables(frame):
+            if id(value) in roots and id(value) not in models:
+                weights = [weight for weight in value.parameters() if weight.is_cuda]
+                size = sum(w.nbytes + (w.grad.nbytes if w.grad is not None else 0) for w in weights)
+                models[id(value)] = (size, text, source.line_that_makes(name, text, frame))
+    largest = sorted(models.values(), reverse=True)
+    return [{"name": text, "line": line, "bytes": size} for size, text, line in largest[:4] if size > 0]
 
 
 def _trained(frames):
@@ -401,7 +436,7 @@ def write(path, frames, failed, asked):
     facts = {}
     of_frames = {"libraries": _other_libraries, "kept": _kept, "untrained": _untrained, "arrays": _doubles}
     of_frames |= {"loaded": _loaded, "starts": source.starts, "transform": source.transform, "evaluating": _evaluating}
-    of_frames |= {"largest": _largest, "trained": _trained, "batch": source.line_of_batch}
+    of_frames |= {"weights": _weights, "largest": _largest, "trained": _trained, "growth": source.growth}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))

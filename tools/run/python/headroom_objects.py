@@ -1,6 +1,7 @@
 """Looks at the objects of a Python program: arrays and their bytes, modules, optimizers, and what an object holds."""
 
 import collections
+import functools
 import gc
 import inspect
 import sys
@@ -8,6 +9,8 @@ import types
 
 import headroom_source as source
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+_OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
 _files, _frames = {}, {}  # of classes; those whose variables were looked at
 
 
@@ -57,8 +60,19 @@ def library_of(value):
 
 
 def own_file(value):
-    """The program's file that has the class of a value; empty for a library's."""
+    """The program's file that has the class of a value, or the function that it is; empty for a library's."""
+    if type(value) is types.FunctionType:  # some objects warn, or act, when they are asked for their class
+        path = value.__code__.co_filename
+        return path if source.is_own(path) else ""
     return file_of(type(value))
+
+
+def globals_of_modules():
+    """(name, file, value) of the variables of the program's modules."""
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.endswith(".py") and source.is_own(path):
+            yield from ((name, path, value) for name, value in list(vars(module).items()))
 
 
 def file_of(kind):
@@ -113,6 +127,16 @@ def children(value):
         return [("", part) for part in list(value.values())]
     if is_list(value):
         return [("", part) for part in list(value)]
+    if isinstance(value, types.FunctionType):
+        return _children_of_function(value) if own_file(value) else []
+    if isinstance(value, types.MethodType):
+        return [("", value.__self__), ("", value.__func__)]
+    if isinstance(value, functools.partial):
+        return [("", part) for part in (value.func, *value.args, *value.keywords.values())]
+    if isinstance(value, types.GeneratorType):
+        frame = value.gi_frame
+        is_own = frame is not None and source.is_own(frame.f_code.co_filename)
+        return list(variables(frame).items()) if is_own else []
     if isinstance(value, BaseException):  # its traceback holds what the functions had
         frames = list(frames_of_trace(value.__traceback__))
         return [("", part) for frame in frames for part in variables(frame).values()]
@@ -122,7 +146,8 @@ def children(value):
         return [("", part) for part in states if isinstance(part, list)]
     if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
         parts = list(value._modules.items())
-        own = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
+        own = [(k, v) for k, v in vars(value).items() if k not in _OF_MODULES and not k.endswith(("hooks", "_kwargs"))]
+        own += [("", hook) for k in _HOOKS for hook in list(getattr(value, k, {}).values())]
         return parts + own + [(k, v) for k, v in buffers(value).items() if getattr(v, "grad_fn", None)]
     is_looked_into = str(type(value).__module__).startswith(("torch.utils.data", "torch.optim.lr_scheduler"))
     if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_looked_into:
@@ -131,6 +156,20 @@ def children(value):
         return []
     names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
     return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
+
+
+def _children_of_function(value):
+    """What a function of the program keeps: variables of the functions around it, values of its arguments that are not
+    given, and its attributes."""
+    code, defaults = value.__code__, value.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    kept = list(zip(names, defaults)) + list((value.__kwdefaults__ or {}).items()) + list(vars(value).items())
+    for name, cell in zip(code.co_freevars, value.__closure__ or ()):
+        try:
+            kept.append((name, cell.cell_contents))
+        except ValueError:  # not assigned yet
+            pass
+    return kept
 
 
 def is_list(value):

@@ -108,13 +108,18 @@ def line_that_makes(name, text, frame):
     """The last line up to where a frame is that binds a variable, or the first that assigns an attribute of its object
     ("self.x"); the function's own line for an argument."""
     path, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
-    nodes = nodes_in(tree_of(path), _BINDING)
     if name != text:
-        is_attribute = lambda part: isinstance(part, ast.Attribute) and part.attr == name
-        lines = [n.lineno for n in nodes if any(is_attribute(p) for t in _targets(n) for p in ast.walk(t))][:1]
-    else:
-        lines = [n.lineno for n in nodes if first <= n.lineno <= (frame.f_lineno or 0) and name in targets_of(n)]
+        return "%s:%d" % (path, line_of_attribute(path, name) or first)
+    nodes = nodes_in(tree_of(path), _BINDING)
+    lines = [n.lineno for n in nodes if first <= n.lineno <= (frame.f_lineno or 0) and name in targets_of(n)]
     return "%s:%d" % (path, lines[-1] if lines else first)
+
+
+def line_of_attribute(path, name):
+    """The first line of a file that assigns an attribute of that name; 0: none."""
+    is_attribute = lambda part: isinstance(part, ast.Attribute) and part.attr == name
+    nodes = nodes_in(tree_of(path), _BINDING)
+    return next((n.lineno for n in nodes if any(is_attribute(p) for t in _targets(n) for p in ast.walk(t))), 0)
 
 
 def calls_backward_later(frame):
@@ -189,14 +194,18 @@ def transform(frames):
     return {"name": "scan", "line": next((line for line, _ in scans), "")}
 
 
-def line_of_batch(frames):
-    """The first line that multiplies a size of batches: "batch_size *= 2"; empty without one."""
+def growth(frames):
+    """The first line that multiplies a size of a batch, picture or text, and its name: "batch_size *= 2"; empty without
+    one."""
+    found = []
     for path in own_files(frames):
         classes = [node for node in nodes_in(tree_of(path), ast.ClassDef) if "batch" in node.name.lower()]
         for node in nodes_in(tree_of(path), (ast.AugAssign, ast.Assign)):
-            is_in_class = any(each.lineno <= node.lineno <= each.end_lineno for each in classes)
-            names = {n for n in targets_of(node) if "batch" in n or n in ("bs", "bsz") or ("size" in n and is_in_class)}
+            is_of_batch = any(each.lineno <= node.lineno <= each.end_lineno for each in classes)
             multiplies = any(isinstance(part, (ast.Mult, ast.LShift, ast.Pow)) for part in ast.walk(node))
-            if names and multiplies and (isinstance(node, ast.AugAssign) or names & names_in(node.value)):
-                return "%s:%d" % (path, node.lineno)
-    return ""
+            for name in sorted(targets_of(node)) if multiplies else ():
+                is_batch = "batch" in name or name in ("bs", "bsz") or (is_of_batch and "size" in name)
+                is_size = is_batch or any(part in name for part in ("size", "length", "seq_len", "resolution", "crop"))
+                if is_size and (isinstance(node, ast.AugAssign) or name in names_in(node.value)):
+                    found.append((not is_batch, name, "%s:%d" % (path, node.lineno)))
+    return dict(zip(("name", "line"), min(found, default=(0, "", ""), key=lambda each: each[0])[1:]))
