@@ -224,8 +224,11 @@ void LogReader::read_setting(const Setting& setting, size_t begin) {
   constexpr size_t kNear = 256;  // distance of a piece of advice after the words that make it one
   if (log_.settings.contains(setting.name)) return;
   const std::string_view lead = before(begin, kNear);
+  const size_t start = begin - lead.size();
+  const std::string_view above =
+      before(start - std::min<size_t>(start, 1), kNear);  // a line that was wrapped
   for (const std::string_view words : log_.rules->advising_words()) {
-    if (lead.find(words) != std::string_view::npos) return;
+    if (lead.find(words) != std::string_view::npos || above.ends_with(words)) return;
   }
   log_.settings.emplace(setting.name);
 }
