@@ -101,6 +101,80 @@ TEST_F(KeptMemory, OfAnObjectThePartIsNamedThatTakesNearlyAll) {
   EXPECT_PRED2(has, text, "penalty.fisher takes 64.00 MiB, made at " + folder_ / "train.py:4") << text;
 }
 
+TEST_F(KeptMemory, IteratorsThatKeepWhatTheyGaveAreNamed) {
+  const std::string text = verdict(
+      "import itertools\n"
+      "def main():\n"
+      "  batches = itertools.cycle(torch.Tensor() for _ in range(4))\n"  // line 4
+      "  for _ in range(9): next(batches)\n");
+  EXPECT_PRED2(has, text, "leak: batches keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:4") << text;
+  EXPECT_PRED2(has, text, "\nnext: make a new iterator for each pass") << text;
+}
+
+TEST_F(KeptMemory, WhatManyObjectsWereMadeWithIsNamedWhereTheyAreMade) {
+  const std::string text = verdict(
+      "class Beam:\n"
+      "  def __init__(self, cache, parent=None): self.cache, self.parent = cache, parent\n"
+      "def main():\n"
+      "  beam = Beam([torch.Tensor()])\n"
+      "  for _ in range(4): beam = Beam([torch.Tensor()], parent=beam)\n");  // line 6
+  EXPECT_PRED2(has, text, "leak: Beam.cache keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:6")
+      << text;
+}
+
+TEST_F(KeptMemory, AnAverageOfTensorsWithGraphsIsNamed) {
+  const std::string text =
+      verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+              "/tests/tools/report/snapshots/leak-python.pickle.gz'\n"
+              "class Monitor:\n"
+              "  mean = 0\n"
+              "  def see(self, x):\n"
+              "    x.grad_fn = 1\n"
+              "    self.mean = x if self.mean == 0 else torch.lerp(self.mean, x)\n"  // line 7
+              "def main():\n"
+              "  monitor = Monitor()\n"
+              "  monitor.see(torch.Tensor())\n");
+  EXPECT_PRED2(has, text,
+               "mean keeps 1 tensor with the graph behind it, 64.00 MiB, at " + folder_ / "train.py:7")
+      << text;
+}
+
+TEST_F(KeptMemory, AHookThatIsRegisteredAgainAndAgainIsTheCause) {
+  const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                                   "/tests/tools/report/snapshots/leak-python.pickle.gz'\n"
+                                   "class Explainer:\n"
+                                   "  def __init__(self, model):\n"
+                                   "    self.seen = [torch.Tensor()]\n"
+                                   "    model._forward_hooks[len(model._forward_hooks)] = self.see\n"
+                                   "    # model.register_forward_hook\n"
+                                   "  def see(self): pass\n"
+                                   "def main():\n"
+                                   "  model = torch.nn.Module()\n"
+                                   "  model._forward_hooks = {}\n"
+                                   "  for _ in range(4): Explainer(model)\n");
+  EXPECT_PRED2(has, text, "leak: see is 4 times a hook of the same module") << text;
+  EXPECT_PRED2(has, text, "\nnext: handle.remove()") << text;
+}
+
+TEST_F(KeptMemory, ManyModelsOfOneClassAreTheCause) {
+  const std::string text = verdict(
+      "import threading\n"
+      "class Net(torch.nn.Module): pass\n"
+      "local = threading.local()\n"
+      "def work(ready, ends):\n"
+      "  local.model = Net()\n"  // line 6
+      "  ready.release()\n"
+      "  ends.wait()\n"
+      "def main():\n"
+      "  ready, ends = threading.Semaphore(0), threading.Event()\n"
+      "  for _ in range(4): threading.Thread(target=work, args=(ready, ends), daemon=True).start()\n"
+      "  for _ in range(4): ready.acquire()\n");
+  EXPECT_PRED2(
+      has, text,
+      "the weights and gradients of 4 models of class Net take 256.00 MiB, made at " + folder_ / "train.py:6")
+      << text;
+}
+
 TEST_F(KeptMemory, TwoModelsInAListThatGrowsAreKept) {
   const std::string grows = verdict(
       "def main():\n"

@@ -68,6 +68,8 @@ struct Kept {
     if (graphs && kind == "tensor" && owner.empty())
       return "keep values without their graph: .detach(), or under torch.no_grad()";
     if (owner == "buffer") return "update the buffer under torch.no_grad(), or from .detach()";
+    if (owner == "iterator")
+      return "make a new iterator for each pass: itertools.cycle keeps all that it gave";
     if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";
     if (owner == "error") return "keep str(error): an error's traceback holds the variables of its functions";
     if (owner == "queue") return "queue.Queue(maxsize=2)  # whoever fills it then waits";
@@ -161,7 +163,7 @@ Explained explain_untrained(const Facts& facts, int64_t peak) {
                  format_bytes(gradients))},
              .next = {"next: model.requires_grad_(False)  # then True for what is trained"},
              .bytes = gradients};
-  } else if (!model.empty() && number_of(weights, "bytes") >= peak / 50) {
+  } else if (!model.empty() && number_of(weights, "bytes") >= peak / 200) {
     found = {
         .cause = {fmt::format("exhausted: {} runs with gradients, though no optimizer trains it: all its "
                               "activations are kept",
@@ -177,10 +179,28 @@ Explained explain_untrained(const Facts& facts, int64_t peak) {
   return found;
 }
 
+Explained explain_models(const Facts& facts, int64_t peak) {
+  const auto models = facts.values.find("weights");
+  if (models == facts.values.end() || !models->is_array() || models->empty() || !models->front().is_object())
+    return {};
+  const nlohmann::json& most = models->front();
+  const int64_t count = number_of(most, "count"), bytes = number_of(most, "bytes");
+  const std::string line = text_of(most, "line");
+  if (count < 3 || bytes < std::max(peak / 3, int64_t{1})) return {};
+  return {
+      .cause = {fmt::format("exhausted: the weights and gradients of {} models of class {} take {}{}", count,
+                            text_of(most, "name"), format_bytes(bytes),
+                            line.empty() ? "" : ", made at " + line)},
+      .next =
+          {"next: one model for all that use it (threads, requests, members that can wait for their turn)"},
+      .bytes = bytes,
+      .line = line};
+}
+
 Explained explain_doubles(const Facts& facts, int64_t peak) {
   const nlohmann::json arrays = object_of(facts.values, "arrays");
   const int64_t bytes = number_of(arrays, "bytes"), doubles = number_of(arrays, "doubles");
-  if (doubles < bytes / 2 || doubles < peak / 4 || doubles == 0) return {};
+  if (doubles < bytes / 2 || doubles < peak / 4 || doubles == 0) return {};  // name_doubles() tells of fewer
   const std::string line = text_of(arrays, "line");
   return {.cause = {fmt::format(
               "exhausted: of the arrays in these functions, {}, {} are float64 or complex128{}",
@@ -188,6 +208,16 @@ Explained explain_doubles(const Facts& facts, int64_t peak) {
           .next = {"next: float32 and complex64 where they are precise enough: half the memory"},
           .bytes = doubles,
           .line = line};
+}
+
+void name_doubles(const Facts& facts, Explained& found) {
+  const nlohmann::json arrays = object_of(facts.values, "arrays");
+  const std::string line = text_of(arrays, "line");
+  const int64_t bytes = number_of(arrays, "bytes"), doubles = number_of(arrays, "doubles");
+  if (doubles < int64_t{16} << 20 || doubles < bytes / 10 * 8 || line.empty()) return;
+  found.cause.push_back("most arrays in these functions are float64 or complex128, since " + line);
+  found.next.insert(found.next.begin(), "next: float32 where it is precise enough: half the memory");
+  if (found.line.empty()) found.line = line;
 }
 
 namespace {
@@ -315,6 +345,10 @@ void name_evaluating(const Facts& facts, int64_t peak, Explained& found) {
                     "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
 
+bool is_one_of_ranks(const Facts& facts) {
+  return number_of(object_of(facts.values, "starts"), "ranks") > 1;
+}
+
 void name_start(const Facts& facts, Explained& found) {
   if (found.cause.empty()) return;
   const nlohmann::json starts = object_of(facts.values, "starts");
@@ -334,8 +368,8 @@ void name_start(const Facts& facts, Explained& found) {
 void name_kept(const Facts& facts, int64_t peak, Explained& found) {
   const std::optional<Kept> kept = find_kept(facts.values, found);
   if (!kept) return;
-  // Much that is idle in pieces is no leak.
-  const bool is_in_pieces = found.cause_name == name_of(Cause::kFragmentation);
+  // Much that is idle in pieces is no leak; what tracebacks keep always is one.
+  const bool is_in_pieces = found.cause_name == name_of(Cause::kFragmentation) && kept->owner != "error";
   const int64_t least = is_in_pieces ? 2 * found.bytes : found.bytes / 10 * 9;
   if (found.is_kept && kept->graphs) {
     found.cause.push_back(fmt::format("{}, at {}", kept->text(), kept->line));
@@ -353,6 +387,24 @@ void name_kept(const Facts& facts, int64_t peak, Explained& found) {
     return;
   }
   found.line = kept->line;
+  const nlohmann::json outputs = object_of(facts.values, "outputs");
+  if (kept->owner == "call" && !text_of(outputs, "name").empty()) {
+    const std::string line = text_of(outputs, "line");
+    found.cause.push_back(fmt::format("the model returns more than its last layer: {}{}",
+                                      text_of(outputs, "name"), line.empty() ? "" : ", at " + line));
+  }
+}
+
+void name_hooks(const Facts& facts, Explained& found) {
+  const nlohmann::json hooks = object_of(facts.values, "hooks");
+  const int64_t count = number_of(hooks, "count");
+  if (count < 3 || !found.is_kept) return;
+  const std::string line = text_of(hooks, "line");
+  found.cause.insert(found.cause.begin(),
+                     fmt::format("leak: {} is {} times a hook of the same module{}", text_of(hooks, "name"),
+                                 count, line.empty() ? "" : ", registered at " + line));
+  found.next = {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"};
+  if (!line.empty()) found.line = line;
 }
 
 void name_growth(const Facts& facts, Explained& found) {

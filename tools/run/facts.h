@@ -32,6 +32,8 @@ std::shared_ptr<const Facts> read_facts(const std::string& path);
 Explained explain_libraries(const Facts& facts);
 // Tells which weights no optimizer trains, though they require gradients. `peak`: of the run, in bytes.
 Explained explain_untrained(const Facts& facts, int64_t peak);
+// Tells of three or more models of one class, if they take a third of the peak.
+Explained explain_models(const Facts& facts, int64_t peak);
 // Tells where arrays of float64 and complex128 come from, if they are most of what there is.
 Explained explain_doubles(const Facts& facts, int64_t peak);
 // Tells which variable still holds at least so many bytes while its next value is made.
@@ -46,6 +48,10 @@ Explained explain_cycles(const Facts& facts);
 void name_kept(const Facts& facts, int64_t peak, Explained& found);
 // Says which variable takes most, if that is `least` bytes or more.
 void name_largest(const Facts& facts, int64_t least, Explained& found);
+// Says where arrays of float64 come from, if nearly all in the functions under way are of it.
+void name_doubles(const Facts& facts, Explained& found);
+// Says which function is a hook of one module again and again, as the cause of what is kept.
+void name_hooks(const Facts& facts, Explained& found);
 // Says which models take most, if their weights and gradients are `least` bytes or more.
 void name_weights(const Facts& facts, int64_t least, Explained& found);
 // Adds the weights that are most of what optimizers train.
@@ -55,6 +61,8 @@ void name_backward(const Facts& facts, Explained& found);
 // Returns where the request that failed is in one of several ranks, "train.py:22 in read, called at
 // train.py:47 in main": the log has a traceback of each. Empty for a single process.
 std::string moment_of(const Facts& facts);
+// True for a process that a launcher started as one of several.
+bool is_one_of_ranks(const Facts& facts);
 // Adds where batches are padded, or made larger.
 void name_growth(const Facts& facts, Explained& found);
 // Adds which part of a model is trained in evaluation mode, as one that was to stay as it is.

@@ -11,6 +11,7 @@ extern const std::string_view kHookHash;
 extern const std::string_view kPythonHook;
 extern const std::string_view kHeadroomHook;
 extern const std::string_view kHeadroomFacts;
+extern const std::string_view kHeadroomModels;
 extern const std::string_view kHeadroomObjects;
 extern const std::string_view kHeadroomSource;
 

@@ -247,11 +247,13 @@ Explained find_cause(const Failure& failure) {
     found = {};
   name_backward(*facts, found);
   name_kept(*facts, peak, found);
+  name_hooks(*facts, found);
   const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
   if (const Explained weights = explain_untrained(*facts, peak);
       !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
     found = weights;
   if (found.cause.empty()) found = explain_doubles(*facts, peak);
+  if (found.cause.empty()) found = explain_models(*facts, peak);
   if (const Explained loaded = explain_loaded(*facts, std::max(peak / 5, found.bytes));
       !loaded.cause.empty() && !found.is_kept && (found.cause.empty() || found.bytes > 0))
     found = loaded;
@@ -262,8 +264,11 @@ Explained find_cause(const Failure& failure) {
   const auto explains_more = [&](const Explained& other, int64_t least) {
     return other.bytes > std::max(least, needed) && other.bytes >= peak / 4;
   };
+  // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
+  const bool is_of_ranks =
+      is_one_of_ranks(*facts) && (found.is_kept || found.cause_name == name_of(Cause::kGrowingBatch));
   // What is kept is no cause where something else is most of what is held.
-  for (const Explained& other : {explain_libraries(*facts), others}) {
+  for (const Explained& other : {explain_libraries(*facts), is_of_ranks ? Explained{} : others}) {
     if (explains_more(other, found.is_kept ? 4 * found.bytes : found.bytes)) found = other;
   }
   // Cycles say why something is kept.
@@ -291,6 +296,7 @@ Explained find_cause(const Failure& failure) {
     name_request(*facts, logged);
     const size_t lines = logged.cause.size();
     name_largest(*facts, peak / 4, logged);
+    if (logged.cause.size() == lines) name_doubles(*facts, logged);
     if (logged.cause.size() == lines) name_weights(*facts, peak / 2, logged);
     return logged;
   }

@@ -3,7 +3,6 @@ where, what the request that failed is made of, what libraries and cycles of obj
 
 import ast
 import collections
-import difflib
 import gc
 import itertools
 import json
@@ -13,12 +12,11 @@ import sys
 import time
 import types
 
+import headroom_models as models
 import headroom_objects as objects
 import headroom_source as source
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_COMMON = {"base_model", "model", "module", "default", "weight", "bias"}  # parts of names of weights that tell nothing
-_COMMON |= {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 def _other_libraries(frames):
@@ -46,7 +44,7 @@ def _kept(frames, seconds=4.0):
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = objects.roots()
     ends = time.monotonic() + seconds
-    found, seen, queue, lines, texts, dicts = {}, set(), collections.deque(), {}, {}, {}
+    found, seen, queue, lines, texts, dicts, classes = {}, set(), collections.deque(), {}, {}, {}, {}
 
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
@@ -61,7 +59,8 @@ def _kept(frames, seconds=4.0):
             entry["own"] += part.nbytes  # less, where it is a view
 
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
-    later = [[], []]  # what is seen after the program's own lists: its other objects, and what those do not reach
+    # What is seen after the program's own lists: its other objects, then those that no variable has, then libraries'.
+    later = [[], [], []]
     for frame in frames:
         path, caller, called = frame.f_code.co_filename, frame, [""]  # the library's functions, the innermost first
         while caller is not None and not source.is_own(caller.f_code.co_filename):
@@ -76,13 +75,13 @@ def _kept(frames, seconds=4.0):
                     lines.setdefault(place, caller.f_lineno)
                     phase = [name for name in called[:-1] if "eval" in name or "valid" in name][-1:]
                     texts[place] = call + "".join(", in %s," % name for name in phase)
-                    later[1].append((place, value, None))
+                    later[2].append((place, value, None))
             elif not objects.array_bytes(value):
-                (queue if objects.is_list(value) else later[0]).append((place, value, None))
+                others = later[0] if objects.own_file(value) else later[2]
+                (queue if objects.is_list(value) else others).append((place, value, None))
             elif objects.is_sum(value):
                 note(place, value)
     later[0] += [((name, path, ""), value, None) for name, path, value in objects.globals_of_modules()]
-    # The program's objects and functions that no variable has, as those of a thread that has ended.
     own = itertools.islice((value for value in gc.get_objects() if objects.own_file(value)), 50_000)
     later[1] += [((_name_of(value), objects.own_file(value), ""), value, None) for value in own]
     while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
@@ -102,8 +101,12 @@ def _kept(frames, seconds=4.0):
         is_own = own or type(value).__module__ in ("builtins", "__main__", "functools")
         for part, child in objects.children(value):
             inner = (part, own or place[1], "") if part and is_own else place
+            if part and own:
+                classes.setdefault(inner, [type(value).__name__, 0])[1] += 1
             if objects.is_optimizer(value):
                 inner = place[:2] + ("optimizer",)
+            elif type(value).__module__ == "itertools":
+                inner = place[:2] + ("iterator",)
             elif isinstance(value, BaseException):
                 inner = place[:2] + ("error",)
             elif part and not is_own and not objects.has(value, "_modules"):
@@ -123,6 +126,8 @@ def _kept(frames, seconds=4.0):
                 note(inner, child)
             elif part in objects.buffers(value):
                 note((part, own or place[1], "buffer"), child)
+            elif own and getattr(child, "grad_fn", None) is not None:  # an average of what has graphs
+                note(inner, child)
             elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
                 note(place[:2] + ("object",), child)
             elif listed:
@@ -136,6 +141,10 @@ def _kept(frames, seconds=4.0):
         line, puts = lines.get(place, 0), False
         if not line and (not is_sum or entry["graphs"]):
             line, puts = source.line_that_keeps(*place, is_sum, _fullest_key(dicts.get(place, {})))
+            kind_of_owner, owners = classes.get(place, ("", 0))
+            if not line and owners > 2 and not is_sum:  # what many objects were made with
+                call = source.line_that_calls([place[1]], kind_of_owner)
+                line, texts[place] = int(call.rpartition(":")[2] or 0), kind_of_owner + "." + place[0]
         # A list that has two models from the start needs both: one that grows may not.
         is_many = entry["count"] >= 3 or (kind != "tensor" and entry["count"] == 2 and puts)
         if line and (is_many or (is_sum and entry["graphs"])):
@@ -175,51 +184,23 @@ def _request(frames, asked):
         if fits(array.nbytes):
             return {"text": "it is as large as " + _text(name, array)}
     product = {}
-    for i, (name, a) in enumerate(arrays):
-        for other, b in arrays[i + 1 :]:
-            pair, n = "%s and %s" % (_text(name, a), _text(other, b)), max(len(a.shape), len(b.shape))
-            left, right = ([1] * (n - len(each.shape)) + list(each.shape) for each in (a, b))
-            if n == 0 or 0 in left + right:
-                continue
-            both, item = list(map(max, zip(left, right))), a.nbytes // math.prod(left)
-            if all(x == y or 1 in (x, y) for x, y in zip(left, right)) and both not in (left, right):
-                if fits(math.prod(both) * item):
-                    return {"text": pair + " make " + " x ".join(map(str, both)), "pair": True}
-            for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
-                if fits(math.prod(left[:-1]) * columns * item):
-                    product = {"text": "it is the product of " + pair}
+    pairs = list(itertools.combinations(arrays, 2)) + [(each, each) for each in arrays]
+    for (name, a), (other, b) in pairs:
+        pair = (_text(name, a), "itself" if a is b else _text(other, b))
+        n = max(len(a.shape), len(b.shape))
+        left, right = ([1] * (n - len(each.shape)) + list(each.shape) for each in (a, b))
+        if n == 0 or 0 in left + right:
+            continue
+        both, item = list(map(max, zip(left, right))), a.nbytes // math.prod(left)
+        if all(x == y or 1 in (x, y) for x, y in zip(left, right)) and both not in (left, right):
+            if fits(math.prod(both) * item):
+                return {"text": "%s and %s make %s" % (*pair, " x ".join(map(str, both))), "pair": True}
+        if n > 1 and left[-1] == right[-1] > 1 and fits(math.prod(left) // left[-1] * math.prod(right) * item):
+            return {"text": "each row of %s is multiplied by each of %s, before a sum" % pair}
+        for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
+            if fits(math.prod(left[:-1]) * columns * item):
+                product = {"text": "it is the product of %s and %s" % pair}
     return product
-
-
-def _optimizers():
-    """PyTorch's optimizers, and the weights that they train, by identity."""
-    torch = sys.modules.get("torch")
-    found = objects.alive(torch.optim.Optimizer) if torch else []
-    return found, {id(weight) for each in found for group in each.param_groups for weight in group["params"]}
-
-
-def _untrained(frames):
-    """The weights on a GPU that require gradients though no optimizer has them: their bytes, the bytes of their
-    gradients, and the class of a model made of them that runs with gradients; empty where no optimizer is alive."""
-    torch = sys.modules.get("torch")
-    optimizers, trained = _optimizers()
-    if not trained:
-        return {}
-    modules = objects.modules_of_torch()
-    weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
-    left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
-    runs = ""
-    for module in (objects.variables(frame).get("self") for frame in frames if torch.is_grad_enabled()):
-        own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
-        if own and all(key in left for key in own):
-            runs = type(module).__name__  # the outermost one stays
-    gradients = sum(w.grad.nbytes for w in left.values() if w.grad is not None)
-    facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
-    set_names = {name for w in left.values() for name in vars(w)}
-    for name in difflib.get_close_matches("requires_grad", set_names, 1, 0.8):
-        line = source.line_of_parts(source.own_files(frames), [name])
-        facts |= {"misspelt": {"name": name, "line": line}} if line else {}
-    return facts
 
 
 def _doubles(frames):
@@ -302,7 +283,7 @@ def _largest(frames):
     no variable before it has: its name, and the line that makes it; of an object with one large part, that part's."""
     most, seen, storages = {"bytes": 0}, {}, set()
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for text, name, value in _variables(frame):
+        for text, name, value in objects.variables_of(frame):
             if name == "self" or objects.has(value, "_modules") or objects.is_optimizer(value):
                 continue
             arrays = {objects.storage(array): array for array in objects.arrays_under(value, seen)}
@@ -312,15 +293,6 @@ def _largest(frames):
                 text, line = _largest_part(text, source.line_that_makes(name, text, frame), value, size)
                 most = {"name": text, "line": line, "bytes": size}
     return most
-
-
-def _variables(frame):
-    """(text, name, value) of the variables of a function of the program, and of the attributes of its object."""
-    found = [(name, name, value) for name, value in objects.variables(frame).items()]
-    owner = objects.variables(frame).get("self")
-    if owner is not None and objects.own_file(owner) and not objects.has(owner, "_modules"):
-        found += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
-    return found
 
 
 def _largest_part(text, line, value, size):
@@ -334,36 +306,6 @@ def _largest_part(text, line, value, size):
     return text, line
 
 
-def _weights(frames):
-    """The models that take most: the variable, the line that makes it, the bytes of its weights and their gradients."""
-    models, roots = {}, objects.roots()
-    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for text, name, value in _variables(frame):
-            if id(value) in roots and id(value) not in models:
-                weights = [weight for weight in value.parameters() if weight.is_cuda]
-                size = sum(w.nbytes + (w.grad.nbytes if w.grad is not None else 0) for w in weights)
-                models[id(value)] = (size, text, source.line_that_makes(name, text, frame))
-    largest = sorted(models.values(), reverse=True)
-    return [{"name": text, "line": line, "bytes": size} for size, text, line in largest[:4] if size > 0]
-
-
-def _trained(frames):
-    """The weights that are a fifth or more of all that optimizers train: their names, and a line that names them."""
-    _, trained = _optimizers()
-    roots = objects.roots() if trained else ()
-    weights = {}
-    for module in objects.modules_of_torch() if roots else []:
-        for path, weight in module.named_parameters() if id(module) in roots else ():
-            if weight.is_cuda and id(weight) in trained:
-                weights[id(weight)] = (weight.nbytes, path)
-    total = sum(size for size, _ in weights.values())
-    large = sorted((entry for entry in weights.values() if entry[0] >= max(1, total / 5)), reverse=True)
-    parts = [part for _, path in large for part in path.split(".") if not part.isdigit() and part not in _COMMON]
-    names = [".".join([part for part in path.split(".") if part in parts][:3]) for _, path in large]
-    line = source.line_of_parts(source.own_files(frames), parts) if large else ""
-    return {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
-
-
 def _moment(failed, kept):
     """Tells where the request that failed is, by the program's own functions; whether one of them calls a backward
     below that line, for which all graphs are that are kept; and where CUDA graphs are recorded."""
@@ -375,22 +317,6 @@ def _moment(failed, kept):
     with_graphs = {entry["name"] for entry in kept if entry["graphs"] and entry["owner"] != "call"}
     backward = len(before) < len(own) and with_graphs <= names
     return {"lines": lines[:4], "backward": backward, "graphs": graphs}
-
-
-def _evaluating(frames):
-    """A part of a model in training that is in evaluation mode, though an optimizer trains it: its class, the bytes of
-    its weights, and the line that makes an optimizer."""
-    optimizers, trained = _optimizers()
-    most = {"bytes": 0}
-    for module in objects.modules_of_torch() if trained else []:
-        for part in module._modules.values() if module.training else ():
-            if part is not None and not part.training:
-                size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
-                if size > most["bytes"]:
-                    makers = source.calls_of(frames, [type(each).__name__ for each in optimizers])
-                    line = next((line for line, _ in makers), "")
-                    most = {"name": type(part).__name__, "bytes": size, "line": line}
-    return most
 
 
 def _cycles():
@@ -434,9 +360,10 @@ def _padding():
 def write(path, frames, failed, asked):
     """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
     facts = {}
-    of_frames = {"libraries": _other_libraries, "kept": _kept, "untrained": _untrained, "arrays": _doubles}
-    of_frames |= {"loaded": _loaded, "starts": source.starts, "transform": source.transform, "evaluating": _evaluating}
-    of_frames |= {"weights": _weights, "largest": _largest, "trained": _trained, "growth": source.growth}
+    of_frames = {"libraries": _other_libraries, "kept": _kept, "arrays": _doubles, "loaded": _loaded}
+    of_frames |= {"largest": _largest, "starts": source.starts, "transform": source.transform, "growth": source.growth}
+    of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
+    of_frames |= {"weights": models.weights, "hooks": models.hooks, "outputs": models.outputs}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))

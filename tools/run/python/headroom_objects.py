@@ -53,6 +53,18 @@ def roots():
     return {id(module) for module in modules} - parts
 
 
+def repeated_hooks():
+    """Of the modules, the most hooks of one that are the same function of the program: how many, and the function."""
+    most = (0, None)
+    for module in modules_of_torch():
+        for kind in _HOOKS:
+            hooks = [getattr(hook, "__func__", hook) for hook in getattr(module, kind, {}).values()]
+            codes = collections.Counter(getattr(hook, "__code__", None) for hook in hooks)
+            own = [(n, code) for code, n in codes.items() if code is not None and source.is_own(code.co_filename)]
+            most = max([most] + own, key=lambda each: each[0])
+    return most
+
+
 def library_of(value):
     """The name of the package that has the class of a value."""
     module = type(value).__module__
@@ -99,6 +111,15 @@ def variables(frame):
     return frame.f_locals
 
 
+def variables_of(frame):
+    """(text, name, value) of the variables of a function of the program, and of the attributes of its object."""
+    found = [(name, name, value) for name, value in variables(frame).items()]
+    owner = variables(frame).get("self")
+    if owner is not None and own_file(owner) and not has(owner, "_modules"):
+        found += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
+    return found
+
+
 def release():
     """Before Python 3.13 a frame keeps the dict of its variables that somebody asked for, and with it what the program
     deletes later: takes the variables out again, unless the program has the dict as well."""
@@ -131,6 +152,10 @@ def children(value):
         return _children_of_function(value) if own_file(value) else []
     if isinstance(value, types.MethodType):
         return [("", value.__self__), ("", value.__func__)]
+    if type(value).__module__ == "itertools":  # cycle keeps all that it gave, and tee what one has not taken
+        return [("", part) for part in gc.get_referents(value)]
+    if library_of(value) in ("jax", "jaxlib") and has(value, "__wrapped__"):  # a function that JAX compiles
+        return [("", value.__wrapped__)]
     if isinstance(value, functools.partial):
         return [("", part) for part in (value.func, *value.args, *value.keywords.values())]
     if isinstance(value, types.GeneratorType):

@@ -122,6 +122,14 @@ def line_of_attribute(path, name):
     return next((n.lineno for n in nodes if any(is_attribute(p) for t in _targets(n) for p in ast.walk(t))), 0)
 
 
+def line_that_calls(files, name):
+    """The line of the call of that name with most arguments: the one that makes what is kept of a class; 0: none."""
+    calls = [(len(n.args) + len(n.keywords), -n.lineno, p) for p in files for n in nodes_in(tree_of(p), ast.Call)
+             if name_of(n) == name]
+    most = max(calls, default=None)
+    return "%s:%d" % (most[2], -most[1]) if most else ""
+
+
 def calls_backward_later(frame):
     """True if the innermost loop, or else the function, that a frame is in calls a backward below its line."""
     tree, line = tree_of(frame.f_code.co_filename), frame.f_lineno or 0
@@ -162,7 +170,8 @@ def line_that_keeps(name, path, owner, is_sum, key=None):
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 adds = isinstance(node.value, ast.BinOp) and name in names_in(node.value)
-                adds |= owner == "optimizer" and isinstance(node.value, ast.Call)
+                adds |= is_sum and isinstance(target, ast.Attribute) and name in names_in(node.value)
+                adds |= owner in ("optimizer", "iterator") and isinstance(node.value, ast.Call)
                 is_made = owner == "object" and not isinstance(node.value, ast.Constant)
                 puts = isinstance(target, ast.Subscript)
                 if name in names_in(target) and (adds or is_made or puts):

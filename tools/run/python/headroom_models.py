@@ -1,0 +1,118 @@
+"""Finds what the models and optimizers of a PyTorch program have, for the verdict of `headroom run`: weights that take
+most, that no optimizer trains, that are trained unseen, hooks and options that have a model keep or return more."""
+
+import collections
+import difflib
+import sys
+
+import headroom_objects as objects
+import headroom_source as source
+
+_COMMON = {"base_model", "model", "module", "default", "weight", "bias"}  # parts of names of weights that tell nothing
+_COMMON |= {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+
+
+def _optimizers():
+    """PyTorch's optimizers, and the weights that they train, by identity."""
+    torch = sys.modules.get("torch")
+    found = objects.alive(torch.optim.Optimizer) if torch else []
+    return found, {id(weight) for each in found for group in each.param_groups for weight in group["params"]}
+
+
+def untrained(frames):
+    """The weights on a GPU that require gradients though no optimizer has them: their bytes, the bytes of their
+    gradients, and the class of a model made of them that runs with gradients; empty where no optimizer is alive."""
+    torch = sys.modules.get("torch")
+    optimizers, trained = _optimizers()
+    if not trained:
+        return {}
+    modules = objects.modules_of_torch()
+    weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
+    left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
+    runs = ""
+    for module in (objects.variables(frame).get("self") for frame in frames if torch.is_grad_enabled()):
+        own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
+        if own and all(key in left for key in own):
+            runs = type(module).__name__  # the outermost one stays
+    gradients = sum(w.grad.nbytes for w in left.values() if w.grad is not None)
+    facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
+    set_names = {name for w in left.values() for name in vars(w)}
+    for name in difflib.get_close_matches("requires_grad", set_names, 1, 0.8):
+        line = source.line_of_parts(source.own_files(frames), [name])
+        facts |= {"misspelt": {"name": name, "line": line}} if line else {}
+    return facts
+
+
+def weights(frames):
+    """The models that take most: the variable that has one, the line that makes it, and the bytes of its weights and
+    gradients; three or more of a class together, with the line that makes most of them."""
+    variables, roots, models = {}, objects.roots(), []
+    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
+        for text, name, value in objects.variables_of(frame):
+            if id(value) in roots and text != "self":
+                variables.setdefault(id(value), (text, source.line_that_makes(name, text, frame)))
+    for model in (module for module in objects.modules_of_torch() if id(module) in roots):
+        own = [weight for weight in model.parameters() if weight.is_cuda]
+        size = sum(w.nbytes + (w.grad.nbytes if w.grad is not None else 0) for w in own)
+        models.append((type(model).__name__, size, *variables.get(id(model), ("", ""))))
+    counts, found = collections.Counter(kind for kind, size, *_ in models if size), {}
+    for kind, size, text, line in models:
+        if counts[kind] > 2 or not text:
+            text, line = kind, source.line_that_calls(source.own_files(frames), kind) or line
+        entry = found.setdefault((kind, text), {"name": text, "line": line, "bytes": 0, "count": 0})
+        entry["bytes"] += size
+        entry["count"] += 1
+    return sorted((each for each in found.values() if each["bytes"]), key=lambda each: -each["bytes"])[:4]
+
+
+def hooks(frames):
+    """How often one function of the program is a hook of the same module, and the line that registers hooks."""
+    count, code = objects.repeated_hooks()
+    if code is None:
+        return {"count": 0}
+    calls = source.calls_of(frames, ("register_forward_hook", "register_forward_pre_hook",
+                                     "register_full_backward_hook", "register_backward_hook"))
+    at = next((line for line, _ in calls if line.startswith(code.co_filename)), "")
+    return {"count": count, "name": code.co_name, "line": at}
+
+
+def outputs(frames):
+    """The option of a model of Transformers that has it return more than its last layer, and the line that sets it."""
+    configs = [getattr(vars(module).get("config"), "__dict__", {}) for module in objects.modules_of_torch()]
+    for name in ("output_hidden_states", "output_attentions"):
+        if any(config.get(name) or config.get("_" + name) for config in configs):
+            return {"name": name, "line": source.line_of_parts(source.own_files(frames), [name])}
+    return {}
+
+
+def trained(frames):
+    """The weights that are a fifth or more of all that optimizers train: their names, and a line that names them."""
+    _, trained = _optimizers()
+    roots = objects.roots() if trained else ()
+    weights = {}
+    for module in objects.modules_of_torch() if roots else []:
+        for path, weight in module.named_parameters() if id(module) in roots else ():
+            if weight.is_cuda and id(weight) in trained:
+                weights[id(weight)] = (weight.nbytes, path)
+    total = sum(size for size, _ in weights.values())
+    large = sorted((entry for entry in weights.values() if entry[0] >= max(1, total / 5)), reverse=True)
+    parts = [part for _, path in large for part in path.split(".") if not part.isdigit() and part not in _COMMON]
+    names = [".".join([part for part in path.split(".") if part in parts][:3]) for _, path in large]
+    line = source.line_of_parts(source.own_files(frames), parts) if large else ""
+    return {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
+
+
+def evaluating(frames):
+    """A part of a model in training that is in evaluation mode, though an optimizer trains it: its class, the bytes of
+    its weights, and the line that makes an optimizer."""
+    optimizers, trained = _optimizers()
+    most = {"bytes": 0}
+    for module in objects.modules_of_torch() if trained else []:
+        for part in module._modules.values() if module.training else ():
+            if part is not None and not part.training:
+                size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
+                if size > most["bytes"]:
+                    makers = source.calls_of(frames, [type(each).__name__ for each in optimizers])
+                    line = next((line for line, _ in makers), "")
+                    most = {"name": type(part).__name__, "bytes": size, "line": line}
+    return most
