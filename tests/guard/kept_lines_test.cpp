@@ -39,6 +39,17 @@ TEST_F(KeptMemory, ARequestIsAsLargeAsWhatAModelReturned) {
   EXPECT_PRED2(has, text, "it is as large as output.logits (16 x 1024 x 1024 of float32)") << text;
 }
 
+TEST_F(KeptMemory, ARequestOfABackwardIsToldByTheFunctionsThatWaitForIt) {
+  const std::string text = verdict(
+      "import threading\n"
+      "def main():\n"
+      "  logits = torch.Tensor(16, 1024, 1024)\n"
+      "  engine = threading.Thread(target=torch._C.ran_out, args=(0, 64 << 20))\n"
+      "  engine.start(), engine.join()\n"
+      "  raise RuntimeError('CUDA out of memory. Tried to allocate 64.00 MiB')\n");
+  EXPECT_PRED2(has, text, "it is as large as logits (16 x 1024 x 1024 of float32)") << text;
+}
+
 TEST_F(KeptMemory, ObjectsOfALibraryThatADictKeepsAreTheDicts) {
   folder_.write("site-packages/library.py", R"(import torch
 class Layer:

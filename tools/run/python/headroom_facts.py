@@ -360,6 +360,8 @@ def _padding():
 def write(path, frames, failed, asked):
     """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
     facts = {}
+    if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
+        failed = frames
     of_frames = {"libraries": _other_libraries, "kept": _kept, "arrays": _doubles, "loaded": _loaded}
     of_frames |= {"largest": _largest, "starts": source.starts, "transform": source.transform, "growth": source.growth}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
