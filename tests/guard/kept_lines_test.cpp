@@ -31,6 +31,16 @@ TEST_F(KeptMemory, OfADictTheLineIsNamedThatPutsTheTensorsIntoIt) {
   EXPECT_PRED2(has, text, "leak: history keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:7") << text;
 }
 
+TEST_F(KeptMemory, ARequestOfEachProductIsToldBeforeItsSum) {
+  const std::string text = verdict(
+      "def main():\n"
+      "  queries, texts = torch.Tensor(64, 32, 16), torch.Tensor(32, 16, 16)\n"
+      "  torch.fail(64 << 20)\n");
+  EXPECT_PRED2(has, text, "each row of queries (64 x 32 x 16 of float32) is multiplied by each of texts")
+      << text;
+  EXPECT_PRED2(has, text, "\nnext: torch.einsum or a matmul") << text;
+}
+
 TEST_F(KeptMemory, ARequestIsAsLargeAsWhatAModelReturned) {
   const std::string text = verdict(
       "def main():\n"
@@ -184,6 +194,33 @@ TEST_F(KeptMemory, ManyModelsOfOneClassAreTheCause) {
       has, text,
       "the weights and gradients of 4 models of class Net take 256.00 MiB, made at " + folder_ / "train.py:6")
       << text;
+}
+
+TEST_F(KeptMemory, FunctionsInAListKeepTheirArraysInTheList) {
+  const std::string text = verdict(
+      "import functools\n"
+      "def make():\n"
+      "  bank = torch.Tensor()\n"
+      "  return lambda x: x @ bank\n"
+      "def main():\n"
+      "  versions = []\n"
+      "  for _ in range(4): versions.append(functools.partial(make(), 1))\n");  // line 8
+  EXPECT_PRED2(has, text, "leak: versions keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:8") << text;
+}
+
+TEST_F(KeptMemory, OneModelUnderSeveralNamesIsOne) {
+  folder_.write("site-packages/library.py", R"(
+class Trainer:
+  def __init__(self, model): self.model, self.wrapped, self.plugins = model, [model], {'a': model, 'b': model}
+  def fit(self): pass
+)");
+  const std::string text = verdict(
+      "import library\n"
+      "def main():\n"
+      "  model = torch.nn.Module()\n"
+      "  trainer = library.Trainer(model)\n"
+      "  trainer.fit(model)\n");
+  EXPECT_FALSE(has(text, "keeps")) << text;
 }
 
 TEST_F(KeptMemory, TwoModelsInAListThatGrowsAreKept) {

@@ -448,6 +448,8 @@ void name_request(const Facts& facts, Explained& found) {
   } else if (!text.empty()) {
     found.cause.push_back("of the request that failed: " + text);
   }
+  if (is_set(request, "rows"))
+    found.next = {"next: torch.einsum or a matmul, which adds up without storing each product"};
   if (is_set(request, "pair"))
     found.next = {"next: make the shapes equal first  # .squeeze(1), .view_as(other)"};
 }

@@ -49,6 +49,10 @@ def _kept(frames, seconds=4.0):
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
         entry = found.setdefault((place, kind), nothing)
+        known = entry.setdefault("known", set())
+        if kind != "tensor" and id(value) in known:  # an object that several names have
+            return
+        known.add(id(value))
         entry["count"] += 1
         entry["graphs"] |= getattr(value, "grad_fn", None) is not None
         for part in (value,) if parts is None else parts:
@@ -112,7 +116,7 @@ def _kept(frames, seconds=4.0):
             elif part and not is_own and not objects.has(value, "_modules"):
                 is_endless = objects.has(value, "put") and getattr(value, "maxsize", 1) == 0
                 inner = place[:2] + ("queue" if is_endless else "library",)
-            within = listed if part else inner if objects.is_list(value) else None
+            within = inner if objects.is_list(value) else listed
             if isinstance(value, dict) and not part:
                 dicts.setdefault(inner, value)
             if id(child) in roots and within:
@@ -134,7 +138,7 @@ def _kept(frames, seconds=4.0):
                 note(listed, child)
     kept = []
     for (place, kind), entry in found.items():
-        entry.pop("storages", None)
+        entry.pop("storages", None), entry.pop("known", None)
         if kind == "model" and (place, "optimizer") in found:
             entry["bytes"] += found[place, "optimizer"]["bytes"]
         is_sum = entry["count"] < 3 and kind == "tensor" and place[2] != "call"
@@ -196,7 +200,7 @@ def _request(frames, asked):
             if fits(math.prod(both) * item):
                 return {"text": "%s and %s make %s" % (*pair, " x ".join(map(str, both))), "pair": True}
         if n > 1 and left[-1] == right[-1] > 1 and fits(math.prod(left) // left[-1] * math.prod(right) * item):
-            return {"text": "each row of %s is multiplied by each of %s, before a sum" % pair}
+            return {"text": "each row of %s is multiplied by each of %s, before a sum" % pair, "rows": True}
         for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
             if fits(math.prod(left[:-1]) * columns * item):
                 product = {"text": "it is the product of %s and %s" % pair}
