@@ -31,6 +31,33 @@ TEST_F(KeptMemory, OfADictTheLineIsNamedThatPutsTheTensorsIntoIt) {
   EXPECT_PRED2(has, text, "leak: history keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:7") << text;
 }
 
+TEST_F(KeptMemory, ATensorThatIsJoinedWithMoreAgainAndAgainIsNamed) {
+  const std::string text = verdict(
+      "class Buffer:\n"
+      "  def __init__(self): self.images = torch.Tensor()\n"
+      "  def cat(self, parts): return parts[0]\n"
+      "  def push(self, more):\n"
+      "    self.images = self.cat([self.images, more])\n"  // line 6
+      "    torch.fail()\n"
+      "def main():\n"
+      "  Buffer().push(torch.Tensor())\n");
+  EXPECT_PRED2(has, text,
+               "leak: self.images grows by self.cat and takes 64.00 MiB, at " + folder_ / "train.py:6")
+      << text;
+}
+
+TEST_F(KeptMemory, DoublesBeginWhereAnAttributeIsMade) {
+  const std::string text = verdict(
+      "class Solver:\n"
+      "  def __init__(self): self.damp = torch.Tensor(dtype='torch.float64')\n"  // line 3
+      "  def forward(self):\n"
+      "    u = torch.Tensor(dtype='torch.float64')\n"
+      "    torch.fail()\n"
+      "def main():\n"
+      "  Solver().forward()\n");
+  EXPECT_PRED2(has, text, "float64 or complex128, since " + folder_ / "train.py:3") << text;
+}
+
 TEST_F(KeptMemory, ARequestOfEachProductIsToldBeforeItsSum) {
   const std::string text = verdict(
       "def main():\n"

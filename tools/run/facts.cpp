@@ -197,6 +197,22 @@ Explained explain_models(const Facts& facts, int64_t peak) {
       .line = line};
 }
 
+Explained explain_grown(const Facts& facts, int64_t least) {
+  const nlohmann::json grown = object_of(facts.values, "grown");
+  const std::string name = text_of(grown, "name"), line = text_of(grown, "line");
+  const int64_t bytes = number_of(grown, "bytes");
+  if (bytes < std::max(least, int64_t{1})) return {};
+  return {
+      .cause = {fmt::format("leak: {} grows by {} and takes {}, at {}", name, text_of(grown, "call"),
+                            format_bytes(bytes), line)},
+      .next = {"next: keep no more than is needed, or the parts on the CPU: while they are joined, the old "
+               "and the new one are both there"},
+      .bytes = bytes,
+      .is_kept = true,
+      .cause_name = std::string(name_of(Cause::kLeak)),
+      .line = line};
+}
+
 Explained explain_doubles(const Facts& facts, int64_t peak) {
   const nlohmann::json arrays = object_of(facts.values, "arrays");
   const int64_t bytes = number_of(arrays, "bytes"), doubles = number_of(arrays, "doubles");
@@ -345,8 +361,8 @@ void name_evaluating(const Facts& facts, int64_t peak, Explained& found) {
                     "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
 
-bool is_one_of_ranks(const Facts& facts) {
-  return number_of(object_of(facts.values, "starts"), "ranks") > 1;
+int64_t ranks_of(const Facts& facts) {
+  return std::max<int64_t>(1, number_of(object_of(facts.values, "starts"), "ranks"));
 }
 
 void name_start(const Facts& facts, Explained& found) {

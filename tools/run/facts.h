@@ -32,6 +32,8 @@ std::shared_ptr<const Facts> read_facts(const std::string& path);
 Explained explain_libraries(const Facts& facts);
 // Tells which weights no optimizer trains, though they require gradients. `peak`: of the run, in bytes.
 Explained explain_untrained(const Facts& facts, int64_t peak);
+// Tells which array of at least so many bytes is joined with more again and again.
+Explained explain_grown(const Facts& facts, int64_t least);
 // Tells of three or more models of one class, if they take a third of the peak.
 Explained explain_models(const Facts& facts, int64_t peak);
 // Tells where arrays of float64 and complex128 come from, if they are most of what there is.
@@ -61,8 +63,8 @@ void name_backward(const Facts& facts, Explained& found);
 // Returns where the request that failed is in one of several ranks, "train.py:22 in read, called at
 // train.py:47 in main": the log has a traceback of each. Empty for a single process.
 std::string moment_of(const Facts& facts);
-// True for a process that a launcher started as one of several.
-bool is_one_of_ranks(const Facts& facts);
+// How many processes a launcher started beside each other; 1 for any other.
+int64_t ranks_of(const Facts& facts);
 // Adds where batches are padded, or made larger.
 void name_growth(const Facts& facts, Explained& found);
 // Adds which part of a model is trained in evaluation mode, as one that was to stay as it is.

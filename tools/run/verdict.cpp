@@ -254,6 +254,7 @@ Explained find_cause(const Failure& failure) {
     found = weights;
   if (found.cause.empty()) found = explain_doubles(*facts, peak);
   if (found.cause.empty()) found = explain_models(*facts, peak);
+  if (found.cause.empty()) found = explain_grown(*facts, peak / ranks_of(*facts) / 10);
   if (const Explained loaded = explain_loaded(*facts, std::max(peak / 5, found.bytes));
       !loaded.cause.empty() && !found.is_kept && (found.cause.empty() || found.bytes > 0))
     found = loaded;
@@ -266,7 +267,7 @@ Explained find_cause(const Failure& failure) {
   };
   // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
   const bool is_of_ranks =
-      is_one_of_ranks(*facts) && (found.is_kept || found.cause_name == name_of(Cause::kGrowingBatch));
+      ranks_of(*facts) > 1 && (found.is_kept || found.cause_name == name_of(Cause::kGrowingBatch));
   // What is kept is no cause where something else is most of what is held.
   for (const Explained& other : {explain_libraries(*facts), is_of_ranks ? Explained{} : others}) {
     if (explains_more(other, found.is_kept ? 4 * found.bytes : found.bytes)) found = other;

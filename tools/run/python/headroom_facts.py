@@ -17,6 +17,7 @@ import headroom_objects as objects
 import headroom_source as source
 
 _here = os.path.dirname(os.path.abspath(__file__))
+_JOINS = ("cat", "concat", "concatenate", "append", "hstack", "vstack", "stack")
 
 
 def _other_libraries(frames):
@@ -208,8 +209,9 @@ def _request(frames, asked):
 
 
 def _doubles(frames):
-    """Bytes of the arrays in the program's functions, of those with numbers of 8 or 16 bytes, and the first line."""
-    arrays, line = {}, ""
+    """Bytes of the arrays in the program's functions, of those with numbers of 8 or 16 bytes, and the first line: of an
+    attribute, which is made before what is computed with it, or of a variable."""
+    arrays, line, of_object = {}, "", ""
     for frame in frames:
         if not source.is_own(frame.f_code.co_filename):
             continue
@@ -222,9 +224,15 @@ def _doubles(frames):
                 made = [n for n in source.assignments_in(frame) if name in source.targets_of(n)]
                 first = min([first] + made[-1:], key=lambda node: node.lineno if node else math.inf)
         line = "%s:%d" % (frame.f_code.co_filename, first.lineno) if first else line  # the outermost stays
+        owner = objects.variables(frame).get("self")
+        path = objects.own_file(owner)
+        attributes = {**getattr(owner, "__dict__", {}), **objects.buffers(owner)} if path and not of_object else {}
+        for name in (name for name, value in attributes.items() if objects.array_bytes(value) and _is_double(value)):
+            made = source.line_of_attribute(path, name)
+            of_object = of_object or ("%s:%d" % (path, made) if made else "")
     doubles = [value for value in arrays.values() if _is_double(value)]
     sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, doubles))}
-    return {**sizes, "line": line}
+    return {**sizes, "line": of_object or line}
 
 
 def _is_double(array):
@@ -279,6 +287,20 @@ def _loaded(frames):
             if size > most["bytes"]:
                 line = "%s:%d" % (path, node.lineno)
                 most = {"name": name, "line": line, "bytes": size, "call": ast.unparse(node.value.func)}
+    return most
+
+
+def _grown(frames):
+    """The variable, or attribute, with most bytes that a line makes of itself and more: x = torch.cat([x, y])."""
+    most = {"bytes": 0}
+    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
+        for name, path, node, value in _assigned(frame):
+            joins = isinstance(node.value, ast.Call) and source.name_of(node.value) in _JOINS
+            joins = joins and name.rpartition(".")[2] in source.names_in(node.value)
+            size = objects.array_bytes(value) if joins else 0
+            if size > most["bytes"]:
+                line, call = "%s:%d" % (path, node.lineno), ast.unparse(node.value.func)[:40]
+                most = {"name": name, "line": line, "bytes": size, "call": call}
     return most
 
 
@@ -367,7 +389,8 @@ def write(path, frames, failed, asked):
     if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
         failed = frames
     of_frames = {"libraries": _other_libraries, "kept": _kept, "arrays": _doubles, "loaded": _loaded}
-    of_frames |= {"largest": _largest, "starts": source.starts, "transform": source.transform, "growth": source.growth}
+    of_frames |= {"grown": _grown, "largest": _largest, "growth": source.growth}
+    of_frames |= {"starts": source.starts, "transform": source.transform}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
     of_frames |= {"weights": models.weights, "hooks": models.hooks, "outputs": models.outputs}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
