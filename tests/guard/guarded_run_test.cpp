@@ -162,6 +162,13 @@ TEST_F(Guard, AStrategySetsWhatFrameworksRead) {
   EXPECT_EQ(run("--strategy hard-limit=1GiB", print).code, 2);
 }
 
+TEST_F(Guard, TheVerdictBeginsOnALineOfItsOwn) {
+  const std::string bar = run("", "sh -c 'printf \"50%% done\" >&2; exit 1'").errors;
+  EXPECT_PRED2(has, bar, "50% done\n") << bar;
+  const std::string line = run("", "sh -c 'echo done >&2'").errors;
+  EXPECT_PRED2(has, line, "done\nheadroom: ") << line;
+}
+
 TEST_F(Guard, AFailureIsExplained) {
   const std::string message =
       "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.80 GiB total capacity; "

@@ -397,6 +397,8 @@ std::optional<int> run_command(int argc, char** argv) {
   finish();
   std::vector<std::string> traces;
   if (!options.record.empty()) traces = write_recordings(account.record_folder, options.record, account);
+  // Below a line that the program left open, as progress bars do.
+  if (!ended.errors.empty() && ended.errors.back() != '\n') fmt::print(stderr, "\n");
   if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
     fmt::print(stderr, "{}",
                verdict_of_command({.account = account,
