@@ -332,6 +332,7 @@ int run(int argc, char** argv, RankJob* job) {
   std::future<TrainingData> loading =
       std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   Runtime runtime(options.runtime);
+  options.runtime.strategy = runtime.options().strategy;
   if (prints) {
     if (!options.save.empty()) require_writable(options.save);
     require_usable_log(options);

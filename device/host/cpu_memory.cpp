@@ -7,13 +7,12 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kGranularityBytes = 256;    // the alignment that DeviceMemory promises
-constexpr int64_t kPhysicalBytes = 2 * kMiB;  // a large page of the host
+constexpr int64_t kGranularityBytes = 256;  // the alignment that DeviceMemory promises
 
 }  // namespace
 
 CpuMemory::CpuMemory(int64_t capacity_bytes, SimulatedStreams& streams)
-    : streams_(streams), ledger_(capacity_bytes, 0), virtual_memory_(ledger_, kPhysicalBytes, {}) {}
+    : streams_(streams), ledger_(capacity_bytes, 0), virtual_memory_(ledger_, kPageBytes, {}) {}
 
 void* CpuMemory::try_allocate(int64_t bytes) {
   const int64_t taken = round_up(bytes, kGranularityBytes);

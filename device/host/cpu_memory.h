@@ -1,6 +1,7 @@
 // The host's own memory as device memory, up to a capacity. Knows no strategy.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "device/device_memory.h"
@@ -13,6 +14,8 @@ namespace headroom {
 
 class CpuMemory final : public DeviceMemory {
  public:
+  static constexpr int64_t kPageBytes = int64_t{2} << 20;  // of virtual memory: a large page of the host
+
   // `streams` must outlive this and its pools.
   CpuMemory(int64_t capacity_bytes, SimulatedStreams& streams);
 
@@ -22,7 +25,9 @@ class CpuMemory final : public DeviceMemory {
   using DeviceMemory::copy_to_host;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
-  VirtualMemory* virtual_memory() override { return &virtual_memory_; }
+  VirtualMemory* virtual_memory() override {
+    return virtual_memory_.is_supported() ? &virtual_memory_ : nullptr;
+  }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override;
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -46,6 +47,11 @@ HostVirtualMemory::~HostVirtualMemory() {
   if (backing_ == Backing::kNone) return;
   for (const auto& [base, bytes] : ranges_) munmap(reinterpret_cast<void*>(base), static_cast<size_t>(bytes));
   if (file_ >= 0) close(file_);
+}
+
+bool HostVirtualMemory::is_supported() {
+  const std::lock_guard lock(mutex_);
+  return open_file();
 }
 
 void* HostVirtualMemory::try_reserve_range(int64_t bytes) {
@@ -149,6 +155,9 @@ double HostVirtualMemory::driver_time_us() const {
 // Not before it is needed: most devices never map anything.
 bool HostVirtualMemory::open_file() {
   if (file_ >= 0 || backing_ == Backing::kNone) return true;
+  // A file above the limit would end the program with SIGXFSZ.
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(kFileBytes)) return false;
   file_ = memfd_create("headroom device memory", MFD_CLOEXEC);
   if (file_ >= 0 && ftruncate(file_, kFileBytes) != 0) {
     close(file_);

@@ -35,6 +35,8 @@ class HostVirtualMemory final : public VirtualMemory {
   HostVirtualMemory(const HostVirtualMemory&) = delete;
   HostVirtualMemory& operator=(const HostVirtualMemory&) = delete;
 
+  // Returns false if the host has no file for the pages: a limit on the size of files is in force.
+  bool is_supported();
   int64_t granularity_bytes() const override { return granularity_bytes_; }
   void* try_reserve_range(int64_t bytes) override;
   void release_range(void* base, int64_t bytes) noexcept override;

@@ -51,6 +51,7 @@ struct DeviceProfile {
   LibraryProfile blas;
   LibraryProfile dnn;
   int64_t granularity_bytes = 0;
+  int64_t page_bytes = 0;             // the smallest block of virtual memory; 0: granularity_bytes
   double driver_call_us = 0;          // one call that maps or unmaps pages
   double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
   VirtualMemoryCosts virtual_memory;  // per call on a physical block

@@ -27,7 +27,8 @@ SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams&
       stream_pool_costs_(profile.stream_pool),
       streams_(streams),
       ledger_(profile.total_bytes, profile.others_bytes),
-      virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory, backing) {
+      virtual_memory_(ledger_, profile.page_bytes > 0 ? profile.page_bytes : profile.granularity_bytes,
+                      profile.virtual_memory, backing) {
   if (granularity_bytes_ < kSmallUnit) {
     throw InvalidArgument(fmt::format("device profile {}: a page of {} bytes, but at least {} are needed",
                                       profile.name, granularity_bytes_, kSmallUnit));

@@ -31,7 +31,9 @@ class SimulatedMemory final : public DeviceMemory {
   void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override;
-  VirtualMemory* virtual_memory() override { return &virtual_memory_; }
+  VirtualMemory* virtual_memory() override {
+    return virtual_memory_.is_supported() ? &virtual_memory_ : nullptr;
+  }
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override { return granularity_bytes_; }
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(

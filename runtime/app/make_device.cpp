@@ -128,6 +128,11 @@ std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap&
   return make_cuda_device({*gpu.ordinal, name, options.device_memory_bytes, options.others_bytes});
 }
 
+void settle_strategy(RuntimeOptions& options, Device& device) {
+  const bool is_default = !options.strategy_is_given && options.strategy == RuntimeOptions{}.strategy;
+  if (is_default && device.memory().virtual_memory() == nullptr) options.strategy = kGrowingStrategy;
+}
+
 std::unique_ptr<Device> make_device(const RuntimeOptions& options, Backing backing) {
   const DeviceMap map = find_devices(options);
   if (map.physical.empty()) return make_cpu(options);

@@ -165,12 +165,16 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   add_device_options(set, options);
   set.begin_group("Memory");
   if (strategies != nullptr) {
-    set.add_list("strategy", "Memory strategies, such as allow-growth or hard-limit=1GiB", strategies);
+    set.add_list("strategy", "Memory strategies, such as mapped or hard-limit=1GiB", strategies);
   } else {
     set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
                    strategy_names(), is_composed);
   }
-  set.add_check([&options] { options.strategy_settings(); });  // refuses limits that exclude each other
+  set.add_check([&set, &options] {
+    options.strategy_is_given = set.is_given("strategy");
+    if (options.allow_growth && !options.strategy_is_given) options.strategy = kGrowingStrategy;
+    options.strategy_settings();  // refuses limits that exclude each other
+  });
   set.add_bytes("limit", "Maximum memory that the strategy reserves", &options.limit_bytes);
   set.add_choice("limit-scope",
                  "Apply the limit to the pool, or to the whole process including context and libraries",
@@ -192,7 +196,9 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                 &options.host_memory_bytes);
   set.add_number("memory-fraction", "Maximum share of the device's memory for the pool, instead of --limit",
                  &options.memory_fraction, 0, 1);
-  set.add_switch("allow-growth", "Grow the pool on demand", &options.allow_growth);
+  set.add_switch("allow-growth",
+                 "Grow the pool on demand; without --strategy, choose the strategy allow-growth",
+                 &options.allow_growth);
   set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
   set.add_switch("libraries-first",
                  "Start cuBLAS and cuDNN before the pool, so that their memory is not part of it",

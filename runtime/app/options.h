@@ -43,11 +43,15 @@ struct EnumNames<SplitBatch> {
   static constexpr std::array<std::string_view, 3> kNames = {"never", "needed", "cheaper"};
 };
 
+// The strategy of a pool that grows, as TensorFlow's does with allow_growth.
+inline constexpr const char* kGrowingStrategy = "allow-growth";
+
 struct RuntimeOptions {
   // "cpu", "sim", "sim:PROFILE", "PROFILE" or "cuda"; the last three may end in ":N", the N-th GPU of the
   // machine.
   std::string device = "cpu";
-  std::string strategy = "allow-growth";  // see parse_strategy
+  std::string strategy = "mapped";  // see parse_strategy
+  bool strategy_is_given = false;   // by the user: see settle_strategy
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
   // The most that the process may take on the device: the strategy keeps to it, and a training step is
@@ -138,6 +142,10 @@ std::unique_ptr<Device> make_cpu(const RuntimeOptions& options);
 // Throws InvalidArgument for memory that it cannot have.
 std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap& map, int physical,
                                  Backing backing = Backing::kHostMemory);
+
+// Replaces the default strategy by allow-growth if the device has no virtual memory. A strategy that the user
+// gave stays, and making it throws.
+void settle_strategy(RuntimeOptions& options, Device& device);
 
 // The device that the options name, not initialized. Throws as the two above do, and InvalidArgument for a
 // GPU that does not exist or is not visible.

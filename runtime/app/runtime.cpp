@@ -42,6 +42,8 @@ void Runtime::use(DeviceMap map) {
   logical_.clear();
   devices_.clear();
   default_device_ = (devices_[physical] = std::move(device)).get();
+  settle_strategy(options_, *default_device_);
+  if (!options_.strategy_is_given) strategy_.name = options_.strategy_settings().name;
 }
 
 void Runtime::require_not_initialized(const char* what) const {
@@ -70,6 +72,7 @@ void Runtime::set_current_device(std::string_view name) {
 void Runtime::set_strategy(const StrategySettings& strategy) {
   require_not_initialized("the memory strategy");
   strategy_ = strategy;
+  options_.strategy_is_given = true;
 }
 
 void Runtime::set_memory_growth(bool allow_growth) {
@@ -129,7 +132,8 @@ void Runtime::require_equal_growth() const {
 
 StrategySettings Runtime::strategy_of(const DeviceName& name) const {
   const bool is_default = name == default_device(options_);
-  if (name.type == DeviceType::kCpu) return is_default ? strategy_ : StrategySettings{.name = "allow-growth"};
+  if (name.type == DeviceType::kCpu)
+    return is_default ? strategy_ : StrategySettings{.name = kGrowingStrategy};
   const LogicalGpu& gpu = map_.find(name);
   StrategySettings strategy = strategy_on(map_, name, strategy_);
   strategy.allow_growth = grows(gpu);
@@ -161,6 +165,9 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
   if (logical.allocator != nullptr) return logical;
   require_equal_growth();
   StrategySettings strategy = strategy_of(name);
+  RuntimeOptions settled = options_;
+  settle_strategy(settled, device);
+  if (settled.strategy != options_.strategy) strategy.name = settled.strategy;
   if (options_.libraries_first && name.type == DeviceType::kGpu) {
     strategy.reserve_bytes = start_libraries(device);
   }

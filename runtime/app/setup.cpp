@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "device/host/cpu_memory.h"
 #include "runtime/graph/placement.h"
 
 namespace headroom {
@@ -44,6 +45,7 @@ DeviceProfile cpu_profile(int64_t total_bytes) {
   profile.others_bytes = profile.context_bytes = profile.stack_bytes = profile.own_module_bytes = 0;
   profile.blas = profile.dnn = {};
   profile.granularity_bytes = kHostPage;
+  profile.page_bytes = CpuMemory::kPageBytes;
   profile.tflops = 0.1;  // two cores with vectors of 8 floats
   profile.memory_gb_per_s = 20;
   return profile;

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/run_shell.h"
 
@@ -87,7 +88,9 @@ TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
   EXPECT_TRUE(json["possible"].empty());
   EXPECT_EQ(json["figures"]["requested"], 20 << 20);
   EXPECT_TRUE(json["phase"].empty());
-  EXPECT_EQ(json["facts"], nlohmann::json::array({"sized", "undecided"}));
+  const auto facts = json["facts"].get<std::vector<std::string>>();
+  for (const char* fact : {"sized", "undecided"})
+    EXPECT_NE(std::find(facts.begin(), facts.end(), fact), facts.end()) << json["facts"];
   EXPECT_TRUE(json["already_on"].empty());
   bool has_request = false;
   for (const nlohmann::json& row : json["evidence"])

@@ -85,7 +85,7 @@ TEST(FitCommand, ReportsEachDeviceOfReplicasAndOfAPlacedNet) {
 }
 
 TEST(FitCommand, ExitsWithThreeIfNothingFits) {
-  const Outcome outcome = headroom("fit --net unet --device laptop-2gb --device-memory 700MiB");
+  const Outcome outcome = headroom("fit --net unet --device laptop-2gb --device-memory 650MiB");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.out.find("nothing fits"), 0u) << outcome.out;
   EXPECT_EQ(headroom("fit --net unet --device laptop-2gb --device-memory 400MiB --margin 10GiB --json").code,
@@ -147,7 +147,7 @@ TEST(RunCommand, ReportsTheOutcome) {
   EXPECT_EQ(ok["outcome"], "ok");
   EXPECT_EQ(ok["steps"], 10);
   EXPECT_GT(ok["overhead_bytes"], 0);
-  const Outcome full = headroom("run --net unet --batch 64 --json" + std::string(kTight));
+  const Outcome full = headroom("run --net unet --batch 80 --json" + std::string(kTight));
   EXPECT_EQ(full.code, 3);
   EXPECT_EQ(nlohmann::json::parse(full.out)["outcome"], "out_of_memory");
   const Outcome library = headroom("run --net lenet --batch 4 --strategy grab-all");

@@ -194,6 +194,7 @@ int run_run(int argc, char** argv) {
   prepare_answer(set, !outputs.empty(), options);
   if (!outputs.empty()) require_writable(outputs);
 
+  if (path.empty()) settle_strategy(options.runtime, *make_device(options.runtime));
   Measurement result;
   std::optional<OutOfMemoryReport> report;
   const WorkloadOptions given = options;

@@ -25,7 +25,9 @@ HeldDevice::HeldDevice(const RuntimeOptions& options, int64_t live_bytes)
 void HeldDevice::take(const RuntimeOptions& options) {
   device_->initialize();
   context_bytes_ = device_->memory().info().process;
-  allocator_ = make_allocator(options.strategy_settings(), *device_);
+  RuntimeOptions settled = options;
+  settle_strategy(settled, *device_);
+  allocator_ = make_allocator(settled.strategy_settings(), *device_);
   for (const Library library : {Library::kBlas, Library::kDnn}) device_->libraries().start(library);
   for (const Library library : {Library::kNone, Library::kBlas, Library::kDnn}) {
     device_->libraries().load_module("", library);

@@ -65,7 +65,8 @@ Watched choose_watched(WhoOptions& options, char** words) {
     const std::vector<std::string> visible = visible_gpus();
     if (*watched.ordinal < static_cast<int>(visible.size())) return watched;
   }
-  if (runtime.strategy.empty()) runtime.strategy = "allow-growth";
+  runtime.strategy_is_given = !runtime.strategy.empty();
+  if (!runtime.strategy_is_given) runtime.strategy = RuntimeOptions{}.strategy;
   if (cuda_ordinal(runtime.device)) continue_in_gpu_program(words);
   watched.held = std::make_unique<HeldDevice>(runtime, options.allocate_bytes.value_or(0));
   return watched;
@@ -128,7 +129,7 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
   set.add_choice("device", "GPUs to show", &runtime.device, std::move(names), names_gpu);
   set.add_text("strategy",
                "Start the device with this memory strategy, as a program would, and include its share; a "
-               "simulated GPU always starts (default: allow-growth)",
+               "simulated GPU always starts (default: mapped)",
                &runtime.strategy);
   set.add_bytes("allocate", "Allocate this much from the strategy and hold it", &options.allocate_bytes);
   set.add_bytes("limit", "Maximum memory that the strategy reserves", &runtime.limit_bytes);

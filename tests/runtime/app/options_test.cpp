@@ -180,6 +180,21 @@ TEST_F(OptionsTest, TensorFlowsVariableOverridesEvenTheCommandLineWithANote) {
   EXPECT_FALSE(options_.allow_growth);
 }
 
+TEST_F(OptionsTest, AskedForGrowthWithoutAStrategyTheStrategyIsTheOneThatGrows) {
+  ASSERT_TRUE(parse({}));
+  EXPECT_EQ(options_.strategy, "mapped");
+  ASSERT_TRUE(parse({"--allow-growth"}));
+  EXPECT_EQ(options_.strategy, "allow-growth");
+  set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
+  ASSERT_TRUE(parse({}));
+  EXPECT_EQ(options_.strategy, "allow-growth");
+  ASSERT_TRUE(parse({"--strategy", "mapped"}));
+  EXPECT_EQ(options_.strategy, "mapped");
+  const std::string file = folder_.write("s.toml", "strategy = \"mapped\"\n");
+  ASSERT_TRUE(parse({"--config", file.c_str()}));
+  EXPECT_EQ(options_.strategy, "mapped");
+}
+
 TEST_F(OptionsTest, ABadValueOfTensorFlowsVariableIsIgnoredWithANote) {
   set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "1");
   ASSERT_TRUE(parse({"--allow-growth"}));

@@ -3,6 +3,7 @@
 #include "runtime/app/runtime.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
 
@@ -126,6 +127,43 @@ TEST(RuntimeDevices, TheCurrentDeviceHidesNoOther) {
   EXPECT_EQ(runtime.current_device().ordinal, 2) << "what is refused changes nothing";
   runtime.set_current_device("cpu");
   EXPECT_EQ(runtime.device().name(), "/device:CPU:0");
+}
+
+// The host then has no file for the pages of its own memory or of a simulated GPU.
+class FilesAreLimited {
+ public:
+  FilesAreLimited() {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limited{.rlim_cur = rlim_t{1} << 30, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limited);
+  }
+  ~FilesAreLimited() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(RuntimeDevices, WithoutVirtualMemoryTheDefaultStrategyGrowsAndSaysSo) {
+  for (const char* device : {"cpu", "sim", "sim:four-2080ti:1"}) {
+    EXPECT_EQ(Runtime({.device = device}).strategy().name, "mapped") << device;
+    const FilesAreLimited limited;
+    Runtime runtime({.device = device, .memory_fraction = 0.5});
+    EXPECT_EQ(runtime.strategy().name, "allow-growth") << device;
+    EXPECT_EQ(runtime.setup().options.strategy, "allow-growth") << device;
+    EXPECT_EQ(runtime.allocator().name(), "allow-growth") << device;
+    runtime.allocator().deallocate(runtime.allocator().allocate(kMiB), kMiB);
+  }
+}
+
+TEST(RuntimeDevices, WithoutVirtualMemoryAGivenStrategyThatNeedsItIsRefused) {
+  const FilesAreLimited limited;
+  Runtime asked({.device = "sim", .strategy = "mapped", .strategy_is_given = true});
+  EXPECT_NE(refusal_of([&] { asked.device(); }).find("needs virtual memory"), std::string::npos);
+  Runtime set({.device = "sim"});
+  set.set_strategy({.name = "mapped"});
+  EXPECT_NE(refusal_of([&] { set.device(); }).find("needs virtual memory"), std::string::npos);
+  Runtime direct({.device = "sim", .strategy = "direct"});
+  EXPECT_EQ(direct.allocator().name(), "direct");
 }
 
 TEST(RuntimeDevices, TheCpuHasNoGpus) {

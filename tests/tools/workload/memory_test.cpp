@@ -341,7 +341,7 @@ TEST(Memory, OnlyAGpuWhosePlanIsOneArenaUsesTheHost) {
 
 TEST(Memory, AFailureThatNoStrategyHelpsNamesABudgetThatKeepsTheBatch) {
   WorkloadOptions options = packed("residual");
-  options.step.batch = 1400;
+  options.step.batch = 1500;
   const Measurement failed = measure(options);
   ASSERT_EQ(failed.outcome, RunOutcome::kOutOfMemory) << failed.error;
   const std::optional<OutOfMemoryReport> report = explain_failure(options, failed);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -59,6 +61,20 @@ TEST_P(EveryNet, TakesWhatIsPredictedToTheByte) {
       EXPECT_EQ(predicted.reserved_bytes, measured.peak_reserved_bytes) << label;
       EXPECT_EQ(predicted.allocated_bytes, measured.peak_allocated_bytes) << label;
     }
+  }
+}
+
+// Small nets have up to four pages more.
+TEST_P(EveryNet, ReservesByDefaultAtMostATenthMoreThanItAllocates) {
+  for (const PlanMode plan : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    WorkloadOptions options;
+    options.net = GetParam();
+    options.step = {.batch = 32, .steps = 2};
+    options.runtime = {.device = "sim", .plan = plan};
+    const Measurement run = measure(options);
+    ASSERT_EQ(run.outcome, RunOutcome::kOk) << run.error;
+    const int64_t most = std::max(run.peak_allocated_bytes / 10, 8 * kMiB);
+    EXPECT_LE(run.peak_reserved_bytes, run.peak_allocated_bytes + most) << to_string(plan);
   }
 }
 
