@@ -46,6 +46,72 @@ TEST_F(KeptMemory, ATensorThatIsJoinedWithMoreAgainAndAgainIsNamed) {
       << text;
 }
 
+TEST_F(KeptMemory, ATensorThatAModelJoinsWithAnotherDoesNotGrow) {
+  const std::string text = verdict(
+      "def cat(parts): return parts[0]\n"
+      "def up(x): return x\n"
+      "def forward(x, skips):\n"
+      "  for skip in skips:\n"
+      "    x = up(x)\n"
+      "    x = cat([x, skip])\n"
+      "  torch.fail()\n"
+      "def main():\n"
+      "  forward(torch.Tensor(), [torch.Tensor()])\n");
+  EXPECT_FALSE(has(text, "grows by")) << text;
+}
+
+TEST_F(KeptMemory, ObjectsThatRefuseOrActWhenTheyAreAskedHideNothing) {
+  const std::string text = verdict(
+      "import collections, weakref\n"
+      "class Thing: pass\n"
+      "class Lazy(collections.OrderedDict):\n"
+      "  def values(self): print('asked for all'); return []\n"
+      "class Proxy:\n"
+      "  @property\n"
+      "  def __dict__(self): raise RuntimeError('outside of a request')\n"
+      "  def __getattr__(self, name): print('asked for', name); raise AttributeError(name)\n"
+      "lazy, gone, request = Lazy(a=1), weakref.proxy(Thing()), Proxy()\n"
+      "def main():\n"
+      "  kept = []\n"
+      "  for _ in range(4): kept.append(torch.Tensor())\n"  // line 13
+      "  everything = [lazy, gone, request]\n");
+  EXPECT_PRED2(has, text, "leak: kept keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:13") << text;
+  EXPECT_FALSE(has(text, "asked for")) << text;
+}
+
+TEST_F(KeptMemory, NumbersThatAreMultipliedAreNoSizesOfBatches) {
+  const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                                   "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n"
+                                   "def main():\n"
+                                   "  batch_loss = total_size = 0\n"
+                                   "  for x in range(4):\n"
+                                   "    batch_loss += x * 2\n"
+                                   "    total_size *= 3\n");
+  EXPECT_FALSE(has(text, "is made larger")) << text;
+}
+
+TEST_F(KeptMemory, AScanOfJaxIsNoCauseWherePyTorchFails) {
+  folder_.write("site-packages/jax.py", "def scan(f): return f\n");
+  const std::string text = verdict(
+      "import jax\n"
+      "def main():\n"
+      "  step = jax.scan(print)\n"
+      "  torch.fail(64 << 20)\n");
+  EXPECT_FALSE(has(text, "a scan stores")) << text;
+}
+
+TEST_F(KeptMemory, WeightsThatModelsShareCountOnce) {
+  const std::string text = verdict(
+      "class Head(torch.nn.Module):\n"
+      "  def __init__(self, weight):\n"
+      "    super().__init__()\n"
+      "    self._parameters = {'w': weight}\n"
+      "def main():\n"
+      "  weight = torch.nn.Parameter()\n"
+      "  a, b, c = Head(weight), Head(weight), Head(weight)\n");
+  EXPECT_FALSE(has(text, "3 models")) << text;
+}
+
 TEST_F(KeptMemory, DoublesBeginWhereAnAttributeIsMade) {
   const std::string text = verdict(
       "class Solver:\n"

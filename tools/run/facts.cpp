@@ -105,7 +105,11 @@ std::optional<Kept> find_kept(const nlohmann::json& facts, const Explained& foun
                     .graphs = is_set(entry, "graphs"),
                     .kind = entry.contains("kind") ? text_of(entry, "kind") : "tensor",
                     .owner = text_of(entry, "owner")};
-    if (!most) most = kept;
+    // Models and optimizers in a list may be needed: arrays that are about as much as what is kept come
+    // first.
+    const bool is_better = most && found.is_kept && most->kind != "tensor" && kept.kind == "tensor" &&
+                           kept.bytes >= found.bytes / 3;
+    if (!most || is_better) most = kept;
     // A call under way has graphs in any forward pass.
     if (kept.graphs && (!graph || (graph->owner == "call" && kept.owner != "call"))) graph = kept;
   }
@@ -278,9 +282,10 @@ void name_weights(const Facts& facts, int64_t least, Explained& found) {
   const auto models = facts.values.find("weights");
   if (models == facts.values.end() || !models->is_array()) return;
   int64_t bytes = 0;
-  std::string text;
+  std::string text, first;
   for (const nlohmann::json& model : *models) {
     if (!model.is_object() || text_of(model, "line").empty()) continue;
+    if (first.empty()) first = text_of(model, "line");
     bytes += number_of(model, "bytes");
     text +=
         fmt::format("{}{} takes {}, made at {}", text.empty() ? "weights and gradients: " : "; ",
@@ -288,7 +293,7 @@ void name_weights(const Facts& facts, int64_t least, Explained& found) {
   }
   if (bytes < std::max(least, int64_t{1})) return;
   found.cause.push_back(text);
-  if (found.line.empty()) found.line = text_of(models->front(), "line");
+  if (found.line.empty()) found.line = first;
 }
 
 void name_trained(const Facts& facts, Explained& found) {

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import types
+import warnings
 
 import headroom_models as models
 import headroom_objects as objects
@@ -55,7 +56,7 @@ def _kept(frames, seconds=4.0):
             return
         known.add(id(value))
         entry["count"] += 1
-        entry["graphs"] |= getattr(value, "grad_fn", None) is not None
+        entry["graphs"] |= objects.grad_fn(value) is not None
         for part in (value,) if parts is None else parts:
             storages = entry.setdefault("storages", set())
             if objects.storage(part) not in storages:
@@ -94,7 +95,7 @@ def _kept(frames, seconds=4.0):
             queue.extend(later.pop(0))
             continue
         place, value, listed = queue.popleft()  # listed: the place of the list whose element has this as a part
-        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
+        if id(value) in seen or type(value) in (str, bytes, int, float, bool, type(None), types.ModuleType):
             continue
         seen.add(id(value))
         is_cache = type(value).__name__ == "_lru_cache_wrapper"
@@ -105,6 +106,8 @@ def _kept(frames, seconds=4.0):
         own = objects.own_file(value)
         is_own = own or type(value).__module__ in ("builtins", "__main__", "functools")
         for part, child in objects.children(value):
+            if time.monotonic() > ends:
+                break
             inner = (part, own or place[1], "") if part and is_own else place
             if part and own:
                 classes.setdefault(inner, [type(value).__name__, 0])[1] += 1
@@ -123,35 +126,39 @@ def _kept(frames, seconds=4.0):
             if id(child) in roots and within:
                 note(within, child, [weight for weight in child.parameters() if weight.is_cuda], "model")
             elif objects.is_optimizer(child) and within:
-                states = [part for state in child.state.values() for part in state.values()]
-                note(within, child, [part for part in states if objects.array_bytes(part)], "optimizer")
+                states = [part for part in objects.states_of(child) if objects.array_bytes(part)]
+                note(within, child, states, "optimizer")
             if not objects.array_bytes(child):
-                queue.append((inner, child, within))
+                if type(child) not in (str, bytes, int, float, bool, type(None)):
+                    queue.append((inner, child, within))
             elif not part or objects.is_sum(child):  # an attribute that is one array is no collection
                 note(inner, child)
             elif part in objects.buffers(value):
                 note((part, own or place[1], "buffer"), child)
-            elif own and getattr(child, "grad_fn", None) is not None:  # an average of what has graphs
+            elif own and objects.grad_fn(child) is not None:  # an average of what has graphs
                 note(inner, child)
             elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
                 note(place[:2] + ("object",), child)
             elif listed:
                 note(listed, child)
     kept = []
-    for (place, kind), entry in found.items():
+    # Those that may be told: looking for the line of each of thousands would take minutes.
+    most = sorted(found.items(), key=lambda each: (each[1]["graphs"], each[1]["bytes"]), reverse=True)[:16]
+    most += [each for each in sorted(found.items(), key=lambda each: -each[1]["bytes"])[:16] if each not in most]
+    for (place, kind), entry in most:
         entry.pop("storages", None), entry.pop("known", None)
         if kind == "model" and (place, "optimizer") in found:
             entry["bytes"] += found[place, "optimizer"]["bytes"]
         is_sum = entry["count"] < 3 and kind == "tensor" and place[2] != "call"
-        line, puts = lines.get(place, 0), False
+        line, puts, in_loop = lines.get(place, 0), False, False
         if not line and (not is_sum or entry["graphs"]):
-            line, puts = source.line_that_keeps(*place, is_sum, _fullest_key(dicts.get(place, {})))
+            line, puts, in_loop = source.line_that_keeps(*place, is_sum, _fullest_key(dicts.get(place, {})))
             kind_of_owner, owners = classes.get(place, ("", 0))
             if not line and owners > 2 and not is_sum:  # what many objects were made with
                 call = source.line_that_calls([place[1]], kind_of_owner)
                 line, texts[place] = int(call.rpartition(":")[2] or 0), kind_of_owner + "." + place[0]
-        # A list that has two models from the start needs both: one that grows may not.
-        is_many = entry["count"] >= 3 or (kind != "tensor" and entry["count"] == 2 and puts)
+        # A list that has two models from the start needs both: one that grows in a loop may not.
+        is_many = entry["count"] >= 3 or (kind != "tensor" and entry["count"] == 2 and puts and in_loop)
         if line and (is_many or (is_sum and entry["graphs"])):
             owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
@@ -167,20 +174,28 @@ def _fullest_key(values):
     """The text under which a dict has most arrays, those with graphs first; None if it has one alone."""
     texts = [key for key in list(values)[:100] if isinstance(key, str)]
     arrays = {key: list(objects.arrays_under(values[key], {}, 1000)) for key in texts}
-    size = lambda key: (sum(getattr(array, "grad_fn", None) is not None for array in arrays[key]), len(arrays[key]))
+    size = lambda key: (sum(objects.grad_fn(array) is not None for array in arrays[key]), len(arrays[key]))
     return max(texts, key=size) if len(texts) > 1 else None
+
+
+def _has_shape(value):
+    try:
+        is_array = all(objects.has(value, name) for name in ("shape", "nbytes", "dtype"))
+        return is_array and all(size >= 0 for size in value.shape) and value.nbytes >= 0
+    except Exception:  # of sparse and nested ones
+        return False
 
 
 def _request(frames, asked):
     """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
     arrays = []
     for frame in frames:
-        weights = getattr(objects.variables(frame).get("self"), "_parameters", {})
+        weights = objects.weights(objects.variables(frame).get("self"))
         names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
-        parts = [(k, v) for k, v in names.items() if isinstance(v, dict) and len(v) < 40]  # what a model returns
+        # What a model returns is a dict.
+        parts = [(k, v) for k, v in names.items() if issubclass(type(v), dict) and dict.__len__(v) < 40]
         names |= {"%s.%s" % (k, part): value for k, v in parts for part, value in dict.items(v)}
-        here = [(k, v) for k, v in names.items() if all(objects.has(v, p) for p in ("shape", "nbytes", "dtype"))]
-        here = [(k, v) for k, v in here if not isinstance(v, type)]
+        here = [(k, v) for k, v in names.items() if type(v) is not type and _has_shape(v)]
         arrays = here[:40] + arrays  # the program's own first
         if source.is_own(frame.f_code.co_filename):
             break
@@ -226,7 +241,7 @@ def _doubles(frames):
         line = "%s:%d" % (frame.f_code.co_filename, first.lineno) if first else line  # the outermost stays
         owner = objects.variables(frame).get("self")
         path = objects.own_file(owner)
-        attributes = {**getattr(owner, "__dict__", {}), **objects.buffers(owner)} if path and not of_object else {}
+        attributes = {**objects.attributes(owner), **objects.buffers(owner)} if path and not of_object else {}
         for name in (name for name, value in attributes.items() if objects.array_bytes(value) and _is_double(value)):
             made = source.line_of_attribute(path, name)
             of_object = of_object or ("%s:%d" % (path, made) if made else "")
@@ -269,8 +284,8 @@ def _assigned(frame):
     path = objects.own_file(owner)
     for node in source.nodes_in(source.tree_of(path), ast.Assign) if path else ():
         for target in node.targets:
-            if isinstance(target, ast.Attribute) and target.attr in getattr(owner, "__dict__", {}):
-                yield "self." + target.attr, path, node, owner.__dict__[target.attr]
+            if isinstance(target, ast.Attribute) and target.attr in objects.attributes(owner):
+                yield "self." + target.attr, path, node, objects.attributes(owner)[target.attr]
 
 
 def _loaded(frames):
@@ -291,13 +306,16 @@ def _loaded(frames):
 
 
 def _grown(frames):
-    """The variable, or attribute, with most bytes that a line makes of itself and more: x = torch.cat([x, y])."""
+    """The attribute, or the variable of a loop, with most bytes that a line makes of itself and more alone:
+    x = torch.cat([x, y]). What a model joins in its forward pass does not grow."""
     most = {"bytes": 0}
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
         for name, path, node, value in _assigned(frame):
+            attribute = name.rpartition(".")[2]
             joins = isinstance(node.value, ast.Call) and source.name_of(node.value) in _JOINS
-            joins = joins and name.rpartition(".")[2] in source.names_in(node.value)
-            size = objects.array_bytes(value) if joins else 0
+            joins = joins and attribute in source.names_in(node.value)
+            grows = joins and (attribute != name or source.is_bound_alone(path, node, name))
+            size = objects.array_bytes(value) if grows else 0
             if size > most["bytes"]:
                 line, call = "%s:%d" % (path, node.lineno), ast.unparse(node.value.func)[:40]
                 most = {"name": name, "line": line, "bytes": size, "call": call}
@@ -324,7 +342,7 @@ def _largest(frames):
 def _largest_part(text, line, value, size):
     """The attribute of an object of the program's class that has nearly all of its bytes, if there is one."""
     path = objects.own_file(value)
-    for name, part in list(getattr(value, "__dict__", {}).items()) if path else ():
+    for name, part in list(objects.attributes(value).items()) if path else ():
         arrays = {objects.storage(array): array for array in objects.arrays_under(part, {})}
         if sum(map(objects.array_bytes, arrays.values())) >= 0.8 * size and not objects.has(part, "_modules"):
             assigned = source.line_of_attribute(path, name)
@@ -383,14 +401,27 @@ def _padding():
     return ""
 
 
-def write(path, frames, failed, asked):
-    """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first."""
+def write(path, frames, failed, asked, is_end=False):
+    """Writes down what `frames`, of all threads, have; `failed` are those of the request, the innermost first. With
+    `is_end` an error ends the program that no allocator of PyTorch told of before."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of arrays that are asked for their bytes
+            facts = _facts(frames, failed, asked, is_end)
+    finally:
+        objects.release()
+    text = json.dumps(facts, default=str, ensure_ascii=False).encode("utf-8", "replace")
+    with open(path, "wb") as file:
+        file.write(text)
+
+
+def _facts(frames, failed, asked, is_end):
     facts = {}
     if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
         failed = frames
     of_frames = {"libraries": _other_libraries, "kept": _kept, "arrays": _doubles, "loaded": _loaded}
     of_frames |= {"grown": _grown, "largest": _largest, "growth": source.growth}
-    of_frames |= {"starts": source.starts, "transform": source.transform}
+    of_frames |= {"starts": source.starts, "transform": lambda frames: source.transform(frames, is_end)}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
     of_frames |= {"weights": models.weights, "hooks": models.hooks, "outputs": models.outputs}
     asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
@@ -401,7 +432,4 @@ def write(path, frames, failed, asked):
             facts[name] = ask()
         except Exception as error:
             facts[name + "_error"] = str(error)
-    objects.release()
-    text = json.dumps(facts, default=str, ensure_ascii=False).encode("utf-8", "replace")
-    with open(path, "wb") as file:
-        file.write(text)
+    return facts

@@ -63,7 +63,7 @@ def explain_end(error, trace):
         pass
     facts = _facts()
     frames = list(facts.objects.frames_of_trace(trace))
-    facts.write(path + ".json", frames, frames[::-1], asked)
+    facts.write(path + ".json", frames, frames[::-1], asked, is_end=True)
 
 
 def _facts():

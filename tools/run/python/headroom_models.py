@@ -28,7 +28,9 @@ def untrained(frames):
         return {}
     modules = objects.modules_of_torch()
     weights = {id(w): w for module in modules for w in module._parameters.values() if w is not None}
-    left = {key: w for key, w in weights.items() if w.is_cuda and w.requires_grad and key not in trained}
+    # Weights of functional_call are computed: what they come from may be trained.
+    is_left = lambda key, w: w.is_cuda and w.requires_grad and key not in trained and getattr(w, "is_leaf", True)
+    left = {key: w for key, w in weights.items() if is_left(key, w)}
     runs = ""
     for module in (objects.variables(frame).get("self") for frame in frames if torch.is_grad_enabled()):
         own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
@@ -51,18 +53,27 @@ def weights(frames):
         for text, name, value in objects.variables_of(frame):
             if id(value) in roots and text != "self":
                 variables.setdefault(id(value), (text, source.line_that_makes(name, text, frame)))
+    seen, sizes = set(), []
     for model in (module for module in objects.modules_of_torch() if id(module) in roots):
-        own = [weight for weight in model.parameters() if weight.is_cuda]
+        own = [w for w in model.parameters() if w.is_cuda and id(w) not in seen and getattr(w, "is_leaf", True)]
+        seen |= {id(weight) for weight in own}  # models may share a part
         size = sum(w.nbytes + (w.grad.nbytes if w.grad is not None else 0) for w in own)
-        models.append((type(model).__name__, size, *variables.get(id(model), ("", ""))))
-    counts, found = collections.Counter(kind for kind, size, *_ in models if size), {}
+        if size:
+            models.append((type(model).__name__, size, *variables.get(id(model), ("", ""))))
+            sizes.append(type(model).__module__.startswith("torch.nn."))
+    counts = collections.Counter(kind for (kind, *_), is_layer in zip(models, sizes) if not is_layer)
+    lines, found = {}, {}
     for kind, size, text, line in models:
         if counts[kind] > 2 or not text:
-            text, line = kind, source.line_that_calls(source.own_files(frames), kind) or line
+            if kind not in lines:
+                lines[kind] = source.line_that_calls(source.own_files(frames), kind)
+            text, line = kind, lines[kind] or line
         entry = found.setdefault((kind, text), {"name": text, "line": line, "bytes": 0, "count": 0})
         entry["bytes"] += size
         entry["count"] += 1
-    return sorted((each for each in found.values() if each["bytes"]), key=lambda each: -each["bytes"])[:4]
+    for (kind, _), entry in found.items():
+        entry["count"] = entry["count"] if counts[kind] > 2 else 1  # layers in a list are no models
+    return sorted(found.values(), key=lambda each: -each["bytes"])[:4]
 
 
 def hooks(frames):

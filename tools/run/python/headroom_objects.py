@@ -4,6 +4,7 @@ import collections
 import functools
 import gc
 import inspect
+import itertools
 import sys
 import types
 
@@ -11,33 +12,45 @@ import headroom_source as source
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 _OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
-_files, _frames = {}, {}  # of classes; those whose variables were looked at
+_PLAIN = {str, bytes, int, float, bool, type(None), types.ModuleType}
+_MOST_PARTS = 100_000  # of one list
+_files, _frames, _alive = {}, {}, {}  # of classes; those whose variables were looked at
 
 
 def array_bytes(value):
     """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
     library = library_of(value)
-    if library == "torch":
-        torch = sys.modules["torch"]
-        is_array = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
-        try:
+    try:
+        if library == "torch" or (library not in ("jax", "jaxlib", "cupy") and "torch" in sys.modules):
+            torch = sys.modules["torch"]
+            is_array = issubclass(type(value), torch.Tensor) and not issubclass(type(value), torch.nn.Parameter)
             return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
-        except (NotImplementedError, RuntimeError):  # a sparse one, or one of a subclass
-            return 0
-    if library in ("jax", "jaxlib"):
-        try:
+        if library in ("jax", "jaxlib"):
             return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
-        except Exception:  # no array, or one that is traced or deleted
-            return 0
-    return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
+        return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
+    except Exception:  # a sparse one, one of a subclass that refuses, or of JAX one that is traced or deleted
+        return 0
 
 
 def storage(array):
-    return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
+    try:
+        return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
+    except Exception:  # of a subclass that has none
+        return id(array)
+
+
+def grad_fn(array):
+    """The graph that computed an array; None without one, and for a view that refuses to tell."""
+    try:
+        return getattr(array, "grad_fn", None)
+    except Exception:
+        return None
 
 
 def alive(kind):
-    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
+    if kind not in _alive:
+        _alive[kind] = [value for value in gc.get_objects() if issubclass(type(value), kind)]
+    return _alive[kind]
 
 
 def modules_of_torch():
@@ -101,7 +114,7 @@ def has(value, name):
     try:
         if name in vars(value):
             return True
-    except TypeError:
+    except Exception:  # without a dict, or a stand-in whose object is gone
         pass
     return any(name in vars(kind) for kind in type(value).__mro__)
 
@@ -116,7 +129,7 @@ def variables_of(frame):
     found = [(name, name, value) for name, value in variables(frame).items()]
     owner = variables(frame).get("self")
     if owner is not None and own_file(owner) and not has(owner, "_modules"):
-        found += [("self." + name, name, value) for name, value in getattr(owner, "__dict__", {}).items()]
+        found += [("self." + name, name, value) for name, value in attributes(owner).items()]
     return found
 
 
@@ -130,24 +143,54 @@ def release():
                 variables.pop(name, None)
     _frames.clear()
     _files.clear()
+    _alive.clear()
 
 
 def is_optimizer(value):
     return has(value, "param_groups") and has(value, "state") and isinstance(value.state, dict)
 
 
+def states_of(optimizer):
+    return [part for state in dict.values(optimizer.state) if isinstance(state, dict) for part in dict.values(state)]
+
+
 def buffers(module):
-    return getattr(module, "_buffers", {})
+    return _of_module(module, "_buffers")
+
+
+def _of_module(module, name):
+    """A dict of a module of PyTorch; empty for any other object, which is not asked."""
+    found = vars(module).get(name) if has(module, "_modules") and hasattr(type(module), "parameters") else None
+    return found if isinstance(found, dict) else {}
+
+
+def weights(module):
+    return _of_module(module, "_parameters")
+
+
+def attributes(value):
+    """The dict of an object; empty without one, or where it refuses."""
+    try:
+        return vars(value)
+    except Exception:
+        return {}
 
 
 def children(value):
     """(name, value) of what an object holds; a name is empty where the object's own is the better one."""
+    try:
+        return _children(value)
+    except Exception:  # of an object that refuses to be looked at
+        return []
+
+
+def _children(value):
     if type(value).__name__ == "_lru_cache_wrapper":
         return [("", part) for part in gc.get_referents(value)]
-    if isinstance(value, dict):
-        return [("", part) for part in list(value.values())]
-    if is_list(value):
-        return [("", part) for part in list(value)]
+    for kind in (dict, list, tuple, set, collections.deque):  # not by a method of a class of theirs, which may act
+        if issubclass(type(value), kind):
+            parts = dict.values(value) if kind is dict else kind.__iter__(value)
+            return [("", part) for part in itertools.islice(parts, _MOST_PARTS) if type(part) not in _PLAIN]
     if isinstance(value, types.FunctionType):
         return _children_of_function(value) if own_file(value) else []
     if isinstance(value, types.MethodType):
@@ -167,20 +210,19 @@ def children(value):
         return [("", part) for frame in frames for part in variables(frame).values()]
     library = library_of(value)
     if is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
-        states = [part for state in value.state.values() for part in state.values()]
-        return [("", part) for part in states if isinstance(part, list)]
+        return [("", part) for part in states_of(value) if isinstance(part, list)]
     if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
         parts = list(value._modules.items())
         own = [(k, v) for k, v in vars(value).items() if k not in _OF_MODULES and not k.endswith(("hooks", "_kwargs"))]
         own += [("", hook) for k in _HOOKS for hook in list(getattr(value, k, {}).values())]
-        return parts + own + [(k, v) for k, v in buffers(value).items() if getattr(v, "grad_fn", None)]
+        return parts + own + [(k, v) for k, v in buffers(value).items() if grad_fn(v)]
     is_looked_into = str(type(value).__module__).startswith(("torch.utils.data", "torch.optim.lr_scheduler"))
     if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_looked_into:
         return []
     if isinstance(value, type):
         return []
     names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
-    return [(name, getattr(value, name)) for name in names] + list(getattr(value, "__dict__", {}).items())
+    return [(name, getattr(value, name)) for name in names] + list(attributes(value).items())
 
 
 def _children_of_function(value):
@@ -198,12 +240,12 @@ def _children_of_function(value):
 
 
 def is_list(value):
-    return isinstance(value, (list, tuple, set, dict, collections.deque))
+    return issubclass(type(value), (list, tuple, set, dict, collections.deque))
 
 
 def is_sum(array):
     """True for one number with the graph that computed it."""
-    return getattr(array, "grad_fn", None) is not None and array.numel() == 1
+    return grad_fn(array) is not None and array.numel() == 1
 
 
 def arrays_under(value, seen, most=50_000):
@@ -213,7 +255,7 @@ def arrays_under(value, seen, most=50_000):
         if not values:
             return
         value = values.pop()
-        if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), types.ModuleType)):
+        if id(value) in seen or type(value) in _PLAIN:
             continue
         seen[id(value)] = value  # it stays: another object could get its number
         if array_bytes(value):

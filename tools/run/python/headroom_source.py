@@ -6,7 +6,7 @@ import sys
 import warnings
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_trees, _found = {}, {}
+_trees, _found, _names = {}, {}, {}
 _BINDING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -47,7 +47,23 @@ def imports_of(path):
 
 
 def names_in(node):
-    return {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
+    if node not in _names:
+        _names[node] = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
+    return _names[node]
+
+
+def loop_around(path, line):
+    """The innermost for or while of a file around a line, in the same function; None without one."""
+    around = [node for node in nodes_in(tree_of(path), _LOOPS) if node.lineno <= line <= node.end_lineno]
+    inner = max(around, key=lambda node: node.lineno, default=None)
+    return None if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)) else inner
+
+
+def is_bound_alone(path, node, name):
+    """True if an assignment is in a loop in which nothing else binds that name."""
+    loop = loop_around(path, node.lineno)
+    inside = [n for n in nodes_in(tree_of(path), _BINDING) if loop and loop.lineno <= n.lineno <= loop.end_lineno]
+    return [n for n in inside if name in targets_of(n)] == [node]
 
 
 def _targets(node):
@@ -91,16 +107,20 @@ def call_at(path, line, function):
 
 
 def line_of_parts(files, parts):
-    """The first line of those files that has one of such names as a text, as the name of an argument, or as what it
-    assigns to; empty without one."""
+    """The first line of those files that assigns to an attribute of such a name; or else that has one as a text or as
+    the name of an argument; or else as a variable; empty without one."""
     for path in files:
         tree = tree_of(path)
-        found = [node for node in nodes_in(tree, ast.Constant) if node.value in parts]
-        found += [word.value for word in nodes_in(tree, ast.keyword) if word.arg in parts]
-        assigned = [(node, target) for node in nodes_in(tree, ast.Assign) for target in node.targets]
-        found += [node for node, target in assigned if getattr(target, "attr", getattr(target, "id", "")) in parts]
-        if found:
-            return "%s:%d" % (path, min(node.lineno for node in found))
+        targets = [target for node in nodes_in(tree, ast.Assign) for target in node.targets]
+        texts = [node for node in nodes_in(tree, ast.Constant) if node.value in parts]
+        texts += [word.value for word in nodes_in(tree, ast.keyword) if word.arg in parts]
+        for found in (
+            [target for target in targets if getattr(target, "attr", "") in parts],
+            texts,
+            [target for target in targets if getattr(target, "id", "") in parts],
+        ):
+            if found:
+                return "%s:%d" % (path, min(node.lineno for node in found))
     return ""
 
 
@@ -151,10 +171,10 @@ def _is_number(node):
 def line_that_keeps(name, path, owner, is_sum, key=None):
     """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, gives most
     to an object of a library, or makes an optimizer or an object made of others, numbers last, and what a dict has
-    under `key` first; 0: none. And whether the line puts something into a list or dict."""
+    under `key` first; 0: none. And whether the line puts something into a list or dict, and is in a loop."""
     lines = []  # (later ones tell less, line, puts)
     has_no_key = lambda node: key is None or key not in {getattr(part, "value", None) for part in ast.walk(node)}
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_in(tree_of(path), (ast.Call, ast.AugAssign, ast.Assign)):
         if isinstance(node, ast.Call) and not is_sum:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             puts = method in ("append", "appendleft", "add", "extend", "insert", "update", "setdefault")
@@ -176,7 +196,8 @@ def line_that_keeps(name, path, owner, is_sum, key=None):
                 puts = isinstance(target, ast.Subscript)
                 if name in names_in(target) and (adds or is_made or puts):
                     lines.append((_is_number(node.value), has_no_key(node), is_made and not puts, node.lineno, puts))
-    return min(lines, default=(0, 0, 0, 0, False))[3:]
+    line, puts = min(lines, default=(0, 0, 0, 0, False))[3:]
+    return line, puts, bool(line) and loop_around(path, line) is not None
 
 
 def starts(frames):
@@ -190,31 +211,35 @@ def starts(frames):
     return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in imports}
 
 
-def transform(frames):
+def transform(frames, is_end):
     """The first vmap of a gradient of a program of JAX, or of PyTorch that is in one, or else the first scan of JAX:
-    what they make of each example or step is no variable of a function."""
+    what they make of each example or step is no variable of a function. JAX tells of its failure at the end alone."""
     is_torch = any("/torch/_functorch/" in frame.f_code.co_filename for frame in frames)
-    if "jax" not in sys.modules and not is_torch:
+    if not is_torch and not (is_end and "jax" in sys.modules):
         return {}
     for line, call in calls_of(frames, ("vmap",)):
         if call.args and "grad" in ast.unparse(call.args[0]):
             return {"name": "vmap", "line": line, "torch": is_torch}
-    scans = calls_of(frames, ("scan",)) if "jax" in sys.modules else ()
+    scans = calls_of(frames, ("scan",)) if is_end and "jax" in sys.modules else ()
     return {"name": "scan", "line": next((line for line, _ in scans), "")}
 
 
 def growth(frames):
-    """The first line that multiplies a size of a batch, picture or text, and its name: "batch_size *= 2"; empty without
-    one."""
+    """The first line that multiplies a size of a batch, picture or text by more than a step needs, and its name:
+    "batch_size *= 2"; empty without one."""
     found = []
     for path in own_files(frames):
-        classes = [node for node in nodes_in(tree_of(path), ast.ClassDef) if "batch" in node.name.lower()]
-        for node in nodes_in(tree_of(path), (ast.AugAssign, ast.Assign)):
-            is_of_batch = any(each.lineno <= node.lineno <= each.end_lineno for each in classes)
-            multiplies = any(isinstance(part, (ast.Mult, ast.LShift, ast.Pow)) for part in ast.walk(node))
-            for name in sorted(targets_of(node)) if multiplies else ():
-                is_batch = "batch" in name or name in ("bs", "bsz") or (is_of_batch and "size" in name)
+        tree = tree_of(path)
+        classes = [node for node in nodes_in(tree, ast.ClassDef) if "batch" in node.name.lower()]
+        starts = [node for node in nodes_in(tree, (ast.FunctionDef,)) if node.name == "__init__"]
+        for node in nodes_in(tree, (ast.AugAssign, ast.Assign)):
+            is_within = lambda nodes: any(each.lineno <= node.lineno <= each.end_lineno for each in nodes)
+            operations = [node.op] if isinstance(node, ast.AugAssign) else ast.walk(node.value)
+            multiplies = any(isinstance(part, (ast.Mult, ast.LShift, ast.Pow)) for part in operations)
+            for name in sorted(targets_of(node)) if multiplies and not is_within(starts) else ():
+                is_batch = "batch_size" in name or name in ("bs", "bsz") or (is_within(classes) and "size" in name)
                 is_size = is_batch or any(part in name for part in ("size", "length", "seq_len", "resolution", "crop"))
+                is_size &= not any(part in name for part in ("total", "loss", "num", "count"))
                 if is_size and (isinstance(node, ast.AugAssign) or name in names_in(node.value)):
                     found.append((not is_batch, name, "%s:%d" % (path, node.lineno)))
     return dict(zip(("name", "line"), min(found, default=(0, "", ""), key=lambda each: each[0])[1:]))
