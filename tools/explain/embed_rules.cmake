@@ -6,11 +6,12 @@ foreach(file IN LISTS FILES)
   string(FIND "${text}" "\n===" end)
   string(SUBSTRING "${text}" 0 ${end} text)
   get_filename_component(name ${file} NAME)
-  string(APPEND rows "    {\"${name}\", R\"RULES(${text})RULES\"},\n")
+  string(APPEND rows "    {\"${name}\", R\"RULES(${text})RULES\"sv},\n")
 endforeach()
 file(WRITE ${OUTPUT} "#include \"tools/explain/rules.h\"\n
 namespace headroom::explain {\n
 std::span<const RulesFile> built_in_files() {
+  using namespace std::string_view_literals;  // a compiler may refuse to count so many characters
   static constexpr RulesFile kFiles[] = {\n${rows}  };
   return kFiles;
 }\n
