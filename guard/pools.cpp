@@ -7,7 +7,7 @@ namespace headroom::guard {
 namespace {
 
 constexpr int64_t kPiece = int64_t{32} << 20;  // by which the driver's pools grow
-constexpr int kNoCard = -1;                    // of a pool of the host's memory
+constexpr int kNoCard = -1;                    // of the host's memory, or of a device that is not counted
 
 // Lets questions be asked while a stream is captured.
 class Relaxed {

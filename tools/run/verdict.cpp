@@ -253,7 +253,6 @@ Explained find_cause(const Failure& failure) {
       !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
     found = weights;
   if (found.cause.empty()) found = explain_doubles(*facts, peak);
-  if (found.cause.empty()) found = explain_models(*facts, peak);
   if (found.cause.empty()) found = explain_grown(*facts, peak / ranks_of(*facts) / 10);
   if (const Explained loaded = explain_loaded(*facts, std::max(peak / 5, found.bytes));
       !loaded.cause.empty() && !found.is_kept && (found.cause.empty() || found.bytes > 0))
@@ -275,6 +274,7 @@ Explained find_cause(const Failure& failure) {
   // Cycles say why something is kept.
   const Explained cycles = explain_cycles(*facts);
   if (explains_more(cycles, found.is_kept ? found.bytes / 2 : found.bytes)) found = cycles;
+  if (found.cause.empty()) found = explain_models(*facts, peak);
   if (found.cause.empty()) {
     found = explain_others(failure.account, most_beside(failure.account));
     name_start(*facts, found);

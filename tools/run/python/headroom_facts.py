@@ -95,7 +95,7 @@ def _kept(frames, seconds=4.0):
             queue.extend(later.pop(0))
             continue
         place, value, listed = queue.popleft()  # listed: the place of the list whose element has this as a part
-        if id(value) in seen or type(value) in (str, bytes, int, float, bool, type(None), types.ModuleType):
+        if id(value) in seen or type(value) in objects.PLAIN:
             continue
         seen.add(id(value))
         is_cache = type(value).__name__ == "_lru_cache_wrapper"
@@ -129,7 +129,7 @@ def _kept(frames, seconds=4.0):
                 states = [part for part in objects.states_of(child) if objects.array_bytes(part)]
                 note(within, child, states, "optimizer")
             if not objects.array_bytes(child):
-                if type(child) not in (str, bytes, int, float, bool, type(None)):
+                if type(child) not in objects.PLAIN:
                     queue.append((inner, child, within))
             elif not part or objects.is_sum(child):  # an attribute that is one array is no collection
                 note(inner, child)
@@ -366,6 +366,7 @@ def _moment(failed, kept):
 def _cycles():
     """Collects objects that refer to each other alone: bytes of their arrays, the program's class that most have, and
     the line where one of it is given to another, or where it is."""
+    objects.forget_alive()
     flags, before = gc.get_debug(), list(gc.garbage)
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:

@@ -12,9 +12,10 @@ import headroom_source as source
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 _OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
-_PLAIN = {str, bytes, int, float, bool, type(None), types.ModuleType}
+PLAIN = {str, bytes, int, float, bool, type(None), types.ModuleType}
 _MOST_PARTS = 100_000  # of one list
-_files, _frames, _alive = {}, {}, {}  # of classes; those whose variables were looked at
+_files, _frames = {}, {}  # of classes; those whose variables were looked at
+_alive = {}  # by class: what forget_alive() drops
 
 
 def array_bytes(value):
@@ -53,6 +54,11 @@ def alive(kind):
     return _alive[kind]
 
 
+def forget_alive():
+    """Before cycles are collected, which must not be held from here."""
+    _alive.clear()
+
+
 def modules_of_torch():
     """The modules of PyTorch; not those that are still being made."""
     modules = alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
@@ -71,7 +77,7 @@ def repeated_hooks():
     most = (0, None)
     for module in modules_of_torch():
         for kind in _HOOKS:
-            hooks = [getattr(hook, "__func__", hook) for hook in getattr(module, kind, {}).values()]
+            hooks = [getattr(hook, "__func__", hook) for hook in _of_module(module, kind).values()]
             codes = collections.Counter(getattr(hook, "__code__", None) for hook in hooks)
             own = [(n, code) for code, n in codes.items() if code is not None and source.is_own(code.co_filename)]
             most = max([most] + own, key=lambda each: each[0])
@@ -190,7 +196,7 @@ def _children(value):
     for kind in (dict, list, tuple, set, collections.deque):  # not by a method of a class of theirs, which may act
         if issubclass(type(value), kind):
             parts = dict.values(value) if kind is dict else kind.__iter__(value)
-            return [("", part) for part in itertools.islice(parts, _MOST_PARTS) if type(part) not in _PLAIN]
+            return [("", part) for part in itertools.islice(parts, _MOST_PARTS) if type(part) not in PLAIN]
     if isinstance(value, types.FunctionType):
         return _children_of_function(value) if own_file(value) else []
     if isinstance(value, types.MethodType):
@@ -214,7 +220,7 @@ def _children(value):
     if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
         parts = list(value._modules.items())
         own = [(k, v) for k, v in vars(value).items() if k not in _OF_MODULES and not k.endswith(("hooks", "_kwargs"))]
-        own += [("", hook) for k in _HOOKS for hook in list(getattr(value, k, {}).values())]
+        own += [("", hook) for k in _HOOKS for hook in list(_of_module(value, k).values())]
         return parts + own + [(k, v) for k, v in buffers(value).items() if grad_fn(v)]
     is_looked_into = str(type(value).__module__).startswith(("torch.utils.data", "torch.optim.lr_scheduler"))
     if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_looked_into:
@@ -255,7 +261,7 @@ def arrays_under(value, seen, most=50_000):
         if not values:
             return
         value = values.pop()
-        if id(value) in seen or type(value) in _PLAIN:
+        if id(value) in seen or type(value) in PLAIN:
             continue
         seen[id(value)] = value  # it stays: another object could get its number
         if array_bytes(value):

@@ -143,7 +143,7 @@ def line_of_attribute(path, name):
 
 
 def line_that_calls(files, name):
-    """The line of the call of that name with most arguments: the one that makes what is kept of a class; 0: none."""
+    """The line of the call of that name with most arguments: the one that makes what is kept of a class; empty without one."""
     calls = [(len(n.args) + len(n.keywords), -n.lineno, p) for p in files for n in nodes_in(tree_of(p), ast.Call)
              if name_of(n) == name]
     most = max(calls, default=None)
