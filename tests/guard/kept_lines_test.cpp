@@ -393,19 +393,6 @@ TEST_F(KeptMemory, AFunctionOfAutogradThatKeepsItsOutputIsNamedByItsOwnLine) {
       << text;
 }
 
-TEST_F(KeptMemory, AModelInACycleIsCollectedWithIt) {
-  const std::string text = verdict(
-      "import gc\n"
-      "class Net(torch.nn.Module): pass\n"
-      "def main():\n"
-      "  gc.disable()\n"
-      "  for _ in range(8):\n"
-      "    net = Net()\n"
-      "    net.cache, net.me = torch.Tensor(), net\n"
-      "  del net\n");
-  EXPECT_PRED2(has, text, "keep 512.00 MiB until Python's collector runs") << text;
-}
-
 TEST_F(KeptMemory, TheLineThatMakesBatchesLargerIsNamed) {
   const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
                                    "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n"
