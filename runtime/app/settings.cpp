@@ -39,6 +39,7 @@ constexpr std::string_view kSettings[] = {
     "epochs",
     "evaluate-every",
     "every",
+    "failure",
     "fix",
     "force",
     "format",

@@ -138,6 +138,26 @@ TEST_F(Guard, ALibraryBesidePyTorchThatHoldsTheMemoryIsNamed) {
   EXPECT_PRED2(has, outcome.errors, "next: cupy.get_default_memory_pool().free_all_blocks()");
 }
 
+TEST_F(Guard, AVerdictIsToldAgainFromAFile) {
+  const std::string facts = folder_.write("facts", "{\"libraries\": {\"CuPy\": 943718400}, \"kept\": []}");
+  const std::string pickle =
+      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz";
+  for (const std::string& copies :
+       {"cp " + facts + " $HEADROOM_RUN_SNAPSHOT.77.json; ",
+        "cp " + pickle + " $HEADROOM_RUN_SNAPSHOT.77.pickle; ", std::string("true; ")}) {
+    const std::string first = run("--limit 1000MiB --failure " + folder_ / "failure.json",
+                                  in_shell(copies + program("direct init retain alloc 850 alloc 400") +
+                                           "; echo train.py: CUDA out of memory >&2; exit 1"))
+                                  .errors;
+    const Outcome again = run_shell(folder_, HEADROOM_COMMAND " run --failure " + folder_ / "failure.json");
+    EXPECT_PRED2(has, first, again.out) << first;
+    EXPECT_PRED2(has, again.out, "1 request was refused by the limit of 1000.00 MiB");
+  }
+  const Outcome other = run_shell(folder_, HEADROOM_COMMAND " run --failure " + facts);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_PRED2(has, other.errors, "no file of headroom run --failure") << other.errors;
+}
+
 TEST_F(Guard, GrabAllTakesTheLimitBeforeItIsAskedFor) {
   Outcome outcome = run("--limit 1000MiB --strategy grab-all",
                         program("direct init retain alloc 10 info alloc 800 free fill 64"));

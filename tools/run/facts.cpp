@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -121,9 +120,8 @@ std::optional<Kept> find_kept(const nlohmann::json& facts, const Explained& foun
 
 }  // namespace
 
-std::shared_ptr<const Facts> read_facts(const std::string& path) {
-  std::ifstream file(path);
-  nlohmann::json values = nlohmann::json::parse(file, nullptr, false);
+std::shared_ptr<const Facts> read_facts(const std::string& text) {
+  nlohmann::json values = nlohmann::json::parse(text, nullptr, false);
   if (!values.is_object()) values = nlohmann::json::object();
   return std::make_shared<const Facts>(Facts{std::move(values)});
 }

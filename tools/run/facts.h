@@ -25,8 +25,8 @@ struct Explained {
 bool is_kept(std::string_view cause);
 
 struct Facts;
-// Reads what the hook wrote; empty facts if there is no such file, or a broken one.
-std::shared_ptr<const Facts> read_facts(const std::string& path);
+// Reads what the hook wrote; empty facts if it is empty or broken.
+std::shared_ptr<const Facts> read_facts(const std::string& text);
 
 // Tells what libraries beside PyTorch held in the process that wrote the facts.
 Explained explain_libraries(const Facts& facts);

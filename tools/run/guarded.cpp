@@ -38,6 +38,7 @@
 #include "guard/watcher.h"
 #include "runtime/app/option_set.h"
 #include "tools/run/device_cgroup.h"
+#include "tools/run/failure_file.h"
 #include "tools/run/launch.h"
 #include "tools/run/python_hook.h"
 #include "tools/run/recording.h"
@@ -264,6 +265,11 @@ void add_command_options(OptionSet& set, GuardOptions& options) {
   set.add_bytes("leave", "What stays free for other processes above --soft", &options.leave);
   set.add_bytes("reserve", "What grab-all takes at the start; without it the limit", &options.reserve);
   set.add_text("result", "Also write peak, time and exit code to this file as JSON", &options.result);
+  set.add_text(
+      "failure",
+      "On failure also write to this file what the verdict is told from; without a program, tell the "
+      "verdict of such a file",
+      &options.failure);
 }
 
 namespace {
@@ -287,6 +293,8 @@ std::string first_since(const std::string& record, const char* ending,
   }
   return found;
 }
+
+constexpr int64_t kMostFactsBytes = int64_t{64} << 20;
 
 // True if the loader would find NVIDIA's driver: in LD_LIBRARY_PATH, or in its cache. Loading the driver
 // takes longer than all else that the command does, so it is only loaded where neither has it.
@@ -348,6 +356,7 @@ std::optional<int> run_command(int argc, char** argv) {
     throw LibraryError("no GPU: NVIDIA's driver (libcuda.so.1) is not installed", "dlopen", "not found", {});
   }
 
+  if (!options.failure.empty()) require_writable(options.failure);
   const AccountFile file;
   guard::Account& account = *file;
   const std::string title = title_of(words);
@@ -400,15 +409,19 @@ std::optional<int> run_command(int argc, char** argv) {
   // Below a line that the program left open, as progress bars do.
   if (!ended.errors.empty() && ended.errors.back() != '\n') fmt::print(stderr, "\n");
   if (!WIFEXITED(ended.status) || WEXITSTATUS(ended.status) != 0) {
-    fmt::print(stderr, "{}",
-               verdict_of_command({.account = account,
-                                   .ended = ended,
-                                   .killed_for_memory = killed_for_memory() > killed_before,
-                                   .traces = traces,
-                                   .snapshot = first_since(snapshots, ".pickle", began_writing),
-                                   .facts = first_since(snapshots, ".json", began_writing),
-                                   .keeps_snapshot = !options.record.empty(),
-                                   .command = command_line(words[0], std::span(words).subspan(1))}));
+    const std::string snapshot = first_since(snapshots, ".pickle", began_writing),
+                      facts = first_since(snapshots, ".json", began_writing);
+    const Failure failure{
+        .account = account,
+        .ended = ended,
+        .killed_for_memory = killed_for_memory() > killed_before,
+        .traces = traces,
+        .report = snapshot.empty() ? "" : run_child(own_path(), {"report", "--json", snapshot}).out,
+        .facts = facts.empty() ? "" : read_file(facts, kMostFactsBytes),
+        .kept_snapshot = options.record.empty() ? "" : snapshot,
+        .command = command_line(words[0], std::span(words).subspan(1))};
+    fmt::print(stderr, "{}", verdict_of_command(failure));
+    if (!options.failure.empty()) write_failure(options.failure, failure);
   }
   fmt::print(stderr, "headroom: {} ({}){}{}\n", peaks_text(account), title, shown,
              group ? "; the kernel (cgroup dmem) holds the limit as well" : "");

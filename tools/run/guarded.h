@@ -13,7 +13,7 @@ namespace headroom {
 struct GuardOptions {
   std::vector<std::string> limits;  // "1GiB", "0=1GiB,GPU-...=2GiB"
   std::optional<int64_t> soft, leave, reserve;
-  std::string strategy, record, result;
+  std::string strategy, record, result, failure;
 };
 // Adds the options that only a command has.
 void add_command_options(OptionSet& set, GuardOptions& options);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "sheet/writers.h"
 #include "tools/gpu_program.h"
+#include "tools/run/failure_file.h"
 #include "tools/run/guarded.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
@@ -182,6 +183,10 @@ int run_run(int argc, char** argv) {
   for (const char* name : {"soft", "leave", "reserve", "result"}) {
     if (set.is_on_command_line(name))
       throw InvalidArgument(fmt::format("--{} needs a program after --", name));
+  }
+  if (!command.failure.empty()) {
+    fmt::print("{}", verdict_of_file(command.failure));
+    return kExitDone;
   }
   if (path.empty()) pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);

@@ -86,10 +86,8 @@ Explained explain_log(const std::string& log) {
 }
 
 // What `headroom report` finds in PyTorch's snapshot: the sentence with the user's line, and what to do.
-Explained explain_snapshot(const std::string& path) {
-  if (path.empty()) return {};
-  const ChildResult child = run_child(own_path(), {"report", "--json", path});
-  const nlohmann::json report = nlohmann::json::parse(child.out, nullptr, false);
+Explained explain_snapshot(const std::string& text) {
+  const nlohmann::json report = nlohmann::json::parse(text, nullptr, false);
   if (!report.is_object() || !report.contains("verdict")) return {};
   const nlohmann::json& verdict = report["verdict"];
   if (!verdict.is_object()) return {};
@@ -236,7 +234,7 @@ Explained find_cause(const Failure& failure) {
   if (!ran_out || tried_again(log)) return logged;
   const std::shared_ptr<const Facts> facts = read_facts(failure.facts);
   const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
-  Explained found = explain_snapshot(failure.snapshot);
+  Explained found = explain_snapshot(failure.report);
   int64_t peak = 0;
   for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
   // Where the program stopped tells more than the pieces of a pool; where only figures are told, pieces that
@@ -355,9 +353,9 @@ std::string verdict_of_command(const Failure& failure) {
     if (!line.empty()) lines.push_back((own.empty() ? "at " : "memory ran out at ") + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);
   }
-  if (failure.keeps_snapshot && !failure.snapshot.empty()) {
+  if (!failure.kept_snapshot.empty()) {
     next.resize(std::min(next.size(), kMostNext - 1));
-    next.push_back("next: headroom report " + shell_word(failure.snapshot));
+    next.push_back("next: headroom report " + shell_word(failure.kept_snapshot));
   } else if (!failure.traces.empty()) {
     next.insert(next.begin(), "next: headroom report " + shell_word(failure.traces.front()));
   } else if (refused_first(failure.account) != nullptr && next.size() < kMostNext) {

@@ -18,10 +18,10 @@ struct Failure {
   const Ended& ended;
   bool killed_for_memory = false;   // since the program began
   std::vector<std::string> traces;  // what was recorded
-  std::string snapshot;             // of PyTorch, written when memory ran out; empty: none
-  std::string facts;                // of what the process kept then, from the start-up hook; empty: none
-  bool keeps_snapshot = false;      // beside the recording
-  std::string command;              // words of it, for a shell
+  std::string report;         // what `headroom report --json` says of PyTorch's snapshot; empty: no snapshot
+  std::string facts;          // what the start-up hook wrote of the process, as JSON; empty: none
+  std::string kept_snapshot;  // beside the recording; empty: none
+  std::string command;        // words of it, for a shell
 };
 std::string verdict_of_command(const Failure& failure);
 

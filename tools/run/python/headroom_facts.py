@@ -163,7 +163,7 @@ def _kept(frames, seconds=4.0):
             owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
             kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
-    return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:8]
+    return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:24]
 
 
 def _name_of(value):
@@ -417,7 +417,7 @@ def write(path, frames, failed, asked, is_end=False):
 
 
 def _facts(frames, failed, asked, is_end):
-    facts = {}
+    facts = {"asked": asked}
     if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
         failed = frames
     of_frames = {"libraries": _other_libraries, "kept": _kept, "arrays": _doubles, "loaded": _loaded}
