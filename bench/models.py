@@ -5,7 +5,7 @@ usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--program
                  [--precision bf16|tf32] [--rounds N] [--steps N] [--json FILE] [--cpu] [-- OPTION...]
 
 FOLDER has PyTorch's exports, NET.legacy_train.onnx or NET.dynamo_eval.onnx, also with .gz: the first is taken for
-training if it is there, the second for inference. llama_class.py writes those of llama, qwen3, mistral and gemma2.
+training if it is there, the second for inference; nets.py writes them.
 OPTION goes to `headroom run`, --plan packed unless given. PyTorch runs the same nets of torchvision, timm and
 transformers: training in eager mode and by torch.compile, bf16 by autocast over f32 weights, SGD; inference with
 weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead. Plain JAX trains the nets of models_in_jax.py.
@@ -23,62 +23,10 @@ import sys
 import tempfile
 import time
 
-import llama_class
-from net_files import INFERENCE, LLAMA_CLASS, TRAINING, WORDS, find_file, write_causal_constants
+import nets
+from net_files import INFERENCE, OTHERS, TRAINING, WORDS, find_file, write_causal_constants
 
 MIB = 2**20
-
-
-def make_net(name):
-    """The net, and whether it takes images: their extent, or nothing."""
-    import torch
-    from torch import nn
-
-    if name == "resnet50":
-        import torchvision
-
-        return torchvision.models.resnet50(), 224
-    if name == "vit_small":
-        import timm
-
-        return timm.create_model("vit_small_patch16_224"), 224
-    if name in LLAMA_CLASS:
-        return llama_class.make(name), None
-    if name in ("gpt2", "bert"):
-        import transformers
-
-        if name == "gpt2":
-            none = {f"{part}_pdrop": 0.0 for part in ("resid", "embd", "attn")}
-            return transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False, **none)), None
-        none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return transformers.BertForMaskedLM(transformers.BertConfig(**none)), None
-
-    class Block(nn.Sequential):
-        def __init__(self, before, after):
-            layers = []
-            for channels in (before, after):
-                layers += [nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(True)]
-            super().__init__(*layers)
-
-    class UNet(nn.Module):
-        def __init__(self, widths=(64, 128, 256, 512, 1024)):
-            super().__init__()
-            pairs = list(zip(widths, widths[1:]))[::-1]
-            self.down = nn.ModuleList(Block(a, b) for a, b in zip((3,) + widths, widths))
-            self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairs)
-            self.merge = nn.ModuleList(Block(b, a) for a, b in pairs)
-            self.head = nn.Conv2d(widths[0], 21, 1)
-
-        def forward(self, x):
-            kept = []
-            for i, block in enumerate(self.down):
-                x = block(x if i == 0 else torch.nn.functional.max_pool2d(x, 2))
-                kept.append(x)
-            for i, (up, merge) in enumerate(zip(self.up, self.merge)):
-                x = merge(torch.cat([up(x), kept[-2 - i]], 1))
-            return self.head(x)
-
-    return UNet(), 256
 
 
 def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
@@ -93,7 +41,7 @@ def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
-    net, extent = make_net(name)
+    net, extent = nets.make(name)
     net = net.to(device)
     if extent:
         net = net.to(memory_format=torch.channels_last)
@@ -101,32 +49,28 @@ def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
     else:
         x = torch.randint(0, 1000, (batch, WORDS), device=device)
 
-    def logits(run, x):
-        y = run(x) if extent else run(input_ids=x)
-        return getattr(y, "logits", y)
-
     if work == "infer":
         net = net.eval() if is_cpu else net.eval().bfloat16()
         x = x.bfloat16() if extent and not is_cpu else x
         run = torch.compile(net, mode="reduce-overhead") if how == "compile" else net
         with torch.no_grad():
             if is_cpu:
-                return measure(torch, lambda: logits(run, x), steps)
+                return measure(torch, lambda: nets.logits(name, run, x), steps)
             if how != "compile":
                 stream = torch.cuda.Stream()
                 with torch.cuda.stream(stream):
                     for _ in range(3):
-                        logits(run, x)
+                        nets.logits(name, run, x)
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph):
-                    logits(run, x)
+                    nets.logits(name, run, x)
                 step = graph.replay
             else:
 
                 def step():
                     torch.compiler.cudagraph_mark_step_begin()
-                    return logits(run, x)
+                    return nets.logits(name, run, x)
 
             return measure(torch, step, steps)
     net.train()
@@ -135,14 +79,14 @@ def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
     run = torch.compile(run) if how == "compile" else run
     half = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16" and not is_cpu)
     with torch.no_grad(), half:
-        shape = logits(net, x[:2]).shape
+        shape = nets.logits(name, net, x[:2]).shape
     classes = shape[-1] if len(shape) < 4 else shape[1]
     y = torch.randint(0, classes, (batch,) + tuple(shape[1:-1] if len(shape) < 4 else shape[2:]), device=device)
 
     def step():
         optimizer.zero_grad()
         with half:
-            z = logits(run, x)
+            z = nets.logits(name, run, x)
             loss = F.cross_entropy(z.flatten(0, 1), y.flatten()) if z.dim() == 3 else F.cross_entropy(z, y)
         loss.backward()
         optimizer.step()
@@ -216,7 +160,7 @@ def main():
     parser.add_argument("headroom")
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--work", nargs="+", choices=["train", "infer"], default=["train", "infer"])
-    parser.add_argument("--nets", nargs="+", choices=[*TRAINING, *LLAMA_CLASS])
+    parser.add_argument("--nets", nargs="+", choices=[*TRAINING, *OTHERS])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60, help="of training; ten times as many of inference")
     parser.add_argument("--json", type=argparse.FileType("w"))
@@ -231,7 +175,7 @@ def main():
         for work in options.work:
             batches = TRAINING if work == "train" else INFERENCE
             steps = options.steps if work == "train" else 10 * options.steps
-            named = batches if work == "infer" else {**batches, **LLAMA_CLASS}
+            named = batches if work == "infer" else {**batches, **OTHERS}
             for name in options.nets or batches:
                 if name not in named:
                     continue

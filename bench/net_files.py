@@ -10,8 +10,9 @@ WORDS = 512  # of a text
 # Rows of a step.
 TRAINING = {"resnet50": 256, "gpt2": 32, "bert": 32, "vit_small": 128, "unet": 16}
 INFERENCE = {"resnet50": 1, "gpt2": 1}
-# Trained only where they are named, from exports of llama_class.py.
-LLAMA_CLASS = {"llama": 16, "qwen3": 16, "mistral": 16, "gemma2": 16}
+# Trained only where they are named.
+OTHERS = {"llama": 16, "qwen3": 16, "mistral": 16, "gemma2": 16, "convnext_tiny": 64, "swin_t": 64, "densenet121": 64,
+          "efficientnet_b0": 128, "deeplabv3_resnet50": 16, "vgg16": 64, "t5": 32}
 
 
 def find_file(folder, name, work, unpacked):
