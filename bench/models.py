@@ -127,7 +127,7 @@ def run_in_headroom(options, path, name, work, batch, steps, unpacked):
         command += ["--weights", constants]
     done = subprocess.run(command + (options.rest or ["--plan", "packed"]), capture_output=True, text=True)
     if done.returncode:
-        return {"error": (done.stdout + done.stderr).strip().splitlines()[-1][:200]}
+        return {"error": ((done.stdout + done.stderr).strip().splitlines() or ["no output"])[-1][:200]}
     result = json.loads(done.stdout)
     return {"ms": 1e3 * result["seconds_per_step"], "mib": result["peak_allocated_bytes"] / MIB,
             "process_mib": result["peak_process_bytes"] / MIB}
