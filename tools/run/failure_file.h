@@ -1,4 +1,5 @@
-// What a verdict is told from, as a file: a run's verdict can be told again without its program or a GPU.
+// The facts that a verdict is told from, as a file: a run's verdict can be told again without its program or
+// a GPU.
 #pragma once
 
 #include <string>

@@ -12,9 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -26,6 +23,7 @@
 #include "base/process/process.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "tools/run/candidates.h"
 #include "tools/run/facts.h"
 
 namespace headroom {
@@ -50,13 +48,19 @@ std::string without_processes(const std::string& log) {
   return kept + log.substr(at);
 }
 
-// What `headroom explain` finds in the end of the program's stderr; a child of its own, as commands know
-// nothing of each other.
-Explained explain_log(const std::string& log) {
-  Explained explained;
+// The cause that `headroom explain` finds in the end of the program's stderr.
+struct Logged : Candidate {
+  int64_t requested = 0;           // by the request that failed
+  bool makes_state = false;        // the optimizer was at its first step
+  bool has_figures_alone = false;  // the log does not say what the program did
+};
+
+// A child of its own, as commands know nothing of each other.
+Logged explain_log(const std::string& log) {
+  Logged logged;
   std::array<char, 32> path{"/tmp/headroom-log-XXXXXX"};
   const int file = mkstemp(path.data());
-  if (file < 0) return explained;
+  if (file < 0) return logged;
   const ssize_t written = write(file, log.data(), log.size());
   close(file);
   ChildResult child{}, figures{};
@@ -65,41 +69,23 @@ Explained explain_log(const std::string& log) {
     figures = run_child(own_path(), {"explain", "--json", path.data()});
   }
   unlink(path.data());
-  const nlohmann::json facts = nlohmann::json::parse(figures.out, nullptr, false);
-  if (facts.is_object() && facts.contains("figures")) {
-    explained.cause_name = facts.value("cause", "");
-    explained.requested = facts["figures"].value("requested", int64_t{0});
-    const nlohmann::json phase = facts.value("phase", nlohmann::json::array());
-    explained.has_figures_alone = explained.cause_name == name_of(Cause::kExhausted) && phase.empty();
-    explained.makes_state = std::find(phase.begin(), phase.end(), "first_update") != phase.end();
-  }
+  const Facts facts = Facts::parse(figures.out);
+  const std::vector<Facts> phase = facts.parts("phase");
+  logged.cause_name = facts.text("cause");
+  logged.requested = facts.part("figures").number("requested");
+  logged.has_figures_alone = logged.cause_name == name_of(Cause::kExhausted) && phase.empty();
+  logged.makes_state = std::any_of(phase.begin(), phase.end(),
+                                   [](const Facts& each) { return each.text() == "first_update"; });
   std::istringstream lines(child.out);
   bool in_cause = true;
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) in_cause = false;
     const bool is_step = line.starts_with("next: ");
-    if (in_cause && !is_step) explained.cause.push_back(line);
-    if (is_step && line.find(path.data()) == std::string::npos) explained.next.push_back(line);
+    if (in_cause && !is_step) logged.cause.push_back(line);
+    if (is_step && line.find(path.data()) == std::string::npos) logged.next.push_back(line);
   }
-  if (!explained.cause.empty() && explained.cause.front().starts_with("No failure found")) explained = {};
-  return explained;
-}
-
-// What `headroom report` finds in PyTorch's snapshot: the sentence with the user's line, and what to do.
-Explained explain_snapshot(const std::string& text) {
-  const nlohmann::json report = nlohmann::json::parse(text, nullptr, false);
-  if (!report.is_object() || !report.contains("verdict")) return {};
-  const nlohmann::json& verdict = report["verdict"];
-  if (!verdict.is_object()) return {};
-  if (verdict.value("findings", nlohmann::json()).empty())
-    return {
-        .cause = {}, .next = {}, .moment = verdict.contains("failure") ? verdict.value("sentence", "") : ""};
-  const nlohmann::json& first = verdict["findings"][0];
-  return {.cause = {verdict.value("sentence", "")},
-          .next = {"next: " + first.value("advice", "")},
-          .bytes = first.value("bytes", int64_t{0}),
-          .is_kept = is_kept(first.value("cause", "")),
-          .cause_name = first.value("cause", "")};
+  if (!logged.cause.empty() && logged.cause.front().starts_with("No failure found")) logged = {};
+  return logged;
 }
 
 // The process that was refused first: where several fail, the others fail because of it.
@@ -141,18 +127,6 @@ std::string refusal_text(const guard::Account& account) {
   return fmt::format("{} {} refused by the limit of {}, the last of them {}", thousands(count),
                      count == 1 ? "request was" : "requests were", format_bytes(limit),
                      format_bytes(slot->refused_bytes));
-}
-
-// The other processes of the run, where they held more than a quarter of the limit when a request of that
-// process was refused.
-Explained explain_others(const guard::Account& account, const guard::Slot* slot) {
-  if (slot == nullptr) return {};
-  const int64_t limit = account.cards[slot->refused_card].limit_bytes, others = slot->refused_others;
-  if (others < limit / 4 || others < slot->refused_bytes) return {};
-  return {.cause = {fmt::format("other-process: other processes of this command hold {} of the limit of {}",
-                                format_bytes(others), format_bytes(limit))},
-          .next = {"next: headroom who  # beside the next run: what each of them holds"},
-          .bytes = others};
 }
 
 // "train.py:22 in read, called at train.py:47 in main": of the last traceback of Python that has frames
@@ -213,6 +187,19 @@ int64_t smallest_limit(const guard::Account& account) {
   return least;
 }
 
+// Returns the place of the request that failed in one of several ranks, "train.py:22 in read, called at
+// train.py:47 in main": the log has a traceback of each. Empty for a single process.
+std::string moment_of(const Facts& facts) {
+  std::string text;
+  if (ranks_of(facts) < 2) return text;
+  for (const Facts& line : facts.part("moment").parts("lines")) {
+    const std::string frame = line.text();
+    if (!text.empty() && frame.ends_with(" in <module>")) break;
+    text += text.empty() ? frame : ", called at " + frame.substr(frame.rfind('/') + 1);
+  }
+  return text;
+}
+
 // True if a program that had run out of memory tried again while it handled the error, which holds the first
 // try's tensors.
 bool tried_again(const std::string& log) {
@@ -221,92 +208,73 @@ bool tried_again(const std::string& log) {
          log.find("OutOfMemoryError", again) != std::string::npos;
 }
 
-// The cause that explains most: what the program keeps, libraries and processes beside it, what the snapshot
-// shows, and the log alone.
-Explained find_cause(const Failure& failure) {
+// Figures that all causes are measured by.
+RunFigures figures_of(const guard::Account& account, const Facts& report, const Logged& logged) {
+  RunFigures run;
+  for (const guard::Card& card : account.cards) run.peak = std::max(run.peak, card.peak_bytes.load());
+  run.limit = smallest_limit(account);
+  if (const guard::Slot* slot = most_beside(account); slot != nullptr) {
+    run.limit = account.cards[slot->refused_card].limit_bytes;
+    run.others = slot->refused_others;
+  }
+  const Facts failure = report.part("verdict").part("failure");
+  if (run.limit != guard::kNoLimit && failure.number("driver_bytes") > 0) {
+    run.lacking = failure.number("driver_bytes") + failure.number("live_bytes") + run.others - run.limit;
+  }
+  run.has_phase = !logged.cause.empty() && !logged.has_figures_alone &&
+                  logged.cause_name != name_of(Cause::kFragmentation);
+  return run;
+}
+
+// The log's own sentence, where nothing explains it, with what the facts say of the request.
+Candidate explain_request(const Failure& failure, const Facts& facts, const Facts& report,
+                          const RunFigures& run, Logged logged) {
+  // A framework's own pool may refuse what the limit would have refused.
+  if (refused_first(failure.account) == nullptr && logged.cause_name == name_of(Cause::kExhausted) &&
+      logged.requested > run.limit) {
+    logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
+                                format_bytes(logged.requested), format_bytes(run.limit))};
+  }
+  // The log has figures alone, and the snapshot the operation as well.
+  const Facts verdict = report.part("verdict");
+  if (const std::string moment = verdict.text("sentence"); logged.has_figures_alone && !moment.empty() &&
+                                                           verdict.has("failure") &&
+                                                           verdict.parts("findings").empty())
+    logged.cause = {moment};
+  add_request(facts, run, logged.requested, logged.makes_state, logged);
+  return logged;
+}
+
+// A second cause that explains nearly as much, as one line; empty without one.
+std::string runner_up(const std::vector<Candidate>& ranked) {
+  if (ranked.size() < 2 || ranked[1].weight() < ranked[0].weight() / 2) return {};
+  const std::string& text = ranked[1].cause.front();
+  return "or " + text;
+}
+
+// The cause that explains most, of all that speaks for one; else what the log says.
+Candidate find_cause(const Failure& failure, const Facts& facts) {
   const guard::Slot* slot = refused_first(failure.account);
   const std::string& log = failure.ended.errors;
-  Explained logged = explain_log(slot == nullptr ? log : without_processes(log));
+  Logged logged = explain_log(slot == nullptr ? log : without_processes(log));
   // A program may recover from running out of memory, and fail later for a reason of its own.
   const bool ran_out =
       log.find("out of memory") != std::string::npos || log.find("Out of memory") != std::string::npos ||
       log.find("Traceback") == std::string::npos || logged.cause_name == name_of(Cause::kAmbiguous);
   if (!ran_out || tried_again(log)) return logged;
-  const std::shared_ptr<const Facts> facts = read_facts(failure.facts);
-  const int64_t needed = slot == nullptr ? 0 : slot->refused_bytes.load();
-  Explained found = explain_snapshot(failure.report);
-  int64_t peak = 0;
-  for (const guard::Card& card : failure.account.cards) peak = std::max(peak, card.peak_bytes.load());
-  // Where the program stopped tells more than the pieces of a pool; where only figures are told, pieces that
-  // are much of what it has tell more.
-  const bool is_in_pieces = logged.has_figures_alone && found.bytes >= peak / 4;
-  if (found.cause_name == name_of(Cause::kFragmentation) && !logged.cause.empty() &&
-      logged.cause_name != name_of(Cause::kFragmentation) && !is_in_pieces)
-    found = {};
-  name_backward(*facts, found);
-  name_kept(*facts, peak, found);
-  name_hooks(*facts, found);
-  const bool is_vague = found.cause.empty() || found.cause_name == name_of(Cause::kFragmentation);
-  if (const Explained weights = explain_untrained(*facts, peak);
-      !weights.cause.empty() && (is_vague || (!found.is_kept && weights.bytes > found.bytes)))
-    found = weights;
-  if (found.cause.empty()) found = explain_doubles(*facts, peak);
-  if (found.cause.empty()) found = explain_grown(*facts, peak / ranks_of(*facts) / 10);
-  if (const Explained loaded = explain_loaded(*facts, std::max(peak / 5, found.bytes));
-      !loaded.cause.empty() && !found.is_kept && (found.cause.empty() || found.bytes > 0))
-    found = loaded;
-  if (found.cause.empty()) found = explain_replaced(*facts, std::max(needed, peak / 2));
-  Explained others = explain_others(failure.account, slot);
-  name_start(*facts, others);
-  if (!others.cause.empty()) name_largest(*facts, peak / 5, others);
-  const auto explains_more = [&](const Explained& other, int64_t least) {
-    return other.bytes > std::max(least, needed) && other.bytes >= peak / 4;
-  };
-  // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
-  const bool is_of_ranks =
-      ranks_of(*facts) > 1 && (found.is_kept || found.cause_name == name_of(Cause::kGrowingBatch));
-  // What is kept is no cause where something else is most of what is held.
-  for (const Explained& other : {explain_libraries(*facts), is_of_ranks ? Explained{} : others}) {
-    if (explains_more(other, found.is_kept ? 4 * found.bytes : found.bytes)) found = other;
-  }
-  // Cycles say why something is kept.
-  const Explained cycles = explain_cycles(*facts);
-  if (explains_more(cycles, found.is_kept ? found.bytes / 2 : found.bytes)) found = cycles;
-  if (found.cause.empty()) found = explain_models(*facts, peak);
-  if (found.cause.empty()) {
-    found = explain_others(failure.account, most_beside(failure.account));
-    name_start(*facts, found);
-  }
-  if (found.cause_name == name_of(Cause::kGrowingBatch)) name_growth(*facts, found);
-  if (found.cause_name == name_of(Cause::kOptimizerState)) {
-    name_trained(*facts, found);
-    name_evaluating(*facts, peak, found);
-  }
-  if (found.cause.empty()) {
-    const int64_t limit = smallest_limit(failure.account);
-    // A framework's own pool may refuse what the limit would have refused.
-    if (slot == nullptr && logged.cause_name == name_of(Cause::kExhausted) && logged.requested > limit) {
-      logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
-                                  format_bytes(logged.requested), format_bytes(limit))};
-    }
-    // The log has figures alone, and the snapshot the operation as well.
-    if (logged.has_figures_alone && !found.moment.empty()) logged.cause = {found.moment};
-    if (logged.makes_state) name_evaluating(*facts, peak, logged);
-    name_request(*facts, logged);
-    const size_t lines = logged.cause.size();
-    name_largest(*facts, peak / 4, logged);
-    if (logged.cause.size() == lines) name_doubles(*facts, logged);
-    if (logged.cause.size() == lines) name_weights(*facts, peak / 2, logged);
-    return logged;
-  }
+  const Facts report = Facts::parse(failure.report);
+  const RunFigures run = figures_of(failure.account, report, logged);
+  const std::vector<Candidate> ranked = rank_candidates(facts, report, run);
+  if (ranked.empty()) return explain_request(failure, facts, report, run, std::move(logged));
+  Candidate best = ranked.front();
+  if (const std::string second = runner_up(ranked); !second.empty()) best.cause.push_back(second);
   // No smaller batch or other allocator mends what is kept, and no step is told twice.
-  const bool has_segments =
-      !found.next.empty() && found.next.front().find("expandable_segments") != std::string::npos;
   for (const std::string& step : logged.next) {
-    const bool is_again = has_segments && step.find("expandable_segments") != std::string::npos;
-    if (!found.is_kept && !is_again) found.next.push_back(step);
+    const bool is_again = step.find("expandable_segments") != std::string::npos && !best.next.empty() &&
+                          best.next.front().find("expandable_segments") != std::string::npos;
+    if (!best.is_kept() && !is_again) best.next.push_back(step);
   }
-  return found;
+  return best;
 }
 
 }  // namespace
@@ -325,18 +293,19 @@ int64_t killed_for_memory() {
 
 std::string verdict_of_command(const Failure& failure) {
   const int status = failure.ended.status;
+  const Facts facts = Facts::parse(failure.facts);
   std::vector<std::string> lines, next;
   std::string own;
   if (const std::string context = context_text(failure.account); !context.empty()) {
-    Explained others{.cause = {context}, .next = {}};
+    Candidate others{.cause = {context}, .next = {}};
     if (context.starts_with("other-process")) {
       others.next = {"next: fewer processes on the GPU: workers that load data need none  # num_workers=0"};
-      name_start(*read_facts(failure.facts), others);
+      add_start(facts, others);
     }
     lines = std::move(others.cause);
     next = std::move(others.next);
   } else {
-    Explained found = find_cause(failure);
+    Candidate found = find_cause(failure, facts);
     own = found.line;
     lines = std::move(found.cause);
     next = std::move(found.next);
@@ -348,7 +317,7 @@ std::string verdict_of_command(const Failure& failure) {
     } else if (WIFSIGNALED(status) && lines.empty()) {
       lines.push_back(fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
     }
-    std::string line = moment_of(*read_facts(failure.facts));
+    std::string line = moment_of(facts);
     if (line.empty()) line = own_line(failure.ended.errors);
     if (!line.empty()) lines.push_back((own.empty() ? "at " : "memory ran out at ") + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);

@@ -1,0 +1,401 @@
+#include "tools/run/candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/cause.h"
+#include "tools/run/holder.h"
+
+namespace headroom {
+namespace {
+
+// Weights of a byte, by Evidence. The figures are chosen such that of the scripts in
+// tests/guard/verdicts most are told right: docs/notes/limit.md says how many others would be.
+constexpr std::array<double, 5> kWeights = {4, 2, 1, 1, 0.6};
+
+// A cause takes at least this part of what a process had: several things may share the blame, but not ten.
+constexpr int64_t kLeastPart = 5;
+
+std::string line_part(const std::string& before, const std::string& line) {
+  return line.empty() ? "" : before + line;
+}
+
+// Facts that are one holder each, with its name, line, bytes, count and call. {at} is ", made at LINE" if
+// that is known.
+struct CauseRow {
+  const char* fact;
+  const char* sentence;
+  std::array<const char*, 2> next;
+  Evidence evidence = Evidence::kHeld;
+  int64_t percent = 100;  // of the bytes that would not have been needed
+  Cause cause = Cause::kExhausted;
+};
+constexpr char kDelete[] = "next: del {name}  # when it has been used";
+constexpr CauseRow kRows[] = {
+    {"replaced", "exhausted: {name} still holds {bytes} while its next value is made, at {line}", {kDelete}},
+    {"loaded",
+     "exhausted: {name} still holds {bytes} that {call} returned, at {line}",
+     {"next: map_location=\"cpu\"  # of torch.load", kDelete}},
+    // While it is joined the old one and the new one are there.
+    {"grown",
+     "leak: {name} grows by {call} and takes {bytes}, at {line}",
+     {"next: keep no more than is needed, or the parts on the CPU: a join needs the old and the new one"},
+     Evidence::kGrowth,
+     200,
+     Cause::kLeak},
+    {"arrays",
+     "exhausted: of the arrays in these functions, {total}, {bytes} are float64 or complex128{since}",
+     {"next: float32 and complex64 where they are precise enough: half the memory"}},
+    {"models",
+     "exhausted: the weights and gradients of {count} models of class {name} take {bytes}{at}",
+     {"next: one model for all that use it (threads, requests, members that can wait for their turn)"}},
+    {"cycles",
+     "leak: objects that refer to each other{as} keep {bytes} until Python's collector runs{where}",
+     {"next: weakref.ref(...) for the way back, or save_for_backward for what a backward needs",
+      "next: gc.collect()  # after each round"},
+     Evidence::kGarbage,
+     100,
+     Cause::kLeak},
+    {"CuPy",
+     "other-library: CuPy holds {bytes} of this process's memory, where PyTorch cannot use it",
+     {"next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"}},
+    {"JAX",
+     "other-library: JAX holds {bytes} of this process's memory, where PyTorch cannot use it",
+     {"next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"}},
+    {"untrained",
+     "exhausted: backward makes {bytes} of gradients for weights that no optimizer trains",
+     {"next: model.requires_grad_(False)  # then True for what is trained"}},
+    {"unseen",
+     "exhausted: {name} runs with gradients, though no optimizer trains it: all its activations are kept",
+     {"next: with torch.no_grad():  # around it"}},
+};
+
+// Makes the candidate of a row, whose holder has so many bytes.
+Candidate candidate_of(const CauseRow& row, const Facts& holder, int64_t bytes) {
+  const std::string name = holder.text("name"), line = holder.text("line"), call = holder.text("call");
+  const auto fill = [&](const char* text) {
+    return fmt::format(
+        fmt::runtime(text), fmt::arg("name", name), fmt::arg("line", line), fmt::arg("call", call),
+        fmt::arg("bytes", format_bytes(bytes)), fmt::arg("count", holder.number("count")),
+        fmt::arg("total", format_bytes(holder.number("bytes"))),
+        fmt::arg("at", line_part(", made at ", line)), fmt::arg("where", line_part(", at ", line)),
+        fmt::arg("since", line_part(", since ", line)),
+        fmt::arg("as", name.empty() ? "" : ", as " + name + " does,"));
+  };
+  Candidate made{.evidence = row.evidence,
+                 .bytes = bytes * row.percent / 100,
+                 .cause = {fill(row.sentence)},
+                 .next = {},
+                 .cause_name = std::string(name_of(row.cause)),
+                 .line = line};
+  for (const char* step : row.next) {
+    const bool is_of_load =
+        step != nullptr && std::string_view(step).find("of torch.load") != std::string_view::npos;
+    if (step != nullptr && (!is_of_load || call == "torch.load")) made.next.push_back(fill(step));
+  }
+  return made;
+}
+
+// The holder that a row tells of.
+Facts holder_of(const Facts& facts, std::string_view fact) {
+  if (fact == "models") {
+    const std::vector<Facts> models = facts.parts("weights");
+    return !models.empty() && models.front().number("count") > 2 ? models.front() : Facts();
+  }
+  if (fact == "unseen") {
+    const Facts weights = facts.part("untrained");
+    return weights.text("runs").empty() ? Facts() : Facts(Record{{"name", weights.text("runs")}});
+  }
+  const Facts libraries = facts.part("libraries");
+  return libraries.has(fact) ? Facts(Record{{"bytes", libraries.number(fact)}}) : facts.part(fact);
+}
+
+int64_t bytes_of(std::string_view fact, const Facts& holder, const Facts& facts, const Facts& report) {
+  if (fact == "arrays")
+    return holder.number("doubles") < holder.number("bytes") / 2 ? 0 : holder.number("doubles");
+  if (fact == "untrained") return holder.number("gradients");
+  // Its activations are a part of all.
+  if (fact == "unseen" && !holder.text("name").empty())
+    return std::max({int64_t{1}, facts.part("untrained").number("bytes"),
+                     report.part("by_category").number("activations")});
+  return holder.number("bytes");
+}
+
+void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& all) {
+  for (const CauseRow& row : kRows) {
+    const std::string_view fact = row.fact;
+    const Facts holder = holder_of(facts, fact);
+    const int64_t bytes = bytes_of(fact, holder, facts, report);
+    if (bytes == 0) continue;
+    all.push_back(candidate_of(row, holder, bytes));
+    Candidate& made = all.back();
+    if (const std::string line = facts.part("libraries").part("lines").text(fact); !line.empty()) {
+      made.cause.push_back((fact == "CuPy" ? "CuPy is first used at " : "JAX is imported at ") + line);
+      made.line = line;
+    }
+    const Facts misspelt = facts.part("untrained").part("misspelt");
+    if ((fact == "untrained" || fact == "unseen") && !misspelt.text("line").empty()) {
+      made.line = misspelt.text("line");
+      made.cause.push_back(fmt::format("its weights have {}, which PyTorch does not read, at {}",
+                                       misspelt.text("name"), made.line));
+      made.next = {"next: requires_grad, or model.requires_grad_(False)"};
+    }
+  }
+}
+
+// A finding of PyTorch's history.
+Candidate candidate_of(const Facts& finding, const std::string& sentence, const Facts& facts) {
+  Candidate made{.evidence = Evidence::kMoment,
+                 .bytes = finding.number("bytes"),
+                 .cause = {sentence},
+                 .next = {"next: " + finding.text("advice")},
+                 .cause_name = finding.text("cause")};
+  if (made.is_kept()) made.evidence = Evidence::kGrowth;
+  // A seeming evaluation may be the forward pass of a long step, whose backward comes later.
+  if (made.cause_name == name_of(Cause::kGraphsKept) && facts.part("moment").is_set("backward") &&
+      made.next.front().find("no_grad") != std::string::npos) {
+    made.evidence = Evidence::kMoment;
+    made.cause = {fmt::format("exhausted: one step keeps {} of activations until its backward",
+                              format_bytes(made.bytes))};
+    made.next = {"next: fewer or shorter passes before each backward",
+                 "next: torch.utils.checkpoint.checkpoint(...)  # around a pass: computed again in backward"};
+    made.cause_name = name_of(Cause::kExhausted);
+  }
+  return made;
+}
+
+// Lists, sums and other objects that keep arrays. What PyTorch's history shows to grow is the holder's, where
+// that has as much, or the graphs that grew.
+void add_holders(const Facts& facts, std::vector<Candidate>& all) {
+  const auto grown = std::find_if(all.begin(), all.end(), [](const Candidate& each) {
+    return each.evidence == Evidence::kGrowth && each.is_kept();
+  });
+  const int64_t bytes = grown == all.end() ? 0 : grown->bytes;
+  const bool is_leak = bytes > 0 && grown->cause_name == name_of(Cause::kLeak);
+  const std::vector<Holder> holders = read_holders(facts);
+  const Holder *most = nullptr, *graph = nullptr;
+  for (const Holder& holder : holders) {
+    // Models and optimizers may be needed: arrays that are about as much as what grew come first.
+    const bool is_better = most != nullptr && most->kind != "tensor" && holder.kind == "tensor";
+    if (bytes > 0 && holder.bytes >= bytes / 3 && (most == nullptr || is_better)) most = &holder;
+    // A call under way has graphs in any forward pass, and a sum of the step in any training.
+    const bool is_of_step = holder.in_step && is_leak;
+    if (holder.graphs && !is_of_step &&
+        (graph == nullptr || (graph->owner == "call" && holder.owner != "call")))
+      graph = &holder;
+  }
+  const bool is_explained = is_leak && most != nullptr && most->bytes >= bytes / 2;
+  if (bytes > 0 && graph != nullptr && (!is_explained || graph->owner == "buffer")) {
+    grown->cause.push_back(fmt::format("{}, at {}", graph->text(), graph->line));
+    if (graph->owner == "buffer" || is_leak)
+      grown->next.insert(grown->next.begin(), fmt::format("next: {}", graph->advice()));
+    grown->line = graph->line;
+    return;
+  }
+  std::vector<Candidate> kept;
+  for (const Holder& holder : holders) {
+    if (holder.count < (holder.kind == "tensor" ? 3 : 2) || (holder.kind == "optimizer" && bytes == 0))
+      continue;
+    const bool is_seen = &holder == most || holder.owner == "error";
+    kept.push_back({.evidence = is_seen ? Evidence::kGrowth : Evidence::kMaybeNeeded,
+                    .bytes = &holder == most ? std::max(bytes, holder.bytes) : holder.bytes,
+                    .cause = {fmt::format("leak: {}, at {}", holder.text(), holder.line)},
+                    .next = {fmt::format("next: {}", holder.advice())},
+                    .cause_name = std::string(name_of(Cause::kLeak)),
+                    .line = holder.line});
+    const Facts outputs = facts.part("outputs");
+    if (holder.owner == "call" && !outputs.text("name").empty())
+      kept.back().cause.push_back(fmt::format("the model returns more than its last layer: {}{}",
+                                              outputs.text("name"),
+                                              line_part(", at ", outputs.text("line"))));
+  }
+  if (most != nullptr) all.erase(grown);  // told by its holder
+  all.insert(all.end(), std::make_move_iterator(kept.begin()), std::make_move_iterator(kept.end()));
+}
+
+void add_largest(const Facts& facts, int64_t least, Candidate& found) {
+  const Facts largest = facts.part("largest");
+  const std::string line = largest.text("line");
+  const int64_t bytes = largest.number("bytes");
+  if (bytes < std::max(least, int64_t{1}) || line.empty()) return;
+  found.cause.push_back(
+      fmt::format("{} takes {}, made at {}", largest.text("name"), format_bytes(bytes), line));
+  if (found.line.empty()) found.line = line;
+}
+
+// A part of a model that was to stay as it is.
+void add_evaluating(const Facts& facts, int64_t peak, Candidate& found) {
+  const Facts part = facts.part("evaluating");
+  const int64_t bytes = part.number("bytes");
+  if (bytes < std::max(peak / 10, int64_t{1})) return;
+  const std::string line = part.text("line");
+  found.cause.push_back(fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}",
+                                    part.text("name"), format_bytes(bytes), line_part(", made at ", line)));
+  if (!line.empty()) found.line = line;
+  found.next.insert(found.next.begin(),
+                    "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
+}
+
+// Says why, or by what, the program does what the best candidate says.
+void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
+  const Facts hooks = facts.part("hooks"), growth = facts.part("growth"), trained = facts.part("trained");
+  if (hooks.number("count") >= 3 && best.is_kept()) {
+    const std::string line = hooks.text("line");
+    best.cause.insert(best.cause.begin(),
+                      fmt::format("leak: {} is {} times a hook of the same module{}", hooks.text("name"),
+                                  hooks.number("count"), line_part(", registered at ", line)));
+    best.next = {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"};
+    if (!line.empty()) best.line = line;
+  }
+  if (best.cause_name == name_of(Cause::kGrowingBatch)) {
+    const std::string padding = facts.text("padding"), line = padding.empty() ? growth.text("line") : padding;
+    if (!line.empty()) best.line = line;
+    if (!padding.empty()) {
+      best.cause.push_back("each batch is padded to its longest item, at " + line);
+      best.next = {"next: cut longer items, or put items of equal length into a batch"};
+    } else if (!line.empty()) {
+      best.cause.push_back(fmt::format("{} is made larger at {}", growth.text("name"), line));
+    }
+  }
+  if (best.cause_name != name_of(Cause::kOptimizerState)) return;
+  if (const int64_t bytes = trained.number("bytes"), total = trained.number("total");
+      bytes > 0 && bytes >= total / 2) {
+    const std::string line = trained.text("line");
+    best.cause.push_back(fmt::format("of the {} of weights that are trained, {} are {}{}",
+                                     format_bytes(total), format_bytes(bytes), trained.text("names"),
+                                     line_part(", named at ", line)));
+    if (!line.empty()) best.line = line;
+  }
+  add_evaluating(facts, run.peak, best);
+}
+
+}  // namespace
+
+bool Candidate::is_kept() const {
+  return cause_name == name_of(Cause::kLeak) || cause_name == name_of(Cause::kGraphsKept) ||
+         cause_name == name_of(Cause::kLossesKept);
+}
+
+double Candidate::weight() const {
+  return static_cast<double>(bytes) * kWeights.at(static_cast<size_t>(evidence));
+}
+
+int64_t ranks_of(const Facts& facts) {
+  return std::max<int64_t>(1, facts.part("starts").number("ranks"));
+}
+
+std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, const RunFigures& run) {
+  std::vector<Candidate> all;
+  const Facts verdict = report.part("verdict");
+  std::string sentence = verdict.text("sentence");  // with that of the first finding
+  for (const Facts& finding : verdict.parts("findings")) {
+    // The place where the program stopped tells more than the pieces of a pool.
+    if (finding.text("cause") == name_of(Cause::kFragmentation) && run.has_phase) continue;
+    if (sentence.empty()) sentence = finding.text("title") + ": " + finding.text("sentence");
+    all.push_back(candidate_of(finding, sentence, facts));
+    sentence.clear();
+  }
+  add_holders(facts, all);
+  add_rows(facts, report, all);
+  if (run.others > 0) {
+    all.push_back(
+        {.evidence = Evidence::kHeld,
+         .bytes = run.others,
+         .cause = {fmt::format("other-process: other processes of this command hold {} of the limit of {}",
+                               format_bytes(run.others), format_bytes(run.limit))},
+         .next = {"next: headroom who  # beside the next run: what each of them holds"},
+         .cause_name = std::string(name_of(Cause::kOtherProcess))});
+    add_start(facts, all.back());
+    add_largest(facts, run.peak / kLeastPart, all.back());
+  }
+  const int64_t least = std::max({int64_t{1}, run.peak / ranks_of(facts) / kLeastPart, run.lacking});
+  std::erase_if(all, [&](const Candidate& each) { return each.bytes < least; });
+  // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
+  const bool grows = std::any_of(all.begin(), all.end(), [](const Candidate& each) {
+    return each.is_kept() || each.cause_name == name_of(Cause::kGrowingBatch);
+  });
+  std::erase_if(all, [&](const Candidate& each) {
+    return grows && ranks_of(facts) > 1 && each.cause_name == name_of(Cause::kOtherProcess);
+  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.weight() > b.weight(); });
+  if (!all.empty()) add_reasons(facts, run, all.front());
+  return all;
+}
+
+void add_start(const Facts& facts, Candidate& others) {
+  const Facts starts = facts.part("starts");
+  others.line = starts.text("line");
+  if (!others.line.empty()) others.cause.push_back("started at " + others.line);
+  if (ranks_of(facts) > 1) {
+    if (!others.line.empty())
+      others.cause.back() = "ranks of this run share the card; each chooses its own at " + others.line;
+    others.next = {"next: a card for each rank, or fewer ranks: --nproc-per-node"};
+  } else if (starts.is_set("jax")) {
+    others.next.insert(others.next.begin(),
+                       "next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # or JAX takes three quarters");
+  }
+}
+
+void add_request(const Facts& facts, const RunFigures& run, int64_t requested, bool makes_state,
+                 Candidate& logged) {
+  const Facts request = facts.part("request"), transform = facts.part("transform");
+  const std::string text = request.text("text"), line = transform.text("line"),
+                    graphs = facts.part("moment").text("graphs");
+  if (makes_state) add_evaluating(facts, run.peak, logged);
+  if (!line.empty() && requested > 0) {
+    logged.line = line;
+    if (transform.text("name") == "vmap") {
+      logged.cause.push_back(
+          "vmap makes the gradients of all its examples at once, as large as the weights for each, at " +
+          line);
+      logged.next = {transform.is_set("torch")
+                         ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
+                         : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"};
+    } else {
+      logged.cause.push_back(
+          "a scan stores what it returns at each step and, for gradients, what each step computes, at " +
+          line);
+      logged.next = {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
+                     "next: return less of each step"};
+    }
+  }
+  const bool is_of_graphs =
+      !logged.cause.empty() && logged.cause.front().find("CUDA graphs hold") != std::string::npos;
+  if (is_of_graphs && !graphs.empty()) {
+    logged.cause.push_back("CUDA graphs are recorded at " + graphs);
+    logged.line = graphs;
+  } else if (!text.empty()) {
+    logged.cause.push_back("of the request that failed: " + text);
+  }
+  if (request.is_set("rows"))
+    logged.next = {"next: torch.einsum or a matmul, which adds up without storing each product"};
+  if (request.is_set("pair"))
+    logged.next = {"next: make the shapes equal first  # .squeeze(1), .view_as(other)"};
+  const int64_t least = std::max<int64_t>(1, run.peak / kLeastPart);
+  const size_t lines = logged.cause.size();
+  add_largest(facts, least, logged);
+  int64_t bytes = 0;
+  std::string weights, first;
+  for (const Facts& model : facts.parts("weights")) {
+    if (model.text("line").empty()) continue;
+    if (first.empty()) first = model.text("line");
+    bytes += model.number("bytes");
+    weights += fmt::format("{}{} takes {}, made at {}", weights.empty() ? "weights and gradients: " : "; ",
+                           model.text("name"), format_bytes(model.number("bytes")), model.text("line"));
+  }
+  if (logged.cause.size() > lines || bytes < least) return;
+  logged.cause.push_back(weights);
+  if (logged.line.empty()) logged.line = first;
+}
+
+}  // namespace headroom
