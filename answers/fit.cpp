@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/edge.h"
 #include "base/errors.h"
 #include "base/text.h"
 
@@ -69,8 +68,10 @@ std::string lacks_margin_text(std::string_view what, int64_t margin_bytes) {
   return fmt::format("{} would leave less than {} free", what, format_bytes(margin_bytes));
 }
 
-BatchSearch::BatchSearch(Workload& workload, const RunSetup& setup, int64_t margin_bytes, int64_t unit)
-    : workload_(workload),
+BatchSearch::BatchSearch(Workload workload, SearchWork work, const RunSetup& setup, int64_t margin_bytes,
+                         int64_t unit)
+    : workload_(std::move(workload)),
+      work_(work),
       whole_(setup),
       setup_(with_held(setup, margin_bytes)),
       margin_bytes_(margin_bytes),
@@ -101,7 +102,7 @@ const TriedBatch* BatchSearch::find(int64_t batch) const {
 const TriedBatch& BatchSearch::attempt(int64_t batch, bool is_long) {
   if (const TriedBatch* known = find(batch)) return *known;
   try {
-    Traced program = workload_.trace(batch);
+    Traced program = workload_(batch);
     TriedBatch trial{.batch = batch};
     if (is_long) {
       trial = judge(batch, program);
@@ -129,7 +130,7 @@ Traced BatchSearch::trace(int64_t batch) {
   for (const auto* kept : {&fitting_, &failing_}) {
     if (kept->first == batch) return kept->second;
   }
-  return workload_.trace(batch);
+  return workload_(batch);
 }
 
 // The first of three powers of two in a row that are too large, at most `most`.
@@ -149,7 +150,7 @@ int64_t BatchSearch::end(int64_t most) {
 }
 
 Fit BatchSearch::largest(int64_t max_batch) {
-  SearchWork work = workload_.work();
+  SearchWork work = work_;
   const bool is_long = work.is_long;
   std::optional<TriedBatch> fitting, failing, before;  // `before`: the last one below the edge
   // In units.
@@ -180,7 +181,8 @@ Fit BatchSearch::largest(int64_t max_batch) {
   } else if (units.fits(1)) {
     edge = units.highest(1, most);
   }
-  Fit result{.batch = edge.fitting * unit_};
+  Fit result{.batch = edge.fitting * unit_, .device_bytes = setup_.device.total_bytes};
+  result.fits = result.batch > 0;
   const int64_t shown = std::max(result.batch, unit_);
   result.program = trace(shown);
   // The trials of a cheap search have a verdict alone.
@@ -217,6 +219,7 @@ Fit fit_memory(const Traced& program, RunSetup setup, int64_t margin_bytes) {
     result.stopped_by = result.prediction.reason;
     return result;
   }
+  result.fits = true;
   result.device_bytes = *least + margin_bytes;
   const std::string page = format_bytes(setup.device.granularity_bytes);
   if (margin_bytes > 0) {

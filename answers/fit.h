@@ -11,6 +11,7 @@
 
 #include "answers/predict.h"
 #include "answers/workload.h"
+#include "base/edge.h"
 #include "runtime/app/setup.h"
 
 namespace headroom {
@@ -37,14 +38,17 @@ struct Fit {
   std::string stopped_by = {};      // why no larger batch or smaller device, one line
   int64_t next_batch = 0;           // the smallest that does not fit; 0: none was tried
   std::optional<Traced> next = {};  // it, of a search of few batches, unless it lacks the margin alone
+  bool fits = false;                // a batch, or a device, was found
 };
 
 // Searches for the largest batch. If a workload is traced quickly, it tries all powers of two and samples
 // (see EdgeSearch::largest). Otherwise it tries few batches: about five if memory grows evenly.
 class BatchSearch {
  public:
-  // `margin_bytes` of each GPU stay free. Batches are multiples of `unit`. All must outlive this.
-  BatchSearch(Workload& workload, const RunSetup& setup, int64_t margin_bytes, int64_t unit = 1);
+  // `work` is what a search may do, and what a trace counts as. `margin_bytes` of each GPU stay free. Batches
+  // are multiples of `unit`.
+  BatchSearch(Workload workload, SearchWork work, const RunSetup& setup, int64_t margin_bytes,
+              int64_t unit = 1);
 
   // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Throws as
   // the workload does for the smallest batch; a larger one that it refuses does not fit.
@@ -62,7 +66,8 @@ class BatchSearch {
   // The program with that batch, traced again only if it was not kept.
   Traced trace(int64_t batch);
 
-  Workload& workload_;
+  const Workload workload_;
+  const SearchWork work_;
   const RunSetup whole_, setup_;  // without and with the margin held by others
   const int64_t margin_bytes_, unit_;
   std::vector<TriedBatch> trials_;

@@ -27,15 +27,15 @@ class Shares {
   }
   void add(size_t number, int64_t bytes) { bytes_[number] += bytes; }
   // The largest first; what has no name last, under `nothing`.
-  std::vector<MemoryShare> largest_first(std::string_view nothing) const {
-    std::vector<MemoryShare> shares;
+  MemoryShares largest_first(std::string_view nothing) const {
+    MemoryShares shares;
     int64_t unnamed = 0;
     for (size_t i = 0; i < names_.size(); ++i) {
       if (names_[i].empty()) unnamed = bytes_[i];
       if (!names_[i].empty() && bytes_[i] > 0) shares.push_back({std::string(names_[i]), bytes_[i]});
     }
     std::stable_sort(shares.begin(), shares.end(),
-                     [](const MemoryShare& a, const MemoryShare& b) { return a.bytes > b.bytes; });
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
     if (unnamed > 0 && !shares.empty()) shares.push_back({std::string(nothing), unnamed});
     return shares;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/memory_category.h"
@@ -12,11 +13,8 @@
 
 namespace headroom {
 
-// Live bytes that one module owns or one line requested.
-struct MemoryShare {
-  std::string name;
-  int64_t bytes = 0;
-};
+// Names of modules, lines or categories, and the live bytes of each.
+using MemoryShares = std::vector<std::pair<std::string, int64_t>>;
 
 inline constexpr std::string_view kNoModule = "no module", kNoLine = "no line";
 
@@ -26,7 +24,7 @@ struct LiveSet {
   // The largest first. Memory without a module, or without a line, comes last, as kNoModule or kNoLine: the
   // shares add up to the live memory. Empty if the trace names none at all. Weights, gradients and optimizer
   // state count for the module of their parameter, as "layers.0.linear" of "layers.0.linear.weight".
-  std::vector<MemoryShare> by_module, by_line;
+  MemoryShares by_module, by_line;
   std::string where;  // the allocation that made it the largest: what, its module and line
 };
 // For blocks that hold parts, such as the arena of a plan, counts the parts that are live at once.

@@ -37,7 +37,6 @@ struct Recorded {
   TraceBuilder trace{"", "plan of a graph"};
   std::function<void(const AllocatorEvent&)> record = trace_recorder(trace);
   int64_t events = 0;
-  std::vector<Start> starts;
   std::array<std::array<bool, std::variant_size_v<Op>>, 3> started = {};  // by Library and op
 };
 
@@ -77,8 +76,8 @@ class Lowering final : PlanWork {
     const size_t first = program.devices.size(), setup = steps_.front();
     for (size_t i = 0; i < devices_.size(); ++i) {
       const std::string& name = devices_[i].name;
-      program.devices.push_back({on.find(name).text(), traces[i], devices_[i].starts,
-                                 libraries_of(graph_, name), variable_bytes_[i], rank});
+      program.devices.push_back(
+          {on.find(name).text(), traces[i], libraries_of(graph_, name), variable_bytes_[i], rank});
     }
     for (const size_t begin : steps_) begins.push_back(repeated.size() + begin - setup);
     for (size_t i = 0; i < turns_.size(); ++i) {
@@ -104,8 +103,7 @@ class Lowering final : PlanWork {
       if (!is_request && event.kind != Kind::kPart) return;
       device.record(event);
       if (!is_request) return;
-      ++device.events;
-      note_turn(at);
+      turn_of(at).events = ++device.events;
     });
   }
   DeviceSet placed(const std::string& first) {
@@ -132,10 +130,9 @@ class Lowering final : PlanWork {
       Recorded& device = devices_[at];
       bool& is_started = device.started[static_cast<size_t>(library_of(node.op))][node.op.index()];
       if (std::exchange(is_started, true)) continue;
-      device.starts.push_back({device.events, [graph = shared_, id](Device& on, Allocator& allocator) {
-                                 start_node(*graph, id, on, allocator);
-                               }});
-      note_turn(at);
+      turn_of(at).start = [graph = shared_, id](Device& on, Allocator& allocator) {
+        start_node(*graph, id, on, allocator);
+      };
     }
   }
   void run_group(int group) override {
@@ -161,11 +158,11 @@ class Lowering final : PlanWork {
     for (Recorded& device : devices_) device.trace.mark(std::ssize(steps_), phase, 0);
   }
 
-  void note_turn(size_t device) {
+  // The turn of the device, in which nothing has been started yet.
+  Turn& turn_of(size_t device) {
     const size_t begin = steps_.empty() ? 0 : steps_.back();
-    if (turns_.size() == begin || turns_.back().device != device) turns_.push_back({device});
-    turns_.back().events = devices_[device].events;
-    turns_.back().starts = std::ssize(devices_[device].starts);
+    const bool goes_on = turns_.size() > begin && turns_.back().device == device && !turns_.back().start;
+    return goes_on ? turns_.back() : turns_.emplace_back(Turn{device, devices_[device].events});
   }
 
   const std::shared_ptr<const Graph> shared_;

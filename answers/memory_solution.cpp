@@ -28,34 +28,36 @@ MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
                               format_bytes(memory_bytes))) {}
 
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
-  for (const Change& change : solution.changes) change.apply(graph, targets);
+  for (const Lever& lever : solution.levers) {
+    if (lever.apply) lever.apply(graph, targets);
+  }
   apply(solution.schedule, graph);
 }
 
-int amount_of(const MemorySolution& solution, std::string_view lever) {
-  for (const Change& change : solution.changes) {
-    if (change.lever == lever) return change.amount;
+int amount_of(const MemorySolution& solution, std::string_view name) {
+  for (const Lever& lever : solution.levers) {
+    if (lever.name == name) return lever.amount;
   }
   return 0;
 }
 
 bool keeps_bits(const MemorySolution& solution) {
-  return std::all_of(solution.changes.begin(), solution.changes.end(),
-                     [](const Change& change) { return change.bits.empty(); });
+  return std::all_of(solution.levers.begin(), solution.levers.end(),
+                     [](const Lever& lever) { return lever.bits.empty(); });
 }
 
 std::string describe_parts(const MemorySolution& solution) {
   std::string text;
-  for (const Change& change : solution.changes) {
-    if (!change.text.empty()) text += (text.empty() ? "" : " and ") + change.text;
+  for (const Lever& lever : solution.levers) {
+    if (!lever.text.empty()) text += (text.empty() ? "" : " and ") + lever.text;
   }
   return text;
 }
 
 std::string describe_bits(const MemorySolution& solution) {
   std::string text;
-  for (const Change& change : solution.changes) {
-    if (!change.bits.empty()) text += (text.empty() ? "" : "; ") + change.bits;
+  for (const Lever& lever : solution.levers) {
+    if (!lever.bits.empty()) text += (text.empty() ? "" : "; ") + lever.bits;
   }
   return text.empty() ? "weights keep the same bits" : text;
 }

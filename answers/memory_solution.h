@@ -1,9 +1,8 @@
-// The result of a search for a budget of memory: the changes of the program, the schedule of its step, their
+// The result of a search for a budget of memory: the levers, the schedule of the program's step, their
 // costs, and how to word them. Searches for nothing.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,24 +16,13 @@
 
 namespace headroom {
 
-// A change of a program (see variants.h).
-struct Change {
-  std::string_view lever, what;  // "split-batch", and what it does
-  int amount = 1;                // parts, or states
-  std::string text = {};         // "in 4 parts"; empty: nothing that a headline says
-  std::string label = {};        // "4", for a column of a table
-  std::string bits = {};         // how it changes the bits of the weights; empty if it does not
-  bool keeps_nodes = false;      // every node computes the same, so that any schedule fits
-  std::function<void(Graph&, std::span<const Targets>)> apply = {};
-};
-
 struct MemorySolution {
-  int64_t memory_bytes = 0;          // the budget
-  bool fits = false;                 // in the budget, as played on a twin of the device
-  std::vector<Change> changes = {};  // in the order in which to apply them
-  Program planned = {};              // as it was played
-  NodeSchedule schedule = {};        // of the first session, with the changes; empty if nothing is moved
-  std::vector<LeverUse> levers = {};
+  int64_t memory_bytes = 0;             // the budget
+  bool fits = false;                    // in the budget, as played on a twin of the device
+  std::vector<Lever> levers = {};       // in the order in which to apply them
+  Program planned = {};                 // as it was played
+  NodeSchedule schedule = {};           // of the first session, with the levers; empty if nothing is moved
+  std::vector<std::string> notes = {};  // for the user: what else changes
   // The process at its peak, as planned for the budget; when that is too small, as planned for the least.
   int64_t process_bytes = 0;
   int64_t process_bytes_without = 0;  // without a budget
@@ -61,7 +49,7 @@ class MemoryTooSmall : public OutOfMemory {
 
 inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss",
                                   kCompressNormsLever = "compress-norms", kHostStateLever = "host-state";
-// The amount of the change with that lever, such as a number of parts; 0: it is not changed so.
+// The amount of the lever of that name, such as a number of parts; 0: it is not used.
 int amount_of(const MemorySolution& solution, std::string_view lever);
 bool keeps_bits(const MemorySolution& solution);
 // "in 4 parts", "with the loss in 4 parts", "with norms in 8 bits", or several of them; empty for none.

@@ -24,7 +24,7 @@ struct Search {
   SearchWork work;  // that is left
 
   bool fits(const RunSetup& setup) {
-    const Played attempt = play(setup, false);
+    const Prediction attempt = play(setup, false);
     work.left -= attempt.work;
     return attempt.fits;
   }
@@ -41,7 +41,7 @@ template <typename Set>
 std::optional<Edge> least_steps(Search& search, int64_t most, const RunSetup& setup, const Set& set) {
   const auto attempt = [&](int64_t count) {
     set(count);
-    const Played played = search.play(setup, false);
+    const Prediction played = search.play(setup, false);
     return EdgeTrial{.fits = played.fits, .work = played.work};
   };
   return EdgeSearch(search.work, attempt).above(0, most);
@@ -192,7 +192,7 @@ void enlarge_device(ChangeKind kind, Search& search) {
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
   const auto attempt = [&](int64_t count) {
     set(count * page);
-    const Played played = search.play(setup, false);
+    const Prediction played = search.play(setup, false);
     const auto pages_of = [&](int64_t total_bytes) {
       return (total_bytes - search.present.device.total_bytes + page - 1) / page;
     };
@@ -219,16 +219,16 @@ void enlarge_device(ChangeKind kind, Search& search) {
 constexpr void (*kSearches[])(ChangeKind kind, Search& search) = {
     change_limit, change_fraction, start_libraries_first, change_strategy,
     pack_plan,    plan_for_memory, shrink_batch,          enlarge_device};
-static_assert(std::size(kSearches) == EnumNames<ChangeKind>::kNames.size());
+static_assert(std::size(kSearches) == enum_names<ChangeKind>().size());
 
 // Planning and lowering a step takes about as long as this many events of a trace.
 constexpr int64_t kEventsOfStep = 8;
 
 Play play_of(const MakePrograms& make) {
-  return [make](const RunSetup& setup, bool explains) -> Played {
+  return [make](const RunSetup& setup, bool explains) -> Prediction {
     try {
       const std::vector<Program> programs = planned(make(setup), setup.options.plan);
-      Played played = play(lower(programs, setup.options), setup, {.explains = explains});
+      Prediction played = play(lower(programs, setup.options), setup, {.explains = explains});
       played.enough_total = 0;  // see would_play_alike: a limit may depend on the total
       played.work = 0;
       for (const Program& program : programs) {
@@ -238,7 +238,7 @@ Play play_of(const MakePrograms& make) {
       }
       return played;
     } catch (const InvalidArgument& error) {
-      return {.error = error.what()};
+      return {.reason = error.what()};
     }
   };
 }
@@ -257,7 +257,7 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
   report.message = facts.requested > 0 ? out_of_memory_message(facts) : std::move(message);
   report.facts = facts;
   report.judgment = judge(facts);
-  Played now = play(present, true);
+  Prediction now = play(present, true);
   report.reproduced = !now.fits;
   if (!report.reproduced) return report;
   if (now.failure) {

@@ -22,7 +22,7 @@ namespace headroom {
 
 // Plays the program in a setup. With `explains`, a failure says what lived there, which takes memory and
 // time.
-using Play = std::function<Played(const RunSetup&, bool explains)>;
+using Play = std::function<Prediction(const RunSetup&, bool explains)>;
 
 // The possible changes, in the order in which they are tried: the first that fits is the smallest. The
 // cheapest for a user come first: up to the memory, results do not change.
@@ -36,11 +36,10 @@ enum class ChangeKind : uint8_t {
   kBatch,
   kDevice,  // with more memory, or as much given back by others
 };
-template <>
-struct EnumNames<ChangeKind> {
-  static constexpr std::array<std::string_view, 8> kNames = {
-      "limit", "memory-fraction", "libraries-first", "strategy", "plan", "memory", "batch", "device"};
-};
+constexpr auto value_names(ChangeKind) {
+  return std::to_array<std::string_view>(
+      {"limit", "memory-fraction", "libraries-first", "strategy", "plan", "memory", "batch", "device"});
+}
 
 struct TriedChange {
   ChangeKind kind = ChangeKind::kLimit;

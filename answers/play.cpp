@@ -29,10 +29,10 @@ int64_t end_of_last_allocation(const Trace& trace) {
   return trace.events.rend() - last;
 }
 
-void note_failure(const OutOfMemory& error, int64_t event, Played& played) {
+void note_failure(const OutOfMemory& error, int64_t event, Prediction& played) {
   played.failed_event = event;
   played.facts = error.facts();
-  played.error = error.what();
+  played.reason = error.what();
 }
 
 bool needs_limit(const StrategySettings& settings) {
@@ -59,18 +59,18 @@ DeviceProfile bare_profile(DeviceProfile profile, int64_t capacity_bytes) {
   return profile;
 }
 
-Played play_beside_process(const Traced& program, const RunSetup& asked, const PlayOptions& options) {
+Prediction play_beside_process(const Traced& program, const RunSetup& asked, const PlayOptions& options) {
   const RunSetup setup = with_libraries(program, asked);
   const int64_t capacity = capacity_bytes(setup), overhead = setup.device.overhead_bytes();
   if (capacity <= 0) {
-    return {.error = "context, libraries and other processes leave no memory",
+    return {.reason = "context, libraries and other processes leave no memory",
             .failed_event = 0,
             .devices = {{}},
             .lacking_bytes = 1};
   }
   SimulatedGpu gpu(bare_profile(setup.device, capacity), 0, Backing::kNone);
   const StrategySettings settings = strategy_beside_process(setup);
-  Played played = play(program.front(), settings, gpu, options);
+  Prediction played = play(program.front(), settings, gpu, options);
   // Memory of other processes counts as taken, as on the device of the setup.
   const int64_t taken = others_bytes(setup) + overhead;
   PlayedDevice& device = played.devices.front();
@@ -181,7 +181,7 @@ bool is_cpu(const PlayedDevice& device) {
   return parse_device_name(device.name).type == DeviceType::kCpu;
 }
 
-int64_t enough_total(const Played& played, const RunSetup& setup, Machine& machine) {
+int64_t enough_total(const Prediction& played, const RunSetup& setup, Machine& machine) {
   if (setup.gpus.has_virtual() || depends_on_total(strategy_of(setup))) return 0;
   if (setup.options.memory_bytes) return 0;  // which is lowered to what is free
   int64_t enough = 1;
@@ -209,7 +209,7 @@ class Round {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const TracedDevice& traced = program.devices[i];
       streams_.emplace_back(*traced.trace, *devices_[i].device);
-      players_.emplace_back(traced, streams_.back(), *devices_[i].device, *devices_[i].allocator);
+      players_.emplace_back(*traced.trace, streams_.back(), *devices_[i].allocator);
     }
   }
 
@@ -244,20 +244,21 @@ class Round {
   const Player& player(size_t device) const { return players_[device]; }
 
  private:
-  using Positions = std::vector<std::pair<int64_t, int64_t>>;  // event and start of each player
+  using Positions = std::vector<int64_t>;  // the event of each player
 
   Positions positions() const {
     Positions here;
-    for (const Player& player : players_) here.emplace_back(player.event(), player.start());
+    for (const Player& player : players_) here.push_back(player.event());
     return here;
   }
   void go_to(const Positions& positions) {
-    for (size_t i = 0; i < players_.size(); ++i) players_[i].go_to(positions[i].first, positions[i].second);
+    for (size_t i = 0; i < players_.size(); ++i) players_[i].go_to(positions[i]);
   }
   std::optional<size_t> play_turns(size_t from, size_t to) {
     for (size_t i = from; i < to; ++i) {
       const Turn& turn = program_.turns[i];
-      if (!players_[turn.device].play(turn.events, turn.starts)) return turn.device;
+      if (!players_[turn.device].play(turn.events)) return turn.device;
+      if (turn.start) turn.start(*devices_[turn.device].device, *devices_[turn.device].allocator);
     }
     return std::nullopt;
   }
@@ -268,14 +269,14 @@ class Round {
   std::deque<Player> players_;
 };
 
-Played play_on_machine(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
-  Played played;
+Prediction play_on_machine(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
+  Prediction played;
   played.lacking_bytes = 1;
   for (const TracedDevice& device : program.devices) {
     const PhysicalGpu* const gpu = gpu_of(setup, device.name);
     const int64_t total = setup.device.total_bytes;
     if (gpu == nullptr || (total >= gpu->used_bytes && total > 0)) continue;
-    played.error = "other processes hold more than the device has";
+    played.reason = "other processes hold more than the device has";
     played.lacking_bytes = gpu->used_bytes - total + setup.device.context_bytes;
     return played;
   }
@@ -314,10 +315,10 @@ Played play_on_machine(const Traced& program, const RunSetup& setup, const PlayO
     note_failure(error, 0, played);
     lacks(error.facts().requested);
   } catch (const LibraryError& error) {
-    played.error = error.what();
+    played.reason = error.what();
     lacks(std::nullopt);
   } catch (const DeviceError& error) {
-    played.error = error.what();
+    played.reason = error.what();
     lacks(std::nullopt);
   }
   for (const FailureObserver& observer : observers) {
@@ -328,9 +329,9 @@ Played play_on_machine(const Traced& program, const RunSetup& setup, const PlayO
 
 }  // namespace
 
-Played play(const Trace& trace, const StrategySettings& strategy, Device& device,
-            const PlayOptions& options) {
-  Played played;
+Prediction play(const Trace& trace, const StrategySettings& strategy, Device& device,
+                const PlayOptions& options) {
+  Prediction played;
   played.devices.emplace_back().name = device.name();
   device.initialize();  // its cost does not count
   const double driver_time_before_us = device.memory().driver_time_us();
@@ -348,17 +349,15 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
   const auto events = std::ssize(trace.events);
   double fastest_ns = std::numeric_limits<double>::infinity();
   {
-    const TracedDevice traced = traced_here(trace).devices.front();
-    Player player(traced, streams, device, *allocator,
-                  !strategy.record_path.empty() || !strategy.plugin_path.empty());
+    Player player(trace, streams, *allocator, !strategy.record_path.empty() || !strategy.plugin_path.empty());
     played.fits = true;
     for (int64_t pass = 0; pass < options.passes && played.fits; ++pass) {
       if (pass > 0) player.free_rest();
-      player.go_to(0, 0);
+      player.go_to(0);
       const bool is_last = pass + 1 == options.passes;
       const int64_t end = options.snapshot_after.value_or(
           is_last && !options.to_last_event ? end_of_last_allocation(trace) : events);
-      played.fits = player.play(end, 0);
+      played.fits = player.play(end);
       if (played.fits) {
         fastest_ns = std::min(fastest_ns, player.ns());
         played.ns_per_call = fastest_ns / static_cast<double>(end);
@@ -381,19 +380,19 @@ Played play(const Trace& trace, const StrategySettings& strategy, Device& device
   return played;
 }
 
-Played play(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
+Prediction play(const Traced& program, const RunSetup& setup, const PlayOptions& options) {
   if (program.refusal) {
     const int64_t budget = program.refusal->facts().limit.value_or(0);
-    return {.error = program.refusal->what(),
+    return {.reason = program.refusal->what(),
             .lacking_bytes = std::max<int64_t>(1, program.refusal->least_bytes() - budget)};
   }
   if (!program.starts_libraries) return play_beside_process(program, setup, options);
-  Played played = play_on_machine(program, setup, options);
+  Prediction played = play_on_machine(program, setup, options);
   if (played.fits && has_sharing_replicas(program, setup)) let_peaks_meet(program, setup, played);
   return played;
 }
 
-bool would_play_alike(const Traced& program, const Played& fitted, const RunSetup& smaller) {
+bool would_play_alike(const Traced& program, const Prediction& fitted, const RunSetup& smaller) {
   if (fitted.enough_total == 0 || fitted.enough_total > smaller.device.total_bytes) return false;
   if (!program.starts_libraries) return true;
   Machine machine(smaller);

@@ -6,12 +6,9 @@
 
 namespace headroom {
 
-Player::Player(const TracedDevice& traced, const TraceStreams& streams, Device& device, Allocator& allocator,
-               bool frees_all)
-    : trace_(*traced.trace),
-      starts_(traced.starts),
+Player::Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool frees_all)
+    : trace_(trace),
       streams_(streams),
-      device_(device),
       allocator_(allocator),
       is_named_(allocator.has_observer()),
       frees_all_(frees_all),
@@ -21,18 +18,13 @@ Player::Player(const TracedDevice& traced, const TraceStreams& streams, Device& 
   }
 }
 
-bool Player::play(int64_t events, int64_t starts) {
+bool Player::play(int64_t events) {
   using Clock = std::chrono::steady_clock;
   const int64_t peak = trace_.peak_event + 1;
   auto emptied = std::lower_bound(emptied_.begin(), emptied_.end(), event_);
-  for (;;) {
-    for (; start_ < starts && starts_[static_cast<size_t>(start_)].position <= event_; ++start_) {
-      starts_[static_cast<size_t>(start_)].start(device_, allocator_);
-    }
-    if (event_ == events) return true;
+  while (event_ < events) {
     for (; emptied != emptied_.end() && *emptied == event_; ++emptied) allocator_.trim();
     int64_t next = events;
-    if (start_ < starts) next = std::min(next, starts_[static_cast<size_t>(start_)].position);
     if (emptied != emptied_.end()) next = std::min(next, *emptied);
     if (event_ < peak) next = std::min(next, peak);
     const Clock::time_point begin = Clock::now();
@@ -42,11 +34,11 @@ bool Player::play(int64_t events, int64_t starts) {
     if (event_ == peak || event_ < next) fragmentation_ = allocator_.statistics().fragmentation();
     if (event_ < next) return false;
   }
+  return true;
 }
 
-void Player::go_to(int64_t event, int64_t start) {
+void Player::go_to(int64_t event) {
   event_ = event;
-  start_ = start;
   ns_ = 0;
 }
 

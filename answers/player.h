@@ -10,7 +10,6 @@
 
 #include "allocators/allocator.h"
 #include "allocators/observer.h"
-#include "answers/workload.h"
 #include "base/errors.h"
 #include "device/device.h"
 #include "trace/trace.h"
@@ -42,31 +41,27 @@ class TraceStreams {
   std::vector<Stream> streams_;
 };
 
-// One allocator with the live blocks of a trace. Between events it starts what the program starts there, and
-// gives idle memory back where the program empties its cache.
+// One allocator with the live blocks of a trace. Gives idle memory back where the program empties its cache.
 class Player {
  public:
   // `frees_all`: also the blocks that are live at the end; without it the allocator ends with them, which
   // takes less time. All must outlive this.
-  Player(const TracedDevice& traced, const TraceStreams& streams, Device& device, Allocator& allocator,
-         bool frees_all = false);
+  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool frees_all = false);
   ~Player() {
     if (frees_all_) free_rest();
   }
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
 
-  // Goes on up to these positions among events and starts. Returns false when an event found no room. Throws
-  // LibraryError and DeviceError.
-  bool play(int64_t events, int64_t starts);
-  void go_to(int64_t event, int64_t start);
+  // Goes on up to that position among the events. Returns false when an event found no room.
+  bool play(int64_t events);
+  void go_to(int64_t event);
   // Frees what is live.
   void free_rest() noexcept;
 
   const Allocator& allocator() const { return allocator_; }
-  // The next ones; after a failure the event without room.
+  // The next one; after a failure the one without room.
   int64_t event() const { return event_; }
-  int64_t start() const { return start_; }
   double ns() const { return ns_; }  // time of the events since go_to
   // Returns the fragmentation (see Statistics) at the peak of live bytes, or at the failure.
   double fragmentation() const { return fragmentation_; }
@@ -81,16 +76,14 @@ class Player {
   std::string_view name(int32_t position) const { return trace_.names[static_cast<size_t>(position)]; }
 
   const Trace& trace_;
-  const std::vector<Start>& starts_;
   const TraceStreams& streams_;
-  Device& device_;
   Allocator& allocator_;
   const bool is_named_;  // the names of the trace go to the allocator, for its observer
   const bool frees_all_;
   std::optional<OutOfMemory> failure_;
   std::vector<void*> pointers_;   // by block; null: not live
   std::vector<int64_t> emptied_;  // positions at which idle memory is given back, rising
-  int64_t event_ = 0, start_ = 0;
+  int64_t event_ = 0;
   double ns_ = 0, fragmentation_ = 0;
 };
 

@@ -59,7 +59,7 @@ class TotalSearch {
       : program_(program), setup_(setup), options_(options), work_(work_of(program, options)) {}
 
   // Adds the result of a play with the setup's total.
-  void add(const Played& played) { note(played, setup_.device.total_bytes); }
+  void add(const Prediction& played) { note(played, setup_.device.total_bytes); }
   std::optional<int64_t> find() {
     const int64_t total = setup_.device.total_bytes, least = least_total_of_live(program_, setup_);
     EdgeSearch search(
@@ -83,7 +83,7 @@ class TotalSearch {
     }
     if (is_too_large(program_, setup)) return {.work = 1};
     try {
-      Played played = play(program_, setup, options_);
+      Prediction played = play(program_, setup, options_);
       ++plays_;
       EdgeTrial trial{.fits = played.fits};
       if (played.fits) trial.guess = played.used_bytes;
@@ -93,7 +93,7 @@ class TotalSearch {
       return {};  // a limit above the device's total, or on a process that needs more for its libraries
     }
   }
-  void note(Played played, int64_t total_bytes) {
+  void note(Prediction played, int64_t total_bytes) {
     // A strategy of pages makes calls for each of them, however few the events are.
     work_.each = std::max(work_.each, played.work);
     work_.is_long = work_.is_long || work_.each > kMaxSearchedEvents / SearchWork::kTrials;
@@ -106,7 +106,7 @@ class TotalSearch {
   const RunSetup& setup_;
   const PlayOptions options_;
   SearchWork work_;
-  Played known_;  // the last one that says how others go
+  Prediction known_;  // the last one that says how others go
   int64_t known_total_ = 0, plays_ = 0;
 };
 
@@ -151,20 +151,19 @@ std::optional<int64_t> least_raise(const Traced& program, const RunSetup& setup,
   return edge ? std::optional(edge->fitting - *lowest) : std::nullopt;
 }
 
-void note_peaks(const Played& played, Prediction& prediction) {
-  prediction.devices = played.devices;
-  const auto fullest = std::max_element(played.devices.begin(), played.devices.end(),
-                                        [](const PlayedDevice& a, const PlayedDevice& b) {
-                                          return std::pair(a.process_bytes, a.statistics.reserved.peak) <
-                                                 std::pair(b.process_bytes, b.statistics.reserved.peak);
-                                        });
-  prediction.fullest = static_cast<size_t>(fullest - played.devices.begin());
+void note_peaks(Prediction& prediction) {
+  const std::vector<PlayedDevice>& devices = prediction.devices;
+  const auto fullest =
+      std::max_element(devices.begin(), devices.end(), [](const PlayedDevice& a, const PlayedDevice& b) {
+        return std::pair(a.process_bytes, a.statistics.reserved.peak) <
+               std::pair(b.process_bytes, b.statistics.reserved.peak);
+      });
+  prediction.fullest = static_cast<size_t>(fullest - devices.begin());
   prediction.total_bytes = fullest->process_bytes;
-  prediction.total_is_most = played.is_most;
   prediction.context_bytes = fullest->context_bytes;
   prediction.library_bytes = fullest->library_bytes;
   // The highest of any device, as a run reports them.
-  for (const PlayedDevice& device : played.devices) {
+  for (const PlayedDevice& device : devices) {
     const Statistics& statistics = device.statistics;
     prediction.reserved_bytes = std::max(prediction.reserved_bytes, statistics.reserved.peak);
     prediction.allocated_bytes = std::max(prediction.allocated_bytes, statistics.allocated.peak);
@@ -172,12 +171,18 @@ void note_peaks(const Played& played, Prediction& prediction) {
   }
 }
 
-void note_verdict(const Traced& program, const Played& played, Prediction& prediction) {
-  prediction.fits = played.fits;
-  prediction.facts = played.facts;
-  prediction.failed_event = played.failed_event;
-  const bool is_request = !program.starts_libraries && played.facts;
-  prediction.reason = is_request ? out_of_memory_message(*played.facts) : played.error;
+// The prediction without the margin, of a setup that is prepared.
+Prediction predict_once(const Traced& program, const RunSetup& setup) {
+  Prediction prediction = play(program, setup);
+  if (!program.starts_libraries && prediction.facts)
+    prediction.reason = out_of_memory_message(*prediction.facts);
+  if (prediction.fits) {
+    note_peaks(prediction);
+  } else {
+    prediction.devices.clear();
+    prediction.total_is_most = false;
+  }
+  return prediction;
 }
 
 // The devices on the GPU of the fullest one, itself included.
@@ -248,22 +253,14 @@ bool is_too_large(const Traced& program, const RunSetup& setup, int64_t margin_b
 }
 
 Prediction outcome(const Traced& program, const RunSetup& asked) {
-  const RunSetup setup = prepared(program, asked);
-  const Played played = play(program, setup);
-  Prediction prediction{.plays = 1};
-  note_verdict(program, played, prediction);
-  if (played.fits) note_peaks(played, prediction);
-  return prediction;
+  return predict_once(program, prepared(program, asked));
 }
 
 Prediction predict(const Traced& program, const RunSetup& asked) {
   RunSetup setup = prepared(program, asked);
-  const Played played = play(program, setup);
-  Prediction prediction{.plays = 1};
-  note_verdict(program, played, prediction);
-  if (played.fits) note_peaks(played, prediction);
+  Prediction prediction = predict_once(program, setup);
   if (program.refusal) {
-    prediction.margin_bytes = -played.lacking_bytes;
+    prediction.margin_bytes = -prediction.lacking_bytes;
     return prediction;
   }
   std::optional<int64_t> raise;
@@ -273,23 +270,26 @@ Prediction predict(const Traced& program, const RunSetup& asked) {
     setup = without_limit(std::move(setup));
   }
   TotalSearch totals(program, setup);
-  totals.add(played);
+  totals.add(prediction);
   const std::optional<int64_t> least = totals.find();
   prediction.plays += totals.plays();
   if (least) prediction.margin_bytes = setup.device.total_bytes - *least;
-  if (raise && (played.fits || !least)) {
+  if (raise && (prediction.fits || !least)) {
     const bool binds = !least || -*raise < *prediction.margin_bytes;
     if (binds) prediction.margin_bytes = -*raise;
   }
-  if (played.fits) return prediction;
+  if (prediction.fits) return prediction;
   if (!least && !raise) {
-    if (program.starts_libraries) prediction.margin_bytes = -played.lacking_bytes;
+    if (program.starts_libraries) prediction.margin_bytes = -prediction.lacking_bytes;
     return prediction;
   }
   const RunSetup raised = least ? setup : with_higher_limits(setup, *raise);
   const int64_t total = least.value_or(largest_total_bytes(setup, least_total_of_live(program, setup)));
   ++prediction.plays;
-  note_peaks(play(program, with_total(raised, total)), prediction);
+  const Prediction enough = play(program, with_total(raised, total));
+  prediction.devices = enough.devices;
+  prediction.total_is_most = enough.total_is_most;
+  note_peaks(prediction);
   return prediction;
 }
 
@@ -315,9 +315,9 @@ LiveSet live_at_peak(const Traced& program, const RunSetup& setup, const Predict
   return live;
 }
 
-std::vector<MemoryShare> parts_of(const Traced& program, const RunSetup& setup, const Prediction& prediction,
-                                  const LiveSet& live) {
-  std::vector<MemoryShare> parts;
+MemoryShares parts_of(const Traced& program, const RunSetup& setup, const Prediction& prediction,
+                      const LiveSet& live) {
+  MemoryShares parts;
   int64_t rest = prediction.total_bytes;
   const auto add = [&](std::string_view name, int64_t bytes) {
     parts.push_back({std::string(name), bytes});

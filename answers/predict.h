@@ -14,24 +14,6 @@
 
 namespace headroom {
 
-struct Prediction {
-  bool fits = false;
-  // By how much the memory of each device (or the limit, if that binds first) could shrink; if negative, it
-  // lacks that much. Empty if it was not searched for, or if the program fits on no device.
-  std::optional<int64_t> margin_bytes = {};
-  // The process on the fullest device at its peak, as the driver sees it, and its parts; where it does not
-  // fit, on the smallest device on which it does, or 0 where that was not searched for.
-  int64_t total_bytes = 0, context_bytes = 0, library_bytes = 0;
-  int64_t reserved_bytes = 0, allocated_bytes = 0, requested_bytes = 0;
-  bool total_is_most = false;                // replicas share a GPU, where their peaks may meet or not
-  size_t fullest = 0;                        // position of that device
-  std::string reason = {};                   // why it does not fit, one line
-  std::optional<MemoryFacts> facts = {};     // about the request without room
-  std::optional<int64_t> failed_event = {};  // its number, from 1 on; 0: the pool itself
-  std::vector<PlayedDevice> devices = {};    // as traced; without peaks where it fits on no device
-  int64_t plays = 0;                         // that it took
-};
-
 // The setup of options for a prediction. Throws InvalidArgument for the CPU, and as setup_of does.
 RunSetup setup_to_fit(const RuntimeOptions& options);
 
@@ -67,7 +49,7 @@ std::optional<int64_t> least_total_bytes(const Traced& program, const RunSetup& 
 LiveSet live_at_peak(const Traced& program, const RunSetup& setup, const Prediction& prediction);
 // The parts of the total: categories, what arenas, rounding and the strategy leave unused, context and
 // libraries.
-std::vector<MemoryShare> parts_of(const Traced& program, const RunSetup& setup, const Prediction& prediction,
-                                  const LiveSet& live);
+MemoryShares parts_of(const Traced& program, const RunSetup& setup, const Prediction& prediction,
+                      const LiveSet& live);
 
 }  // namespace headroom

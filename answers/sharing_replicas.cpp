@@ -33,7 +33,7 @@ Traced replica_of(const Traced& program, int rank) {
     if (program.devices[turn.device].rank != rank) continue;
     const bool begins_step = std::binary_search(program.steps.begin(), program.steps.end(), i);
     if (begins_step) replica.steps.push_back(replica.turns.size());
-    replica.turns.push_back({positions[turn.device], turn.events, turn.starts});
+    replica.turns.push_back({positions[turn.device], turn.events, turn.start});
   }
   return replica;
 }
@@ -71,8 +71,8 @@ bool has_sharing_replicas(const Traced& program, const RunSetup& setup) {
   });
 }
 
-void let_peaks_meet(const Traced& program, const RunSetup& setup, Played& played) {
-  played.is_most = true;
+void let_peaks_meet(const Traced& program, const RunSetup& setup, Prediction& played) {
+  played.total_is_most = true;
   std::vector<Traced> replicas;
   std::vector<BytesOfGpus> others;  // by rank
   BytesOfGpus sums(setup.gpus.physical.size());
@@ -83,11 +83,11 @@ void let_peaks_meet(const Traced& program, const RunSetup& setup, Played& played
   }
   for (size_t rank = 0; rank < replicas.size(); ++rank) {
     for (size_t gpu = 0; gpu < sums.size(); ++gpu) others[rank][gpu] = sums[gpu] - others[rank][gpu];
-    const Played alone = play(replicas[rank], setup_beside(others[rank], setup));
+    const Prediction alone = play(replicas[rank], setup_beside(others[rank], setup));
     if (!alone.fits) {
       played.fits = false;
       played.lacking_bytes = alone.lacking_bytes;
-      played.error =
+      played.reason =
           fmt::format("replicas that share a GPU may reach their peaks together: replica {} then lacks {}",
                       rank, format_bytes(alone.lacking_bytes));
       return;

@@ -12,6 +12,6 @@ bool has_sharing_replicas(const Traced& program, const RunSetup& setup);
 // For a program that fitted when its replicas took turns: raises the process of each shared GPU, and what is
 // used of it, to the most that it can take. It no longer fits if a replica finds no room while the others
 // are at their peaks.
-void let_peaks_meet(const Traced& program, const RunSetup& setup, Played& played);
+void let_peaks_meet(const Traced& program, const RunSetup& setup, Prediction& played);
 
 }  // namespace headroom

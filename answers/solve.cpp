@@ -61,10 +61,6 @@ struct Solver::Best {
   bool offer(Variant& tried, int64_t memory_bytes);
 };
 
-Allowed allowed_by(const RuntimeOptions& options) {
-  return {.split_batch = options.split_batch, .compress_norms = options.compress_norms};
-}
-
 Solver::Solver(Program program, const RunSetup& setup, NodeCostsOf costs_of, int replicas)
     : Solver(std::vector{std::move(program)}, setup, std::move(costs_of), host_link_of(setup, replicas)) {}
 
@@ -89,21 +85,21 @@ int64_t Solver::bytes_without() const {
 }
 
 MemorySolution Solver::solve(int64_t memory_bytes) const {
-  return solve(memory_bytes, allowed_by(setup_.options));
+  return solve(memory_bytes, setup_.options.split_batch, setup_.options.compress_norms);
 }
 
-MemorySolution Solver::solve(int64_t memory_bytes, Allowed allowed) const {
+MemorySolution Solver::solve(int64_t memory_bytes, SplitBatch split, bool compresses_norms) const {
   const int64_t free = free_bytes(setup_);
   memory_bytes = std::min(memory_bytes, free);
   for (const auto& plain : plain_) {
     if (plain->largest_buffer_bytes() / kMostTimesFree > free) return plain->as_it_is(memory_bytes);
   }
-  std::vector<Best> all = find_all(memory_bytes, allowed);
+  std::vector<Best> all = find_all(memory_bytes, split, compresses_norms);
   const bool is_refused = !all_fit(all);
   const int64_t least_bytes = is_refused ? least_of(all) : 0;
   if (least_bytes > 0) {
     // The costs of fitting in the least budget.
-    std::vector<Best> of_least = find_all(least_bytes, allowed);
+    std::vector<Best> of_least = find_all(least_bytes, split, compresses_norms);
     if (all_fit(of_least)) all = std::move(of_least);
   }
   for (const Best& best : all) {
@@ -113,6 +109,7 @@ MemorySolution Solver::solve(int64_t memory_bytes, Allowed allowed) const {
   }
   MemorySolution solution = of_slowest(all);
   solution.memory_bytes = memory_bytes;
+  if (!keeps_bits(solution)) solution.notes = {describe_bits(solution)};
   if (is_refused) {
     solution.fits = false;
     solution.least_memory_bytes = least_bytes;
@@ -157,9 +154,10 @@ int64_t Solver::least_on_larger_device() const {
   return Solver(std::move(programs), std::move(larger), costs_of_, host_).solve_least().least_memory_bytes;
 }
 
-std::vector<Solver::Best> Solver::find_all(int64_t memory_bytes, Allowed allowed) const {
+std::vector<Solver::Best> Solver::find_all(int64_t memory_bytes, SplitBatch split,
+                                           bool compresses_norms) const {
   std::vector<Best> all;
-  for (const auto& plain : plain_) all.push_back(find(*plain, memory_bytes, allowed));
+  for (const auto& plain : plain_) all.push_back(find(*plain, memory_bytes, split, compresses_norms));
   return all;
 }
 
@@ -167,7 +165,7 @@ template <class Make>
 Variant* Solver::changed(Variant& base, std::string_view lever, int amount, const Make& make) const {
   const auto [known, is_new] = variants_.try_emplace({&base, lever, amount});
   if (is_new) {
-    if (std::optional<Change> change = make())
+    if (std::optional<Lever> change = make())
       known->second = std::make_unique<Variant>(base, std::move(*change));
   }
   return known->second.get();
@@ -183,15 +181,16 @@ bool Solver::Best::offer(Variant& tried, int64_t memory_bytes) {
   return fits;
 }
 
-Solver::Best Solver::find(Variant& plain, int64_t memory_bytes, Allowed allowed) const {
+Solver::Best Solver::find(Variant& plain, int64_t memory_bytes, SplitBatch split,
+                          bool compresses_norms) const {
   Best best;
   const auto try_all = [&](Variant& base) {
     const bool fits = try_with_states(base, memory_bytes, best);
-    if (allowed.split_batch == SplitBatch::kCheaper || (allowed.split_batch == SplitBatch::kNeeded && !fits))
+    if (split == SplitBatch::kCheaper || (split == SplitBatch::kNeeded && !fits))
       try_parts(base, memory_bytes, best);
   };
   try_all(plain);
-  if (!allowed.compress_norms || best.is_free()) return best;
+  if (!compresses_norms || best.is_free()) return best;
   Variant* const compressed =
       changed(plain, kCompressNormsLever, 1, [&] { return compressed_norms(plain.program()); });
   if (compressed != nullptr && best.may_be_beaten_by(*compressed)) try_all(*compressed);
@@ -202,7 +201,7 @@ Solver::Best Solver::find(Variant& plain, int64_t memory_bytes, Allowed allowed)
 bool Solver::try_with_states(Variant& base, int64_t memory_bytes, Best& best) const {
   bool fits = best.offer(base, memory_bytes);
   if (best.is_free() || !base.host().exists()) return fits;
-  const std::vector<Change> changes = states_on_host(base.program(), base.host().max_bytes);
+  const std::vector<Lever> changes = states_on_host(base.program(), base.host().max_bytes);
   const auto with_states = [&](size_t i) -> Variant& {
     return *changed(base, kHostStateLever, static_cast<int>(i), [&] { return std::optional(changes[i]); });
   };

@@ -16,14 +16,6 @@
 
 namespace headroom {
 
-// Changes of results that a search may make: of a net, or of a program of PyTorch.
-struct Allowed {
-  SplitBatch split_batch = SplitBatch::kNever;
-  bool compress_norms = false;  // of a net
-  std::string autocast = {};    // of PyTorch: a type of 16 bits, or nothing
-};
-Allowed allowed_by(const RuntimeOptions& options);
-
 // The variants of a program on its device, or of all replicas of one, ready to be planned for budgets. A
 // result does not depend on the budgets that were asked for before.
 class Solver {
@@ -39,11 +31,11 @@ class Solver {
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
 
-  // The cheapest point of any variant that is found to fit in a budget; changes bits where that is allowed,
-  // by the setup's options where nothing is given. More memory never costs more time, as long as both
+  // The cheapest point of any variant that is found to fit in a budget; changes bits only as allowed: by the
+  // setup's options where nothing is given. More memory never costs more time, as long as both
   // solutions keep all bits or both may split. Its plans have passed find_fault.
   MemorySolution solve(int64_t memory_bytes) const;
-  MemorySolution solve(int64_t memory_bytes, Allowed allowed) const;
+  MemorySolution solve(int64_t memory_bytes, SplitBatch split, bool compresses_norms = false) const;
   // Solves for the least budget that is enough.
   MemorySolution solve_least() const { return solve(0); }
   // The least budget on a device with room for any, where this one has too little for the least; 0: none.
@@ -56,11 +48,11 @@ class Solver {
   struct Best;
 
   Solver(std::vector<Program> programs, RunSetup setup, NodeCostsOf costs_of, const HostLink& host);
-  std::vector<Best> find_all(int64_t memory_bytes, Allowed allowed) const;
+  std::vector<Best> find_all(int64_t memory_bytes, SplitBatch split, bool compresses_norms) const;
   static bool all_fit(const std::vector<Best>& all);
   static int64_t least_of(const std::vector<Best>& all);
   static MemorySolution of_slowest(const std::vector<Best>& all);
-  Best find(Variant& plain, int64_t memory_bytes, Allowed allowed) const;
+  Best find(Variant& plain, int64_t memory_bytes, SplitBatch split, bool compresses_norms) const;
   bool try_with_states(Variant& base, int64_t memory_bytes, Best& best) const;
   void try_parts(Variant& base, int64_t memory_bytes, Best& best) const;
   // A variant with one more change, which is made once; null where the base cannot be changed so.

@@ -40,12 +40,6 @@ RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& option
   return setup;
 }
 
-// A note when the weights will differ from those of a run without a budget.
-std::vector<std::string> notes_on_bits(const MemorySolution& solution) {
-  if (!keeps_bits(solution)) return {describe_bits(solution)};
-  return {};
-}
-
 // The solution of a program on devices whose kernels have been made once. Kernels of a changed graph may be
 // others, and loading them takes memory: then the program is solved again beside it.
 MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& devices,
@@ -65,15 +59,15 @@ MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& dev
 // so all bits; then libraries get less workspace, and finally the batch may be split, if the options allow
 // it. A budget that does not fit is refused with the minimum of a run: nodes are measured within the budget,
 // which loads their code, so the minimum is planned for as well.
-StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& devices,
-                        const KernelSettings& settings, const RuntimeOptions& options) {
+KernelsAndMemory keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& devices,
+                             const KernelSettings& settings, const RuntimeOptions& options) {
   std::optional<MemoryTooSmall> failure;
   NodeTimer timer(*devices.front().device);
   std::optional<double> link_bytes_per_us;
   const DeviceCollective* const collective = devices.front().collective;
   const int replicas = collective == nullptr ? 1 : collective->size();
   int64_t memory_bytes = *options.memory_bytes;
-  const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
+  const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<KernelsAndMemory> {
     KernelSettings limited = settings;
     limited.workspace_limit_bytes = limit;
     const NodeCostsOf costs_of = [&](const Graph& any) {
@@ -100,21 +94,20 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
       }
       return std::nullopt;
     }
-    if (memory_bytes != *options.memory_bytes) return StepKernels{};  // it is not to run
-    std::vector<std::string> notes = notes_on_bits(solution);
+    if (memory_bytes != *options.memory_bytes) return KernelsAndMemory();  // it is not to run
     if (limit < settings.workspace_limit_bytes) {
-      notes.push_back(fmt::format("library kernels get at most {} of workspace: their last bits may differ",
-                                  format_bytes(limit)));
+      solution.notes.push_back(fmt::format(
+          "library kernels get at most {} of workspace: their last bits may differ", format_bytes(limit)));
     }
     apply(solution, graph, program.targets);
-    return StepKernels{std::make_shared<const Kernels>(graph, devices, limited),
-                       std::make_shared<const MemorySolution>(std::move(solution)), std::move(notes)};
+    return KernelsAndMemory(std::make_shared<const Kernels>(graph, devices, limited),
+                            std::make_shared<const MemorySolution>(std::move(solution)));
   };
   // Some problems have no algorithm without a workspace.
   int64_t least_limit = settings.workspace_limit_bytes;
-  const auto attempt_with_less = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
+  const auto attempt_with_less = [&](SplitBatch split, int64_t limit) -> std::optional<KernelsAndMemory> {
     try {
-      std::optional<StepKernels> kept = attempt(split, limit);
+      std::optional<KernelsAndMemory> kept = attempt(split, limit);
       least_limit = limit;
       return kept;
     } catch (const LibraryError& error) {
@@ -124,7 +117,7 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
   };
   const SplitBatch allowed = options.split_batch;
   const SplitBatch first = allowed == SplitBatch::kNeeded ? SplitBatch::kNever : allowed;
-  const auto attempt_all = [&]() -> std::optional<StepKernels> {
+  const auto attempt_all = [&]() -> std::optional<KernelsAndMemory> {
     if (auto kept = attempt(first, settings.workspace_limit_bytes)) return kept;
     for (const int64_t limit : kWorkspaceLimits) {
       if (limit >= settings.workspace_limit_bytes) continue;
@@ -155,17 +148,15 @@ std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const R
   return programs.front().memory;
 }
 
-StepKernels make_step_kernels(Graph& graph, const Program& program, const DeviceSet& devices,
-                              const KernelSettings& settings, const RuntimeOptions& options,
-                              std::shared_ptr<const MemorySolution> planned) {
-  std::vector<std::string> notes;
+KernelsAndMemory make_step_kernels(Graph& graph, const Program& program, const DeviceSet& devices,
+                                   const KernelSettings& settings, const RuntimeOptions& options,
+                                   std::shared_ptr<const MemorySolution> planned) {
   if (options.memory_bytes) {
     if (cuda_ordinal(options.device)) return keep_on_gpu(graph, program, devices, settings, options);
     if (planned == nullptr) planned = plan_ahead(program, options);
-    notes = notes_on_bits(*planned);
     apply(*planned, graph, program.targets);
   }
-  return {std::make_shared<const Kernels>(graph, devices, settings), std::move(planned), std::move(notes)};
+  return {std::make_shared<const Kernels>(graph, devices, settings), std::move(planned)};
 }
 
 }  // namespace headroom

@@ -56,7 +56,7 @@ std::optional<int64_t> play_unchecked(const Program& planned, int64_t memory_byt
     setup.strategy->limit_bytes = memory_bytes;
     setup.strategy->limit_scope = LimitScope::kProcess;
   }
-  const Played attempt = headroom::play(lower({&planned, 1}, setup.options), setup);
+  const Prediction attempt = headroom::play(lower({&planned, 1}, setup.options), setup);
   // The context, when it is new, may be the most of all.
   if (!attempt.fits || attempt.front().process_bytes > memory_bytes) return std::nullopt;
   return attempt.front().process_bytes;
@@ -121,7 +121,7 @@ Variant::Variant(Program program, const RunSetup& setup, const NodeCostsOf& cost
   lower_bound_us_ = us_without();
 }
 
-Variant::Variant(Variant& base, Change change)
+Variant::Variant(Variant& base, Lever change)
     : setup_(base.setup_),
       costs_of_(base.costs_of_),
       base_(&base),
@@ -239,7 +239,7 @@ std::shared_ptr<const MemorySolution> Variant::plan(size_t point) {
   const auto known = planned_.find(point);
   if (known != planned_.end()) return known->second;
   StepPoint step = frontier_->at(point);
-  MemorySolution solution{.planned = whole_, .levers = changes_as_levers(), .us = step.us + added_us_};
+  MemorySolution solution{.levers = changes(), .planned = whole_, .us = step.us + added_us_};
   if (!step.schedule.empty()) {
     solution.planned = planned(with_graph(program_, rewritten(*program_.graph, step.schedule)),
                                setup_.options.plan, workspaces_of(step.schedule));
@@ -247,9 +247,7 @@ std::shared_ptr<const MemorySolution> Variant::plan(size_t point) {
   solution.schedule = std::move(step.schedule);
   solution.levers.insert(solution.levers.end(), step.levers.begin(), step.levers.end());
   Variant* plain = this;
-  for (; plain->base_ != nullptr; plain = plain->base_) {
-    solution.changes.insert(solution.changes.begin(), plain->change_);
-  }
+  while (plain->base_ != nullptr) plain = plain->base_;
   solution.process_bytes_without = plain->bytes_without();
   solution.us_without = plain->us_without();
   solution.host_bytes = host_bytes_of(solution.planned.plans->front()) + host_variable_bytes(*program_.graph);
@@ -265,13 +263,14 @@ std::optional<std::string> Variant::find_plan_fault(const MemorySolution& soluti
   return std::nullopt;
 }
 
-// Returns the savings and costs of the changes, each measured on top of those before it.
-std::vector<LeverUse> Variant::changes_as_levers() {
+// Returns the changes with their savings and costs, each measured on top of those before it.
+std::vector<Lever> Variant::changes() {
   if (base_ == nullptr) return {};
-  std::vector<LeverUse> uses = base_->changes_as_levers();
-  uses.push_back({change_.lever, change_.what, base_->bytes_without() - bytes_without(),
-                  us_without() - base_->us_without()});
-  return uses;
+  std::vector<Lever> changes = base_->changes();
+  Lever& last = changes.emplace_back(change_);
+  last.saved_bytes = base_->bytes_without() - bytes_without();
+  last.added_us = us_without() - base_->us_without();
+  return changes;
 }
 
 MemorySolution Variant::solution_at(size_t point, int64_t memory_bytes) {
@@ -326,8 +325,8 @@ const MemorySolution& Variant::least() {
   // Points that take more may pack better. Those with values on the host and those without end on their own.
   std::array<int, 2> misses = {};
   for (const size_t point : frontier.least_first(host_.max_bytes)) {
-    if (best && arena_bytes(frontier.step_bytes(point)) >= arena_bytes(best->planned)) break;
-    int& missed = misses[frontier.host_bytes(point) > 0 ? 1 : 0];
+    if (best && arena_bytes(frontier.outcome(point).peak_bytes) >= arena_bytes(best->planned)) break;
+    int& missed = misses[frontier.outcome(point).host_bytes > 0 ? 1 : 0];
     if (missed == kMostPackedMisses) continue;
     const std::shared_ptr<const MemorySolution> solution = plan(point);
     const Program& planned = solution->planned;

@@ -36,7 +36,7 @@ class Variant {
   // devices.
   Variant(Program program, const RunSetup& setup, const NodeCostsOf& costs_of, const HostLink& host);
   // Another variant, which must outlive this, with one more change.
-  Variant(Variant& base, Change change);
+  Variant(Variant& base, Lever change);
 
   // About what a step takes at least; its kernels need not be made for that.
   double lower_bound_us() const { return lower_bound_us_; }
@@ -64,7 +64,7 @@ class Variant {
   std::vector<int64_t> workspaces_of(const NodeSchedule& schedule) const;
   MemorySolution solution_at(size_t point, int64_t memory_bytes);
   const MemorySolution& least();
-  std::vector<LeverUse> changes_as_levers();
+  std::vector<Lever> changes();
   int64_t sum_fixed_bytes() const;
   std::optional<int64_t> bytes_without_limit() const;
   int64_t arena_bytes(int64_t step_bytes) const;
@@ -75,7 +75,7 @@ class Variant {
   const RunSetup& setup_;
   const NodeCostsOf& costs_of_;
   Variant* const base_ = nullptr;
-  const Change change_ = {};
+  const Lever change_ = {};
   const Program program_;
   HostLink host_;
   double lower_bound_us_ = 0, added_us_ = 0;

@@ -36,60 +36,59 @@ std::vector<Value> all_fetches(std::span<const Targets> targets) {
 
 }  // namespace
 
-std::optional<Change> compressed_norms(const Program& program) {
+std::optional<Lever> compressed_norms(const Program& program) {
   if (compress_norms(*program.graph->copy(), all_fetches(program.targets)) == 0) return {};
-  return Change{.lever = kCompressNormsLever,
-                .what = "stores inputs of batch norm gradients in 8 bits",
-                .text = "with norms in 8 bits",
-                .label = "norms",
-                .bits = "gradients of batch norms read 8 bits",
-                .apply = [](Graph& graph, std::span<const Targets> targets) {
-                  compress_norms(graph, all_fetches(targets));
-                }};
+  return Lever{.name = kCompressNormsLever,
+               .what = "stores inputs of batch norm gradients in 8 bits",
+               .apply = [](Graph& graph,
+                           std::span<const Targets> targets) { compress_norms(graph, all_fetches(targets)); },
+               .text = "with norms in 8 bits",
+               .label = "norms",
+               .bits = "gradients of batch norms read 8 bits"};
 }
 
-std::optional<Change> loss_in_parts(const Program& program, int parts, int64_t step_bytes) {
+std::optional<Lever> loss_in_parts(const Program& program, int parts, int64_t step_bytes) {
   if (has_too_many_nodes(program, 1)) return {};
   const auto logits_bytes =
       static_cast<double>(splittable_logits_bytes(*program.graph, all_fetches(program.targets)));
   if (logits_bytes <= kLeastLogitsShare * static_cast<double>(step_bytes)) return {};
-  return Change{.lever = kSplitLossLever,
-                .what = "computes the loss and its gradient by parts of the rows",
-                .amount = parts,
-                .text = fmt::format("with the loss in {} parts", parts),
-                .label = fmt::format("loss {}", parts),
-                .bits = fmt::format("the loss is computed in {} parts: sums round in another order", parts),
-                .apply = [parts](Graph& graph, std::span<const Targets> targets) {
-                  split_loss(graph, parts, all_fetches(targets));
-                }};
+  return Lever{
+      .name = kSplitLossLever,
+      .what = "computes the loss and its gradient by parts of the rows",
+      .apply = [parts](Graph& graph,
+                       std::span<const Targets> targets) { split_loss(graph, parts, all_fetches(targets)); },
+      .amount = parts,
+      .text = fmt::format("with the loss in {} parts", parts),
+      .label = fmt::format("loss {}", parts),
+      .bits = fmt::format("the loss is computed in {} parts: sums round in another order", parts)};
 }
 
-std::optional<Change> batch_in_parts(const Program& program, int parts) {
+std::optional<Lever> batch_in_parts(const Program& program, int parts) {
   if (!program.part || has_too_many_nodes(program, parts)) return {};
   std::shared_ptr<const Graph> part = program.part(parts);
   if (part == nullptr || !why_not_split(*program.graph, *part, parts, program.targets).empty()) return {};
   const bool normalizes = std::any_of(part->nodes().begin(), part->nodes().end(), [](const Node& node) {
     return std::holds_alternative<BatchNorm>(node.op) || std::holds_alternative<BatchNormStatistics>(node.op);
   });
-  return Change{.lever = kSplitBatchLever,
-                .what = "runs parts of the batch in sequence",
-                .amount = parts,
-                .text = fmt::format("in {} parts", parts),
-                .label = fmt::format("{}", parts),
-                .bits = fmt::format(
-                    "the batch runs in {} parts: sums round in another order{}", parts,
-                    normalizes ? ", and each batch normalization takes its statistics from one part" : ""),
-                .apply = [parts, part = std::move(part)](Graph& graph, std::span<const Targets> targets) {
-                  split_batch(graph, *part, parts, targets);
-                }};
+  return Lever{.name = kSplitBatchLever,
+               .what = "runs parts of the batch in sequence",
+               .apply = [parts, part = std::move(part)](
+                            Graph& graph,
+                            std::span<const Targets> targets) { split_batch(graph, *part, parts, targets); },
+               .amount = parts,
+               .text = fmt::format("in {} parts", parts),
+               .label = fmt::format("{}", parts),
+               .bits = fmt::format(
+                   "the batch runs in {} parts: sums round in another order{}", parts,
+                   normalizes ? ", and each batch normalization takes its statistics from one part" : "")};
 }
 
-std::vector<Change> states_on_host(const Program& program, int64_t host_bytes) {
+std::vector<Lever> states_on_host(const Program& program, int64_t host_bytes) {
   const std::vector<int> states = find_movable_states(*program.graph, all_fetches(program.targets));
   const auto bytes_of = [&](int id) { return Variables::block_bytes(program.graph->value(id)); };
   int64_t all_bytes = 0, before = 0;
   for (const int id : states) all_bytes += bytes_of(id);
-  std::vector<Change> changes;
+  std::vector<Lever> changes;
   for (const double share : kStateShares) {
     std::vector<int> moved;
     int64_t bytes = 0;
@@ -101,21 +100,21 @@ std::vector<Change> states_on_host(const Program& program, int64_t host_bytes) {
     }
     if (bytes <= std::exchange(before, std::max(before, bytes))) continue;
     changes.push_back(
-        {.lever = kHostStateLever,
+        {.name = kHostStateLever,
          .what = "keeps the optimizer's state in host memory, where its update reads and writes it",
+         .apply = [moved](Graph& graph, std::span<const Targets>) { put_on_host(graph, moved); },
          .amount = static_cast<int>(moved.size()),
-         .keeps_nodes = true,
-         .apply = [moved](Graph& graph, std::span<const Targets>) { put_on_host(graph, moved); }});
+         .keeps_nodes = true});
   }
   return changes;
 }
 
-Program changed(const Program& program, const Change& change) {
+Program changed(const Program& program, const Lever& change) {
   std::shared_ptr<Graph> graph = program.graph->copy();
   change.apply(*graph, program.targets);
   Program result = with_graph(program, std::move(graph));
   // Parts have no parts.
-  if (change.lever == kSplitBatchLever || change.lever == kSplitLossLever) result.part = {};
+  if (change.name == kSplitBatchLever || change.name == kSplitLossLever) result.part = {};
   if (!result.part) return result;
   result.part = [part_of = program.part, change,
                  targets = program.targets](int64_t parts) -> std::shared_ptr<const Graph> {

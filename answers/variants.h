@@ -13,15 +13,15 @@
 namespace headroom {
 
 // Changes that a solver may make to a program. Each is empty if the program cannot be changed in that way.
-std::optional<Change> compressed_norms(const Program& program);
+std::optional<Lever> compressed_norms(const Program& program);
 // `step_bytes`: what the step takes without it; small logits are not worth a search.
-std::optional<Change> loss_in_parts(const Program& program, int parts, int64_t step_bytes);
-std::optional<Change> batch_in_parts(const Program& program, int parts);
+std::optional<Lever> loss_in_parts(const Program& program, int parts, int64_t step_bytes);
+std::optional<Lever> batch_in_parts(const Program& program, int parts);
 // From the fewest bytes on, all in `host_bytes`.
-std::vector<Change> states_on_host(const Program& program, int64_t host_bytes);
+std::vector<Lever> states_on_host(const Program& program, int64_t host_bytes);
 
 // The program with that change, for parts of its batch as well.
-Program changed(const Program& program, const Change& change);
+Program changed(const Program& program, const Lever& change);
 // Returns the bytes of the program's variables in host memory.
 int64_t host_variable_bytes(const Graph& graph);
 

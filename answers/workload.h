@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "answers/memory_solution.h"
-#include "base/edge.h"
 #include "device/device.h"
 #include "trace/trace.h"
 
@@ -21,18 +20,10 @@ namespace headroom {
 
 class Allocator;
 
-// Libraries that a program starts on a device, or code of its own that it loads there, after so many events.
-struct Start {
-  int64_t position = 0;
-  // Starts libraries as a session does. Throws LibraryError and DeviceError.
-  std::function<void(Device&, Allocator&)> start = {};
-};
-
 // The requests to one device of a program.
 struct TracedDevice {
   std::string name = {};  // "/device:GPU:1"; empty: the device of the options
   std::shared_ptr<const Trace> trace = {};
-  std::vector<Start> starts = {};       // in order
   std::vector<Library> libraries = {};  // that the program uses there, if it starts them
   int64_t variable_bytes = 0;           // bytes of blocks for the variables of a graph
   int rank = 0;                         // of its replica; rising
@@ -41,10 +32,13 @@ struct TracedDevice {
   int64_t step_bytes() const { return trace->peak_bytes - variable_bytes; }
 };
 
-// The next events of a device, up to these positions in Trace::events and TracedDevice::starts.
+// The next events of a device, then what is started there.
 struct Turn {
-  size_t device = 0;  // position in Traced::devices
-  int64_t events = 0, starts = 0;
+  size_t device = 0;   // position in Traced::devices
+  int64_t events = 0;  // up to this position in Trace::events
+  // Starts libraries, or loads code of the program's own, as a session does; empty: nothing. Throws
+  // LibraryError and DeviceError.
+  std::function<void(Device&, Allocator&)> start = {};
 };
 
 // A program as it asks the devices of its machine for memory.
@@ -71,14 +65,8 @@ inline Traced traced_here(const Trace& trace) {
   return {{{.trace = std::shared_ptr<const Trace>(std::shared_ptr<const Trace>(), &trace)}}};
 }
 
-// Gives a program's traces for a batch. It is a graph, a program of PyTorch, or a recording.
-class Workload {
- public:
-  virtual ~Workload() = default;
-  // Returns what it asks for with that batch. Throws InvalidArgument for a batch that it cannot have.
-  virtual Traced trace(int64_t batch) = 0;
-  // The work that a search over batches may do, and the work that a trace of this workload counts as.
-  virtual SearchWork work() const { return {}; }
-};
+// Gives a program's traces for a batch: of a graph, or a program of PyTorch. Throws InvalidArgument for a
+// batch that it cannot have.
+using Workload = std::function<Traced(int64_t batch)>;
 
 }  // namespace headroom

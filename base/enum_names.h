@@ -13,30 +13,33 @@
 
 namespace headroom {
 
-// To be specialized with an array kNames of std::string_view: the names of the values 0, 1, ... in order.
-template <typename E>
-struct EnumNames;
-
+// An enum declares beside it the names of its values 0, 1, ... in order:
+//   constexpr auto value_names(Color) {
+//     return std::to_array<std::string_view>({"red", "green"});
+//   }
 template <typename E>
 concept NamedEnum = requires {
-  EnumNames<E>::kNames.size();
+  value_names(E{}).size();
 };
 
 template <NamedEnum E>
+inline constexpr auto kEnumNames = value_names(E{});
+
+template <NamedEnum E>
 constexpr std::span<const std::string_view> enum_names() {
-  return EnumNames<E>::kNames;
+  return kEnumNames<E>;
 }
 
 template <NamedEnum E>
 constexpr auto enum_values() {
-  std::array<E, EnumNames<E>::kNames.size()> values{};
+  std::array<E, kEnumNames<E>.size()> values{};
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<E>(i);
   return values;
 }
 
 template <NamedEnum E>
 constexpr std::string_view to_string(E value) {
-  return EnumNames<E>::kNames[static_cast<size_t>(value)];
+  return kEnumNames<E>[static_cast<size_t>(value)];
 }
 
 // Throws InvalidArgument, naming `what` and the nearest name, for any other text.

@@ -15,10 +15,9 @@
 namespace headroom {
 
 enum class Confidence : uint8_t { kHigh, kMedium, kLow };
-template <>
-struct EnumNames<Confidence> {
-  static constexpr std::array<std::string_view, 3> kNames = {"high", "medium", "low"};
-};
+constexpr auto value_names(Confidence) {
+  return std::to_array<std::string_view>({"high", "medium", "low"});
+}
 
 struct Judgment {
   Cause cause = Cause::kUnknown;

@@ -17,10 +17,9 @@ enum class Color { kRed, kYellow, kGreen, kBold, kDim };
 
 // When to print colors; auto: on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb.
 enum class ColorWhen : uint8_t { kAuto, kAlways, kNever };
-template <>
-struct EnumNames<ColorWhen> {
-  static constexpr std::array<std::string_view, 3> kNames = {"auto", "always", "never"};
-};
+constexpr auto value_names(ColorWhen) {
+  return std::to_array<std::string_view>({"auto", "always", "never"});
+}
 
 class Terminal {
  public:

@@ -45,10 +45,9 @@ enum class Math : uint8_t {
   kBf16,  // to 7
   kF16,   // to 10, with f16's range: gradients need a loss scale
 };
-template <>
-struct EnumNames<Math> {
-  static constexpr std::array<std::string_view, 4> kNames = {"f32", "tf32", "bf16", "f16"};
-};
+constexpr auto value_names(Math) {
+  return std::to_array<std::string_view>({"f32", "tf32", "bf16", "f16"});
+}
 
 // The choice among several kernels of an op, and their resources.
 struct KernelSettings {

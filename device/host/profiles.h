@@ -28,10 +28,9 @@ enum class FigureOrigin : uint8_t {
   kPublished,  // printed by someone's driver or framework, or computed from what these printed
   kEstimated   // from other cards of the same architecture
 };
-template <>
-struct EnumNames<FigureOrigin> {
-  static constexpr std::array<std::string_view, 3> kNames = {"measured", "published", "estimated"};
-};
+constexpr auto value_names(FigureOrigin) {
+  return std::to_array<std::string_view>({"measured", "published", "estimated"});
+}
 
 struct DeviceProfile {
   std::string name;

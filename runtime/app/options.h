@@ -25,23 +25,20 @@ namespace headroom {
 
 // The policy for an op that reads a value of another device without a to_device: TensorFlow's device policy.
 enum class DevicePolicy : uint8_t { kExplicit, kSilent };
-template <>
-struct EnumNames<DevicePolicy> {
-  static constexpr std::array<std::string_view, 2> kNames = {"explicit", "silent"};
-};
+constexpr auto value_names(DevicePolicy) {
+  return std::to_array<std::string_view>({"explicit", "silent"});
+}
 
-template <>
-struct EnumNames<LimitScope> {
-  static constexpr std::array<std::string_view, 2> kNames = {"pool", "process"};
-};
+constexpr auto value_names(LimitScope) {
+  return std::to_array<std::string_view>({"pool", "process"});
+}
 
 // Permission for a memory budget to run the batch of a step in parts: sums then round in another order, and
 // each batch normalization computes its statistics from a part.
 enum class SplitBatch : uint8_t { kNever, kNeeded, kCheaper };
-template <>
-struct EnumNames<SplitBatch> {
-  static constexpr std::array<std::string_view, 3> kNames = {"never", "needed", "cheaper"};
-};
+constexpr auto value_names(SplitBatch) {
+  return std::to_array<std::string_view>({"never", "needed", "cheaper"});
+}
 
 // The strategy of a pool that grows, as TensorFlow's does with allow_growth.
 inline constexpr const char* kGrowingStrategy = "allow-growth";

@@ -21,11 +21,10 @@ enum class RunOutcome : uint8_t {
   kKilled,          // the process died
   kFailed,          // with any other error
 };
-template <>
-struct EnumNames<RunOutcome> {
-  static constexpr std::array<std::string_view, 6> kNames = {
-      "ok", "out_of_memory", "library_failure", "replica_failure", "killed", "failed"};
-};
+constexpr auto value_names(RunOutcome) {
+  return std::to_array<std::string_view>(
+      {"ok", "out_of_memory", "library_failure", "replica_failure", "killed", "failed"});
+}
 int exit_code_of(RunOutcome outcome);
 
 struct Ending {

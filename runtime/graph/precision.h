@@ -14,10 +14,9 @@ namespace headroom {
 
 // The storage type of activations, their gradients and the weights that products read.
 enum class Precision : uint8_t { kF32, kBf16, kF16 };
-template <>
-struct EnumNames<Precision> {
-  static constexpr std::array<std::string_view, 3> kNames = {"f32", "bf16", "f16"};
-};
+constexpr auto value_names(Precision) {
+  return std::to_array<std::string_view>({"f32", "bf16", "f16"});
+}
 
 // Stores results in 16 bits, as mixed-precision training does (Micikevicius et al. 2018): the operands and
 // results of products and convolutions, and values computed from them. Sums, powers, logarithms, the

@@ -18,10 +18,9 @@
 namespace headroom {
 
 enum class LossKind : uint8_t { kCrossEntropy, kMse };
-template <>
-struct EnumNames<LossKind> {
-  static constexpr std::array<std::string_view, 2> kNames = {"cross-entropy", "mse"};
-};
+constexpr auto value_names(LossKind) {
+  return std::to_array<std::string_view>({"cross-entropy", "mse"});
+}
 
 namespace onnx {
 

@@ -11,18 +11,17 @@
 namespace headroom {
 namespace {
 
-constexpr LeverUse kOrder{"order", "runs nodes that free memory earlier"};
-constexpr LeverUse kRecompute{"recompute", "drops values and recomputes them"};
-constexpr LeverUse kOffload{"offload", "keeps values in host memory between their uses"};
+using NameAndWhat = std::pair<std::string_view, std::string_view>;
+constexpr NameAndWhat kOrder{"order", "runs nodes that free memory earlier"};
+constexpr NameAndWhat kRecompute{"recompute", "drops values and recomputes them"};
+constexpr NameAndWhat kOffload{"offload", "keeps values in host memory between their uses"};
 
 // Nodes of all points of one search: whoever solves may plan each of them, which takes a second for ten
 // schedules of 100,000 nodes.
 constexpr size_t kMaxFoundNodes = size_t{1} << 20;
 
-LeverUse used(LeverUse lever, const StepModel::Outcome& without, const StepModel::Outcome& with) {
-  lever.saved_bytes = without.peak_bytes - with.peak_bytes;
-  lever.added_us = with.us - without.us;
-  return lever;
+Lever used(NameAndWhat lever, const StepModel::Outcome& without, const StepModel::Outcome& with) {
+  return {lever.first, lever.second, without.peak_bytes - with.peak_bytes, with.us - without.us};
 }
 
 StepModel::Choices without_host(StepModel::Choices choices, const StepModel::Choices& keep_all) {
@@ -39,7 +38,7 @@ Frontier::Frontier(const Graph& graph, const Targets& targets, NodeCosts costs, 
     : graph_(graph), targets_(targets), costs_(std::move(costs)), host_(host), max_work_(max_work) {
   const auto nodes = std::make_shared<const NeededNodes>(find_needed_nodes(graph, targets));
   StepModel model = model_of(*nodes, host);
-  found_.push_back({nodes, {}, model.evaluate(model.keep_all())});
+  found_.push_back({model.evaluate(model.keep_all()), nodes});
 }
 
 StepModel Frontier::model_of(const NeededNodes& nodes, const HostLink& host) const {
@@ -49,13 +48,13 @@ StepModel Frontier::model_of(const NeededNodes& nodes, const HostLink& host) con
 // Adds the choices that take less than the last point before the search, each less than the one before it.
 void Frontier::add(const std::shared_ptr<const NeededNodes>& nodes, std::span<const StepModel::Choices> all) {
   StepModel model = model_of(*nodes, host_);
-  int64_t least_bytes = found_[unsearched_ - 1].outcome.peak_bytes;
+  int64_t least_bytes = found_[unsearched_ - 1].peak_bytes;
   const size_t stride = 1 + all.size() * graph_.nodes().size() / kMaxFoundNodes;
   for (size_t i = (all.size() + stride - 1) % stride; i < all.size(); i += stride) {  // the last one included
     const StepModel::Outcome outcome = model.evaluate(all[i]);
     if (!outcome.is_valid || outcome.peak_bytes >= least_bytes) continue;
     least_bytes = outcome.peak_bytes;
-    found_.push_back({nodes, all[i], outcome});
+    found_.push_back({outcome, nodes, all[i]});
   }
 }
 
@@ -65,13 +64,13 @@ void Frontier::search_further() {
     const auto nodes = std::make_shared<const NeededNodes>(order_nodes(graph_, targets_, *found_[0].nodes));
     StepModel model = model_of(*nodes, host_);
     const StepModel::Outcome outcome = model.evaluate(model.keep_all());
-    if (outcome.peak_bytes < found_[0].outcome.peak_bytes) found_.push_back({nodes, {}, outcome});
+    if (outcome.peak_bytes < found_[0].peak_bytes) found_.push_back({outcome, nodes});
     unsearched_ = found_.size();
   } else {
     stage_ = Stage::kSearched;
     search_drops();
     std::stable_sort(found_.begin() + static_cast<std::ptrdiff_t>(unsearched_), found_.end(),
-                     [](const Found& a, const Found& b) { return a.outcome.us < b.outcome.us; });
+                     [](const StepPoint& a, const StepPoint& b) { return a.us < b.us; });
   }
 }
 
@@ -99,8 +98,8 @@ void Frontier::search_drops() {
 }
 
 std::optional<size_t> Frontier::next_within(int64_t step_bytes, int64_t host_bytes, size_t first) {
-  const auto is_within = [&](const Found& found) {
-    return found.outcome.peak_bytes <= step_bytes && found.outcome.host_bytes <= host_bytes;
+  const auto is_within = [&](const StepPoint& found) {
+    return found.peak_bytes <= step_bytes && found.host_bytes <= host_bytes;
   };
   while (true) {
     const auto found =
@@ -116,21 +115,20 @@ std::vector<size_t> Frontier::least_first(int64_t host_bytes) {
   while (stage_ != Stage::kSearched) search_further();
   std::vector<size_t> points(found_.size());
   std::iota(points.begin(), points.end(), size_t{0});
-  std::erase_if(points, [&](size_t i) { return found_[i].outcome.host_bytes > host_bytes; });
-  std::stable_sort(points.begin(), points.end(), [&](size_t a, size_t b) {
-    return found_[a].outcome.peak_bytes < found_[b].outcome.peak_bytes;
-  });
+  std::erase_if(points, [&](size_t i) { return found_[i].host_bytes > host_bytes; });
+  std::stable_sort(points.begin(), points.end(),
+                   [&](size_t a, size_t b) { return found_[a].peak_bytes < found_[b].peak_bytes; });
   return points;
 }
 
 // Returns the effect of each lever: the order, then values that are dropped, then those in host memory.
-std::vector<LeverUse> Frontier::uses_of(StepModel& model, const Found& found) const {
-  const StepModel::Outcome& last = found_[unsearched_ - 1].outcome;
-  std::vector<LeverUse> uses;
-  if (unsearched_ > 1) uses.push_back(used(kOrder, found_[0].outcome, found_[1].outcome));
+std::vector<Lever> Frontier::uses_of(StepModel& model, const StepPoint& found) const {
+  const StepModel::Outcome& last = found_[unsearched_ - 1];
+  std::vector<Lever> uses;
+  if (unsearched_ > 1) uses.push_back(used(kOrder, found_[0], found_[1]));
   if (found.choices.empty()) return uses;
   const StepModel::Choices on_device = without_host(found.choices, model.keep_all());
-  StepModel::Outcome without = found.outcome;
+  StepModel::Outcome without = found;
   if (on_device != found.choices) {
     without = model.evaluate(on_device);
     // Dropping values may help only together with moving others to the host.
@@ -138,18 +136,16 @@ std::vector<LeverUse> Frontier::uses_of(StepModel& model, const Found& found) co
   }
   const bool drops = on_device != model.keep_all() || on_device == found.choices;
   if (drops) uses.push_back(used(kRecompute, last, without));
-  if (on_device != found.choices) uses.push_back(used(kOffload, drops ? without : last, found.outcome));
+  if (on_device != found.choices) uses.push_back(used(kOffload, drops ? without : last, found));
   return uses;
 }
 
 StepPoint Frontier::at(size_t index) const {
-  const Found& found = found_[index];
-  StepPoint point{
-      .step_bytes = found.outcome.peak_bytes, .host_bytes = found.outcome.host_bytes, .us = found.outcome.us};
+  StepPoint point = found_[index];
   if (index == 0) return point;
-  StepModel model = model_of(*found.nodes, host_);
-  point.levers = uses_of(model, found);
-  model.evaluate(found.choices.empty() ? model.keep_all() : found.choices);
+  StepModel model = model_of(*point.nodes, host_);
+  point.levers = uses_of(model, point);
+  model.evaluate(point.choices.empty() ? model.keep_all() : point.choices);
   point.schedule = model.schedule();
   return point;
 }

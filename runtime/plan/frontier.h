@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,20 +17,27 @@
 
 namespace headroom {
 
-// The effect of a lever on a step or a program.
-struct LeverUse {
-  std::string_view name, what;
-  int64_t saved_bytes = 0;  // at the peak
+// A way to make a step or a program take less memory, and its effect.
+struct Lever {
+  std::string_view name, what;  // "split-batch", and what it does
+  int64_t saved_bytes = 0;      // at the peak
   double added_us = 0;
+  // A change of the graph, which comes before any schedule; empty for a lever of schedules.
+  std::function<void(Graph&, std::span<const Targets>)> apply = {};
+  int amount = 1;            // parts, or states
+  std::string text = {};     // "in 4 parts"; empty: nothing that a headline says
+  std::string label = {};    // "4", for a column of a table
+  std::string bits = {};     // how it changes the bits of the weights; empty if it does not
+  bool keeps_nodes = false;  // every node computes the same, so that any schedule fits
 };
 
-// A way to run the step.
-struct StepPoint {
-  NodeSchedule schedule = {};         // empty where the graph stays as it is
-  int64_t step_bytes = 0;             // the most that is live at once, inputs included
-  int64_t host_bytes = 0;             // the most that lies in host memory
-  double us = 0;                      // time of a step's nodes, and of waits for copies
-  std::vector<LeverUse> levers = {};  // that changed something
+// A way to run the step: `us` is the time of its nodes, and of waits for copies.
+struct StepPoint : StepModel::Outcome {
+  std::shared_ptr<const NeededNodes> nodes;  // the pure ones in the order to run
+  StepModel::Choices choices = {};           // for that order; empty: everything stays
+  // Known of a point that Frontier::at() returns.
+  NodeSchedule schedule = {};      // empty where the graph stays as it is
+  std::vector<Lever> levers = {};  // that changed something
 };
 
 // One search serves all budgets, and goes no further than they ask for. Deterministic: what a budget gives
@@ -50,24 +59,17 @@ class Frontier {
   std::optional<size_t> next_within(int64_t step_bytes, int64_t host_bytes = kAnyBytes, size_t first = 0);
   // All points with no more than that in host memory, those first that take least.
   std::vector<size_t> least_first(int64_t host_bytes = kAnyBytes);
-  int64_t step_bytes(size_t index) const { return found_[index].outcome.peak_bytes; }
-  int64_t host_bytes(size_t index) const { return found_[index].outcome.host_bytes; }
+  const StepModel::Outcome& outcome(size_t index) const { return found_[index]; }
   StepPoint at(size_t index) const;
   // The cheapest point within these bytes; if there is none, the one that takes least.
   StepPoint solve(int64_t step_bytes);
 
  private:
-  struct Found {
-    std::shared_ptr<const NeededNodes> nodes;  // the pure ones in the order to run
-    StepModel::Choices choices;                // for that order; empty: everything stays
-    StepModel::Outcome outcome;
-  };
-
   StepModel model_of(const NeededNodes& nodes, const HostLink& host) const;
   void add(const std::shared_ptr<const NeededNodes>& nodes, std::span<const StepModel::Choices> all);
   void search_further();
   void search_drops();
-  std::vector<LeverUse> uses_of(StepModel& model, const Found& found) const;
+  std::vector<Lever> uses_of(StepModel& model, const StepPoint& found) const;
 
   enum class Stage : uint8_t { kAsItIs, kOrdered, kSearched };
 
@@ -77,8 +79,8 @@ class Frontier {
   const HostLink host_;
   const int64_t max_work_;
   Stage stage_ = Stage::kAsItIs;
-  std::vector<Found> found_;  // by rising time
-  size_t unsearched_ = 1;     // so many first points come before the search for drops
+  std::vector<StepPoint> found_;  // by rising time
+  size_t unsearched_ = 1;         // so many first points come before the search for drops
 };
 
 }  // namespace headroom

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
-#include <utility>
+#include <vector>
 
 namespace headroom {
 namespace {
@@ -13,25 +13,23 @@ constexpr int kNowhere = -1;
 
 class Placer {
  public:
-  Placer(std::span<const double> node_us, std::span<const HostStore> stores, std::span<const HostLoad> loads)
+  Placer(std::span<const double> node_us, std::span<HostCopy> stores, std::span<HostCopy> loads)
       : node_us_(node_us),
         stores_(stores),
         loads_(loads),
-        copies_{std::vector<int>(stores.size(), kNowhere), std::vector<int>(loads.size(), kNowhere), 0},
         begin_us_(node_us.size()),
         store_end_us_(stores.size()) {
     // The one whose block can go first is stored first.
     queue_.resize(stores.size());
     std::iota(queue_.begin(), queue_.end(), size_t{0});
     std::stable_sort(queue_.begin(), queue_.end(),
-                     [&](size_t a, size_t b) { return stores[a].last_reader < stores[b].last_reader; });
+                     [&](size_t a, size_t b) { return stores[a].reader < stores[b].reader; });
   }
 
-  HostCopies place() {
+  double place() {
     place_stores();
     place_loads();
-    measure();
-    return std::move(copies_);
+    return measure();
   }
 
  private:
@@ -41,23 +39,23 @@ class Placer {
     double now = 0, link_free = 0;
     size_t known = 0, placed = 0, load = 0;  // stores of the queue whose end is known, that are placed
     const auto place_until = [&](size_t store, int position) {
-      while (copies_.store_at[store] == kNowhere) copies_.store_at[queue_[placed++]] = position;
+      while (stores_[store].position == kNowhere) stores_[queue_[placed++]].position = position;
       now = std::max(now, store_end_us_[store]);
     };
     for (size_t node = 0; node < node_us_.size(); ++node) {
       const auto position = static_cast<int>(node);
-      for (; known < queue_.size() && stores_[queue_[known]].last_reader < position; ++known) {
-        const HostStore& store = stores_[queue_[known]];
-        link_free = std::max(link_free, end_us[store.maker]) + store.us;
+      for (; known < queue_.size() && stores_[queue_[known]].reader < position; ++known) {
+        const HostCopy& store = stores_[queue_[known]];
+        link_free = std::max(link_free, end_us[store.source]) + store.us;
         store_end_us_[queue_[known]] = link_free;
         if (store.waits) place_until(queue_[known], position);
       }
       for (; load < loads_.size() && loads_[load].reader == position; ++load) {
-        place_until(static_cast<size_t>(loads_[load].store), position);
+        place_until(static_cast<size_t>(loads_[load].source), position);
         if (loads_[load].waits) now += loads_[load].us;
       }
       while (placed < known && store_end_us_[queue_[placed]] <= now)
-        copies_.store_at[queue_[placed++]] = position;
+        stores_[queue_[placed++]].position = position;
       begin_us_[node] = now;
       now += node_us_[node];
       end_us[node] = now;
@@ -68,35 +66,35 @@ class Placer {
   void place_loads() {
     double next_us = std::numeric_limits<double>::max();
     for (size_t i = loads_.size(); i-- > 0;) {
-      const HostLoad& load = loads_[i];
+      HostCopy& load = loads_[i];
       next_us = std::min(next_us, begin_us_[load.reader]) - load.us;
-      int& at = copies_.load_at[i];
-      at = load.reader;
+      load.position = load.reader;
       if (load.waits) continue;
       const auto end = begin_us_.begin() + load.reader + 1;
       const auto running = std::upper_bound(begin_us_.begin(), end, next_us);
-      at = std::max(static_cast<int>(running - begin_us_.begin()) - 1, copies_.store_at[load.store]);
+      load.position =
+          std::max(static_cast<int>(running - begin_us_.begin()) - 1, stores_[load.source].position);
     }
   }
 
-  void measure() {
+  double measure() {
     std::vector<size_t> in_order(loads_.size());
     std::iota(in_order.begin(), in_order.end(), size_t{0});
     std::stable_sort(in_order.begin(), in_order.end(),
-                     [&](size_t a, size_t b) { return copies_.load_at[a] < copies_.load_at[b]; });
+                     [&](size_t a, size_t b) { return loads_[a].position < loads_[b].position; });
     std::vector<double> load_end_us(loads_.size());
     std::vector<double> end_us(node_us_.size());
     double now = 0, to_host_free = 0, from_host_free = 0;
     size_t store = 0, queued = 0, read = 0;
     for (size_t node = 0; node < node_us_.size(); ++node) {
       const auto position = static_cast<int>(node);
-      for (; store < queue_.size() && copies_.store_at[queue_[store]] == position; ++store) {
-        const HostStore& copy = stores_[queue_[store]];
-        to_host_free = std::max(to_host_free, end_us[copy.maker]) + copy.us;
+      for (; store < queue_.size() && stores_[queue_[store]].position == position; ++store) {
+        const HostCopy& copy = stores_[queue_[store]];
+        to_host_free = std::max(to_host_free, end_us[copy.source]) + copy.us;
         store_end_us_[queue_[store]] = to_host_free;
         now = std::max(now, to_host_free);
       }
-      for (; queued < in_order.size() && copies_.load_at[in_order[queued]] == position; ++queued) {
+      for (; queued < in_order.size() && loads_[in_order[queued]].position == position; ++queued) {
         from_host_free = std::max(from_host_free, now) + loads_[in_order[queued]].us;
         load_end_us[in_order[queued]] = from_host_free;
       }
@@ -106,13 +104,11 @@ class Placer {
       now += node_us_[node];
       end_us[node] = now;
     }
-    copies_.us = now;
+    return now;
   }
 
   const std::span<const double> node_us_;
-  const std::span<const HostStore> stores_;
-  const std::span<const HostLoad> loads_;
-  HostCopies copies_;
+  const std::span<HostCopy> stores_, loads_;
   std::vector<size_t> queue_;     // stores, in their order
   std::vector<double> begin_us_;  // by node, without loads that begin early
   std::vector<double> store_end_us_;
@@ -120,8 +116,8 @@ class Placer {
 
 }  // namespace
 
-HostCopies place_host_copies(std::span<const double> node_us, std::span<const HostStore> stores,
-                             std::span<const HostLoad> loads) {
+double place_host_copies(std::span<const double> node_us, std::span<HostCopy> stores,
+                         std::span<HostCopy> loads) {
   return Placer(node_us, stores, loads).place();
 }
 

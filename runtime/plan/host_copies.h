@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace headroom {
 
@@ -18,32 +17,22 @@ struct HostLink {
   double copy_us(int64_t bytes) const { return latency_us + static_cast<double>(bytes) / bytes_per_us; }
 };
 
-// Nodes are given by their positions in the step.
-struct HostStore {
-  int maker = -1;        // the copy can begin after it
-  int last_reader = -1;  // the device's block is free after it, once the copy is done
-  bool waits = false;    // the next node waits for the copy; else the block stays until the copy is done
+// A store, which copies a value to the host, or a load, which copies it back. Nodes are given by their
+// positions in the step.
+struct HostCopy {
+  int source = -1;     // the node that makes the value of a store; the store whose copy a load brings back
+  int reader = -1;     // the last reader of a store, which frees the device's block; the first one of a load
+  bool waits = false;  // nodes wait for all of the copy; else they run beside it, if the link has the time
   double us = 0;
-};
-struct HostLoad {
-  int store = -1;      // store whose copy comes back
-  int reader = -1;     // the first node that reads it
-  bool waits = false;  // the reader waits for all of the copy; else the copy begins early enough, if it can
-  double us = 0;
+  // The node before which it is queued. The block of a store is free from there on, that of a load is taken.
+  int position = -1;
 };
 
-// By store and by load: the position of the node before which it is queued. The block of a store is free from
-// there on, that of a load is taken. Each copy in the order of these positions, stores first.
-struct HostCopies {
-  std::vector<int> store_at, load_at;
-  double us = 0;  // time of the step, waits included
-};
-
-// Places the copies so that nodes wait for none, if possible and the link has the time. `loads` are in the
-// order of their readers. The length of a step is at least `us`, in which each node runs after the node and
-// the stores queued before it, each load begins after the node and the stores before it, and copies of one
-// direction follow each other.
-HostCopies place_host_copies(std::span<const double> node_us, std::span<const HostStore> stores,
-                             std::span<const HostLoad> loads);
+// Sets the positions of the copies so that nodes wait for none, if possible and the link has the time.
+// `loads` are in the order of their readers. Copies run in the order of their positions, stores first.
+// Returns the least time of the step, in which each node runs after the node and the stores queued before it,
+// each load begins after the node and the stores before it, and copies of one direction follow each other.
+double place_host_copies(std::span<const double> node_us, std::span<HostCopy> stores,
+                         std::span<HostCopy> loads);
 
 }  // namespace headroom

@@ -18,10 +18,9 @@ enum class PlanMode : uint8_t {
   kPacked,    // one arena, fixed offsets, no allocator call per step
   kParallel,  // the same, but buffers share memory only where the data flow already orders their users
 };
-template <>
-struct EnumNames<PlanMode> {
-  static constexpr std::array<std::string_view, 3> kNames = {"dynamic", "packed", "parallel"};
-};
+constexpr auto value_names(PlanMode) {
+  return std::to_array<std::string_view>({"dynamic", "packed", "parallel"});
+}
 constexpr bool has_arena(PlanMode mode) {
   return mode != PlanMode::kDynamic;
 }

@@ -101,9 +101,8 @@ class Search {
   }
 
   // Values that wait at the peak, those of most bytes for their cost first.
-  std::vector<StepModel::Waiting> rank_waiting(const StepModel::Choices& choices, int64_t excess,
-                                               double noise) {
-    std::vector<StepModel::Waiting> waiting = model_.waiting_at_peak(choices);
+  std::vector<StepModel::Gap> rank_waiting(const StepModel::Choices& choices, int64_t excess, double noise) {
+    std::vector<StepModel::Gap> waiting = model_.waiting_at_peak(choices);
     std::vector<std::pair<double, size_t>> ranked;
     for (size_t i = 0; i < waiting.size(); ++i) {
       const double worth =
@@ -111,7 +110,7 @@ class Search {
       ranked.emplace_back(-worth * std::exp(noise * (uniform() - 0.5)), i);
     }
     std::sort(ranked.begin(), ranked.end());
-    std::vector<StepModel::Waiting> result;
+    std::vector<StepModel::Gap> result;
     for (const auto& [worth, i] : ranked) result.push_back(waiting[i]);
     return result;
   }
@@ -123,14 +122,14 @@ class Search {
                  int64_t budget_bytes, double noise) {
     constexpr size_t kTries = 48;
     const int64_t peak_bytes = now.peak_bytes, excess = peak_bytes - budget_bytes;
-    std::vector<StepModel::Waiting> waiting = rank_waiting(choices, excess, noise);
+    std::vector<StepModel::Gap> waiting = rank_waiting(choices, excess, noise);
     // Drops several of many small values at once.
     Drop several;
     int64_t bytes = 0;
-    for (const StepModel::Waiting& value : waiting) {
+    for (const StepModel::Gap& value : waiting) {
       if (bytes >= excess / kSteps) break;
-      if (choices[value.gap] != Keep::kAlways || !model_.can_drop(value.gap)) continue;
-      several.gaps.emplace_back(value.gap, Keep::kOnce);
+      if (choices[value.number] != Keep::kAlways || !model_.can_drop(value.number)) continue;
+      several.gaps.emplace_back(value.number, Keep::kOnce);
       bytes += value.bytes;
     }
     if (several.gaps.size() > 1 && evaluate_with(choices, several).peak_bytes < peak_bytes) return several;
@@ -140,10 +139,10 @@ class Search {
     std::vector<std::pair<int, Keep>> tries;
     for (size_t i = 0; i < 2 * waiting.size(); ++i) {
       const bool is_first = is_by_value ? i % 2 == 0 : i < waiting.size();
-      const StepModel::Waiting& value = waiting[is_by_value ? i / 2 : i % waiting.size()];
+      const StepModel::Gap& value = waiting[is_by_value ? i / 2 : i % waiting.size()];
       const Keep keep = is_first ? Keep::kOnce : Keep::kNever;
-      const bool is_more = keep > choices[value.gap];
-      if (is_more && model_.can_drop(value.gap)) tries.emplace_back(value.gap, keep);
+      const bool is_more = keep > choices[value.number];
+      if (is_more && model_.can_drop(value.number)) tries.emplace_back(value.number, keep);
     }
     Drop best;
     int64_t least_above = std::numeric_limits<int64_t>::max();
@@ -166,10 +165,10 @@ class Search {
                  double noise) {
     constexpr size_t kTries = 6;
     const int64_t excess = now.peak_bytes - budget_bytes;
-    std::vector<std::pair<double, StepModel::Waiting>> ranked;
-    for (const StepModel::Waiting& value : model_.waiting_at_peak(choices)) {
-      if (!model_.can_go_to_host(value.gap)) continue;
-      const double worth = static_cast<double>(std::min(value.bytes, excess)) * value.gap_us;
+    std::vector<std::pair<double, StepModel::Gap>> ranked;
+    for (const StepModel::Gap& value : model_.waiting_at_peak(choices)) {
+      if (!model_.can_go_to_host(value.number)) continue;
+      const double worth = static_cast<double>(std::min(value.bytes, excess)) * value.us;
       ranked.emplace_back(-worth * std::exp(noise * (uniform() - 0.5)), value);
     }
     std::stable_sort(ranked.begin(), ranked.end(),
@@ -179,13 +178,13 @@ class Search {
     int64_t bytes = 0;
     for (const auto& [worth, value] : ranked) {
       if (bytes >= excess / kSteps) break;
-      if (is_on_host(choices[value.gap])) continue;
-      several.gaps.emplace_back(value.gap, Keep::kHost);
+      if (is_on_host(choices[value.number])) continue;
+      several.gaps.emplace_back(value.number, Keep::kHost);
       bytes += value.bytes;
     }
     if (several.gaps.size() > 1) tries.push_back(std::move(several));
     for (size_t i = 0; i < std::min(kTries, ranked.size()); ++i) {
-      const int gap = ranked[i].second.gap;
+      const int gap = ranked[i].second.number;
       if (choices[gap] < Keep::kHost) tries.push_back({{{gap, Keep::kHost}}, {}});
       tries.push_back({{{gap, Keep::kHostAtOnce}}, {}});
     }
@@ -243,18 +242,18 @@ class Search {
   // Keeps values after all, the dearest first, where the budget allows it.
   void restore(DropPlan plan, int64_t budget_bytes) {
     model_.evaluate(plan.choices);
-    std::vector<StepModel::Repeat> repeats = model_.repeats();
+    std::vector<StepModel::Gap> repeats = model_.repeats();
     std::stable_sort(repeats.begin(), repeats.end(),
-                     [](const auto& a, const auto& b) { return a.us > b.us; });
+                     [](const auto& a, const auto& b) { return a.repeat_us > b.repeat_us; });
     std::vector<int64_t> most_at = model_.most_at();
-    for (const StepModel::Repeat& repeat : repeats) {
+    for (const StepModel::Gap& repeat : repeats) {
       if (is_exhausted()) break;
-      Keep& choice = plan.choices[repeat.gap];
+      Keep& choice = plan.choices[repeat.number];
       for (const Keep other : {Keep::kAlways, Keep::kOnce, Keep::kHost}) {
         const Keep before = choice;
         if (other >= before) break;
-        if (other == Keep::kOnce && !model_.can_drop(repeat.gap)) continue;
-        if (other == Keep::kAlways && !model_.has_room_for(repeat.gap, budget_bytes, most_at)) continue;
+        if (other == Keep::kOnce && !model_.can_drop(repeat.number)) continue;
+        if (other == Keep::kAlways && !model_.has_room_for(repeat.number, budget_bytes, most_at)) continue;
         choice = other;
         const StepModel::Outcome then = evaluate(plan.choices);
         if (then.is_valid && then.peak_bytes <= budget_bytes && then.us < plan.outcome.us) {

@@ -92,7 +92,7 @@ class Splitter {
     for (size_t id = 0; id < roles_.size(); ++id) {
       is_gone[id] = roles_[id] == Role::kPerPart || roles_[id] == Role::kPartShape;
     }
-    for (const PartsResult& result : results_) is_gone[result.value] = false;
+    for (const auto& [value, join] : results_) is_gone[value] = false;
     for (size_t i = 0; i < is_placed.size(); ++i) {
       if (is_placed[i]) continue;
       Node node = whole_.nodes()[i];
@@ -262,10 +262,10 @@ class Splitter {
         return fmt::format("{} is neither a mean over the batch nor has its rows", value.name);
       }
       // The optimizers divide sums themselves.
-      const auto kind = !is_mean                              ? PartsResult::Kind::kRows
-                        : sums_gradients_ && is_gradient_[id] ? PartsResult::Kind::kSum
-                                                              : PartsResult::Kind::kMean;
-      results_.push_back({static_cast<int>(id), kind});
+      const Join join = !is_mean                              ? Join::kRows
+                        : sums_gradients_ && is_gradient_[id] ? Join::kSum
+                                                              : Join::kMean;
+      results_.push_back({static_cast<int>(id), join});
     }
     // Nodes of the parts make these values for other sessions as well.
     for (size_t i = 1; i < targets_.size(); ++i) {
@@ -286,7 +286,7 @@ class Splitter {
   std::vector<bool> is_gradient_;
   std::vector<Role> node_roles_;  // roles of their results
   std::vector<bool> is_behind_;   // by node: true if it comes after all gradients
-  std::vector<PartsResult> results_;
+  std::vector<std::pair<int, Join>> results_;
   bool sums_gradients_ = false;
 };
 

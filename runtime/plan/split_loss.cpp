@@ -243,8 +243,7 @@ class LossInRows {
       if (id == loss.product || id == loss.gradient) {
         rows_of_[before] = output;
       } else {
-        results_.push_back(
-            {output, kind == Kind::kSums ? PartsResult::Kind::kSum : PartsResult::Kind::kRows});
+        results_.push_back({output, kind == Kind::kSums ? Join::kSum : Join::kRows});
       }
     }
     region_.push_back(static_cast<int>(nodes_.size()));
@@ -260,7 +259,7 @@ class LossInRows {
   std::set<int> sums_;          // over the rows
   std::vector<int> cuts_;       // values that the parts read
   std::vector<int> region_;     // positions in nodes_
-  std::vector<PartsResult> results_;
+  std::vector<std::pair<int, Join>> results_;
   std::vector<Node> nodes_;
 };
 

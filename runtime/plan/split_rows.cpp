@@ -41,7 +41,7 @@ class Emitter {
       }
       add_sums();
     }
-    for (const PartsResult& result : region_.results) add_result(result);
+    for (const auto& [value, join] : region_.results) add_result(value, join);
     for (const int id : region_.order) {
       if (region_.nodes[id] == Role::kAfter) nodes_.push_back(graph_.node(id));
     }
@@ -109,10 +109,10 @@ class Emitter {
 
   void collect(int id) {
     const auto result = std::find_if(region_.results.begin(), region_.results.end(),
-                                     [&](const PartsResult& other) { return other.value == id; });
+                                     [&](const auto& other) { return other.first == id; });
     if (result == region_.results.end()) return;
     const int made = of_part_[id];
-    if (result->kind == PartsResult::Kind::kRows) {
+    if (result->second == Join::kRows) {
       pieces_[id].push_back(made);
       return;
     }
@@ -123,7 +123,7 @@ class Emitter {
     }
     TensorSpec spec = region_.spec(id, part_);
     if (region_.sums_in_f32) spec.dtype = DType::kF32;
-    const bool is_last = part_ + 1 == region_.parts && result->kind == PartsResult::Kind::kSum;
+    const bool is_last = part_ + 1 == region_.parts && result->second == Join::kSum;
     // The optimizer reads gradients of the type of the sums.
     if (is_last) graph_.set_dtype(id, spec.dtype);
     const int next = is_last ? id : new_value(id, spec).id;
@@ -153,14 +153,13 @@ class Emitter {
         Node{AddPairs{}, first.name + "/sum", std::move(inputs), std::move(pending.outputs), first.device});
   }
 
-  void add_result(const PartsResult& result) {
-    const std::string name = graph_.value(result.value).name + "/parts";
-    const auto at = static_cast<size_t>(result.value);
-    if (result.kind == PartsResult::Kind::kRows) {
-      nodes_.push_back(Node{Concat{0}, name, pieces_[at], {result.value}, device_of(result.value)});
-    } else if (result.kind == PartsResult::Kind::kMean) {
+  void add_result(int value, Join join) {
+    const std::string name = graph_.value(value).name + "/parts";
+    if (join == Join::kRows) {
+      nodes_.push_back(Node{Concat{0}, name, pieces_[value], {value}, device_of(value)});
+    } else if (join == Join::kMean) {
       const Scale mean{1 / static_cast<float>(region_.parts)};
-      nodes_.push_back(Node{mean, name, {sums_[at]}, {result.value}, device_of(result.value)});
+      nodes_.push_back(Node{mean, name, {sums_[value]}, {value}, device_of(value)});
     }
   }
 

@@ -2,7 +2,9 @@
 // concatenations of what others read of it. Knows neither batches nor losses.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "runtime/graph/graph.h"
@@ -19,18 +21,14 @@ enum class Role : uint8_t {
   kWhole,      // a variable that follows the batch and belongs to all parts, such as the order of an epoch
 };
 
-// Results of the parts that others read.
-struct PartsResult {
-  enum class Kind : uint8_t { kRows, kSum, kMean };
-  int value = -1;
-  Kind kind = Kind::kRows;
-};
+// The way in which the results of the parts become one that others read.
+enum class Join : uint8_t { kRows, kSum, kMean };
 
 struct SplitRegion {
   int parts = 1;
   std::vector<int> order = {};  // the nodes of the step, without updates that must come last
   std::vector<Role> values = {}, nodes = {};
-  std::vector<PartsResult> results = {};
+  std::vector<std::pair<int, Join>> results = {};  // values of the parts that others read
   // Sums are in f32, or as their values are stored.
   bool sums_in_f32 = false;
   // A node, and the shape of a value, in a part.

@@ -29,10 +29,7 @@ double StepModel::us_of(const Entry& entry) const {
 // A value goes to the host once, as its node made it first, however often it comes back.
 void StepModel::insert_copies(const Choices& choices) {
   constexpr int kNone = -1;
-  struct Stored {
-    int root, instance;
-  };
-  std::vector<Stored> stored;
+  std::vector<int> stored;  // by store: the instance
   std::vector<int> store_of(roots_.size(), kNone), maker_of(instances_.size(), kNone);
   std::vector<int> first_reader(instances_.size(), kNone), last_reader(instances_.size(), kNone);
   std::vector<double> node_us;
@@ -52,42 +49,38 @@ void StepModel::insert_copies(const Choices& choices) {
       last_reader[storage] = static_cast<int>(e);
     }
   }
-  const auto reader_of = [&](const Load& load) { return first_reader[load.instance]; };
   std::stable_sort(loads_.begin(), loads_.end(),
-                   [&](const Load& a, const Load& b) { return reader_of(a) < reader_of(b); });
-  std::vector<HostStore> stores;
-  std::vector<HostLoad> loads;
-  for (const Load& load : loads_) {
-    const int root = root_of_gap_[load.gap];
-    const bool waits = choices[load.gap] == Keep::kHostAtOnce;
-    const double us = copy_us(load.gap);
+                   [&](int a, int b) { return first_reader[a] < first_reader[b]; });
+  std::vector<HostCopy> stores, loads;
+  for (const int load : loads_) {
+    const int gap = instances_[load].gap, root = root_of_gap_[gap];
+    const bool waits = choices[gap] == Keep::kHostAtOnce;
+    const double us = copy_us(gap);
     int& store = store_of[root];
     if (store == kNone) {
       store = static_cast<int>(stores.size());
       const int instance = first_instance_of_[root];
       const int maker = maker_of[instance];
       stores.push_back({maker, std::max(maker, last_reader[instance]), waits, us});
-      stored.push_back({root, instance});
+      stored.push_back(instance);
     }
-    loads.push_back({store, reader_of(load), waits, us});
+    loads.push_back({store, first_reader[load], waits, us});
   }
-  const HostCopies copies = place_host_copies(node_us, stores, loads);
-  us_with_copies_ = copies.us;
-  for (const HostStore& store : stores) us_with_copies_ += kSlowdownBesideCopies * store.us;
-  for (const HostLoad& load : loads) us_with_copies_ += kSlowdownBesideCopies * load.us;
+  us_with_copies_ = place_host_copies(node_us, stores, loads);
+  for (const HostCopy& store : stores) us_with_copies_ += kSlowdownBesideCopies * store.us;
+  for (const HostCopy& load : loads) us_with_copies_ += kSlowdownBesideCopies * load.us;
 
   // In the order in which each direction of the link carries them, stores before loads.
   std::vector<size_t> store_order(stores.size()), load_order(loads.size());
   std::iota(store_order.begin(), store_order.end(), size_t{0});
   std::iota(load_order.begin(), load_order.end(), size_t{0});
   std::stable_sort(store_order.begin(), store_order.end(), [&](size_t a, size_t b) {
-    return std::pair(copies.store_at[a], stores[a].last_reader) <
-           std::pair(copies.store_at[b], stores[b].last_reader);
+    return std::pair(stores[a].position, stores[a].reader) < std::pair(stores[b].position, stores[b].reader);
   });
   std::stable_sort(load_order.begin(), load_order.end(),
-                   [&](size_t a, size_t b) { return copies.load_at[a] < copies.load_at[b]; });
+                   [&](size_t a, size_t b) { return loads[a].position < loads[b].position; });
   std::vector<int> loads_left(stores.size());
-  for (const HostLoad& load : loads) ++loads_left[load.store];
+  for (const HostCopy& load : loads) ++loads_left[load.source];
   std::vector<Entry> entries;
   entries.reserve(entries_.size() + stores.size() + loads.size());
   size_t store = 0, load = 0;
@@ -95,25 +88,24 @@ void StepModel::insert_copies(const Choices& choices) {
   host_bytes_ = 0;
   for (size_t e = 0; e < entries_.size(); ++e) {
     const int time = entries_[e].time;
-    for (; store < stores.size() && copies.store_at[store_order[store]] == static_cast<int>(e); ++store) {
-      const Stored& copied = stored[store_order[store]];
+    for (; store < stores.size() && stores[store_order[store]].position == static_cast<int>(e); ++store) {
+      const int copied = stored[store_order[store]];
       entries.push_back({.time = time,
                          .first_input = static_cast<int>(entry_inputs_.size()),
                          .kind = ScheduledKind::kStore});
-      entry_inputs_.push_back(copied.instance);
-      ++reads_of_[copied.instance];
-      on_host += bytes_of_root(copied.root);
+      entry_inputs_.push_back(copied);
+      ++reads_of_[copied];
+      on_host += bytes_of_root(instances_[copied].value);
       host_bytes_ = std::max(host_bytes_, on_host);
     }
-    for (; load < loads.size() && copies.load_at[load_order[load]] == static_cast<int>(e); ++load) {
-      const Load& loaded = loads_[load_order[load]];
+    for (; load < loads.size() && loads[load_order[load]].position == static_cast<int>(e); ++load) {
       entries.push_back({.time = time,
                          .is_repeat = true,
                          .first_input = static_cast<int>(entry_inputs_.size()),
-                         .first_output = loaded.instance,
+                         .first_output = loads_[load_order[load]],
                          .kind = ScheduledKind::kLoad});
-      const int from = loads[load_order[load]].store;
-      if (--loads_left[from] == 0) on_host -= bytes_of_root(stored[from].root);
+      const int from = loads[load_order[load]].source;
+      if (--loads_left[from] == 0) on_host -= bytes_of_root(instances_[stored[from]].value);
     }
     entries.push_back(entries_[e]);
   }

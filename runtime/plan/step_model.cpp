@@ -248,9 +248,9 @@ int StepModel::need(int value, int time, const Choices& choices) {
 // insert_copies() puts the copy into the step, once it is known which node reads it first.
 void StepModel::load(int root, int gap) {
   const auto id = static_cast<int>(instances_.size());
-  instances_.push_back({root, id});
+  instances_.push_back({root, id, gap});
   now_[root] = id;
-  loads_.push_back({id, gap});
+  loads_.push_back(id);
 }
 
 // Puts the instances that a node reads on the stack, above those of the nodes that it runs for. False where

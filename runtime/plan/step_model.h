@@ -42,12 +42,12 @@ class StepModel {
     int64_t host_bytes = 0;  // the most that lies in host memory
     bool is_valid = false;   // false: it runs too many nodes, or the host has no room
   };
-  // A value that is live where the peak is, and waits.
-  struct Waiting {
-    int gap = -1;
+  // A gap between two uses of a value, and what dropping the value there saves and costs.
+  struct Gap {
+    int number = -1;
     int64_t bytes = 0;
     double repeat_us = 0;  // about what computing it again costs
-    double gap_us = 0;     // approximate length of the gap
+    double us = 0;         // approximate length
   };
 
   // Models the nodes that the targets need (find_needed_nodes), with the pure ones in another order if
@@ -59,14 +59,10 @@ class StepModel {
   // Everything stays as long as the nodes themselves need it.
   const Choices& keep_all() const { return keep_all_; }
   Outcome evaluate(const Choices& choices);
-  // A value that is computed again.
-  struct Repeat {
-    int gap = -1;
-    double us = 0;
-  };
-  // Results of the last evaluation, which must have been valid.
-  std::vector<Waiting> waiting_at_peak(const Choices& choices) const;
-  std::vector<Repeat> repeats() const;
+  // Results of the last evaluation, which must have been valid: values that are live where the peak is, and
+  // wait; and values that are computed again, with what that cost.
+  std::vector<Gap> waiting_at_peak(const Choices& choices) const;
+  std::vector<Gap> repeats() const;
   // The most that is live at each position of the step, while its node, or what that needs, runs.
   const std::vector<int64_t>& most_at() const { return most_at_; }
   // Returns the live bytes above `bytes`, summed over the positions.
@@ -110,6 +106,7 @@ class StepModel {
   };
   struct Instance {
     int value = -1, storage = -1;  // storage: the instance whose memory it is
+    int gap = -1;                  // after which it comes back from the host
   };
   struct Entry {
     int node = -1;  // see node_at; the end is one past the last
@@ -117,9 +114,6 @@ class StepModel {
     bool is_repeat = false;
     int first_input = 0, first_output = 0;  // in entry_inputs_, in instances_
     ScheduledKind kind = ScheduledKind::kNode;
-  };
-  struct Load {
-    int instance = -1, gap = -1;
   };
   struct Buffer {
     int64_t bytes = 0;
@@ -196,7 +190,7 @@ class StepModel {
   std::vector<int> transient_;  // roots to drop after the present position
   std::vector<int> stack_;      // instances that nodes on their way will read
   bool is_too_long_ = false;
-  std::vector<Load> loads_;             // in the order in which they are first needed
+  std::vector<int> loads_;              // instances, in the order in which they are first needed
   std::vector<int> first_instance_of_;  // by value id: what its node made first, which goes to the host
   double us_with_copies_ = 0;
   int64_t host_bytes_ = 0;

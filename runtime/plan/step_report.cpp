@@ -40,7 +40,7 @@ double StepModel::repeat_us(const Choices& choices, int gap) const {
   return repeat_us(choices, id, time, seen);
 }
 
-std::vector<StepModel::Waiting> StepModel::waiting_at_peak(const Choices& choices) const {
+std::vector<StepModel::Gap> StepModel::waiting_at_peak(const Choices& choices) const {
   const int time = entries_[peak_entry_].time;
   std::vector<bool> is_read(roots_.size());
   std::vector<int> holds(buffers_.size(), -1);  // by buffer: the root that it holds at the peak
@@ -56,7 +56,7 @@ std::vector<StepModel::Waiting> StepModel::waiting_at_peak(const Choices& choice
       if (id >= 0) holds[id] = value_of(entry, o);
     }
   }
-  std::vector<Waiting> waiting;
+  std::vector<Gap> waiting;
   for (size_t id = 0; id < buffers_.size(); ++id) {
     const int root = holds[id];
     if (root < 0 || buffers_[id].last < peak_entry_ || is_read[root]) continue;
@@ -93,17 +93,18 @@ bool StepModel::has_room_for(int gap, int64_t budget_bytes, std::span<const int6
   return std::all_of(begin, end, [&](int64_t most) { return most + root.bytes <= budget_bytes; });
 }
 
-std::vector<StepModel::Repeat> StepModel::repeats() const {
-  std::vector<Repeat> repeats;
+std::vector<StepModel::Gap> StepModel::repeats() const {
+  std::vector<Gap> repeats;
+  const auto add = [&](int gap, double us) { repeats.push_back({gap, root_of(gap).bytes, us, gap_us(gap)}); };
   for (size_t id = 0; id < again_of_.size(); ++id) {
     const int again = again_of_[id];
     if (again < 0) continue;
     const int gap = gap_at(static_cast<int>(id), roots_[again].uses.front());
     if (is_given_again_[again] && gap >= 0) {
-      repeats.push_back({roots_[id].first_gap + gap, again_us_[again]});
+      add(roots_[id].first_gap + gap, again_us_[again]);
     }
   }
-  for (const Load& load : loads_) repeats.push_back({load.gap, copy_us(load.gap)});
+  for (const int load : loads_) add(instances_[load].gap, copy_us(instances_[load].gap));
   for (const Entry& entry : entries_) {
     if (!entry.is_repeat || entry.kind != ScheduledKind::kNode) continue;
     const NodeInfo& node = node_at(entry.node);
@@ -112,7 +113,7 @@ std::vector<StepModel::Repeat> StepModel::repeats() const {
       const int value = value_of(entry, o), index = gap_at(value, entry.time);
       const bool is_read = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;
       if (is_read && index >= 0) {
-        repeats.push_back({roots_[value].first_gap + index, node.us});
+        add(roots_[value].first_gap + index, node.us);
       }
     }
   }

@@ -191,17 +191,17 @@ TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   const Trace trace = pieces();
   RunSetup present{.device = find_profile("h200"), .options = {.strategy = "hard-limit=10MiB"}};
   present.device.total_bytes = 64 * kMiB;
-  const Play play = [&](const RunSetup& setup, bool explains) -> Played {
+  const Play play = [&](const RunSetup& setup, bool explains) -> Prediction {
     try {
       return headroom::play(
           traced_here(trace),
           setup_of_capacity(setup.device, setup.options.strategy_settings(), setup.device.total_bytes),
           {.explains = explains});
     } catch (const InvalidArgument& error) {  // a limit above the total
-      return {.error = error.what()};
+      return {.reason = error.what()};
     }
   };
-  const Played now = play(present, true);
+  const Prediction now = play(present, true);
   ASSERT_TRUE(now.failure);
   EXPECT_EQ(now.failure->facts.tensor, "d");
   const OutOfMemoryReport report = explain_out_of_memory(now.failure->facts, present, play);
@@ -228,7 +228,7 @@ TEST(OutOfMemoryReports, DevicesThatAreKnownToBeEnoughAreNotPlayed) {
     int64_t trials = 0;
     const Play play = [&](const RunSetup& setup, bool) {
       ++trials;
-      Played attempt;
+      Prediction attempt;
       attempt.fits = setup.device.total_bytes >= needed;
       attempt.used_bytes = needed;
       if (attempt.fits && is_known) attempt.enough_total = needed;
@@ -255,7 +255,7 @@ TEST(OutOfMemoryReports, ALongTraceIsTriedAFewTimesAndTheReportSaysThatLessMayDo
     int64_t trials = 0;
     const Play play = [&](const RunSetup& setup, bool) {
       ++trials;
-      Played attempt;
+      Prediction attempt;
       attempt.fits = setup.device.total_bytes >= needed && setup.options.strategy == "mapped";
       attempt.work = events;
       attempt.used_bytes = needed + 100 * kMiB;

@@ -21,8 +21,8 @@ const DeviceProfile& h200() {
   return find_profile("h200");
 }
 
-Played replay_at(const Trace& trace, const StrategySettings& settings, const DeviceProfile& profile,
-                 int64_t capacity_bytes, int64_t passes = 1, bool to_last_event = true) {
+Prediction replay_at(const Trace& trace, const StrategySettings& settings, const DeviceProfile& profile,
+                     int64_t capacity_bytes, int64_t passes = 1, bool to_last_event = true) {
   return play(traced_here(trace), setup_of_capacity(profile, settings, capacity_bytes),
               {.passes = passes, .to_last_event = to_last_event});
 }
@@ -45,7 +45,7 @@ Trace holes() {
 }
 
 TEST(Play, SaysAtWhichEventMemoryRanOut) {
-  const Played run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
+  const Prediction run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
   EXPECT_FALSE(run.fits);
   EXPECT_EQ(run.failed_event, 6);
   EXPECT_EQ(run.front().statistics.reserved.peak, 8 * kMiB);
@@ -54,7 +54,7 @@ TEST(Play, SaysAtWhichEventMemoryRanOut) {
 }
 
 TEST(Play, SaysWhatWasHeldWhenItFits) {
-  const Played run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
+  const Prediction run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
   EXPECT_TRUE(run.fits);
   EXPECT_EQ(run.front().statistics.requested.peak, 7 * kMiB);
   EXPECT_EQ(run.front().statistics.reserved.peak, 7 * kMiB);
@@ -65,7 +65,7 @@ TEST(Play, SaysWhatWasHeldWhenItFits) {
 }
 
 TEST(Play, WhatIsNeverFreedIsFreedBetweenPasses) {
-  const Played run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
+  const Prediction run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
   EXPECT_TRUE(run.fits);
   EXPECT_EQ(run.front().statistics.allocations, 3 * 4);
   EXPECT_EQ(run.front().statistics.requested.current, 7 * kMiB);
@@ -83,7 +83,7 @@ TEST(Play, IdleMemoryGoesBackWhereTheProgramEmptiedItsCache) {
     builder.allocate(2, 20 * kMiB);
     builder.allocate(3, 40 * kMiB);
     const Trace trace = builder.take();
-    const Played run = replay_at(trace, {.name = "caching"}, h200(), kGiB, 2);
+    const Prediction run = replay_at(trace, {.name = "caching"}, h200(), kGiB, 2);
     EXPECT_EQ(run.front().statistics.reserved.current, (empties ? 60 : 100) * kMiB);
     EXPECT_EQ(replay_at(trace, {.name = "caching"}, h200(), 60 * kMiB).fits, empties);
     // The place of the largest live set does not matter.
@@ -92,13 +92,13 @@ TEST(Play, IdleMemoryGoesBackWhereTheProgramEmptiedItsCache) {
 }
 
 TEST(Play, AStrategyThatCannotStartFailsAtEventZero) {
-  const Played run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
+  const Prediction run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
   EXPECT_EQ(run.failed_event, 0);
 }
 
 TEST(Play, CapacityIsAllThatTheStrategyGets) {
   for (const Strategy& strategy : strategies()) {
-    const Played run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
+    const Prediction run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
     EXPECT_TRUE(run.fits) << strategy.name;
     EXPECT_LE(run.front().statistics.reserved.peak, 64 * kMiB) << strategy.name;
   }
@@ -129,7 +129,7 @@ TEST(Play, AStrategyFromOutsideIsPlayedLikeAnyOther) {
 TEST(Play, TracesOfAnySizeNeedNoMemory) {
   TraceBuilder builder("huge", "test");
   for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, kGiB * 1000);
-  const Played run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
+  const Prediction run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
   EXPECT_TRUE(run.fits);
 }
 
@@ -145,8 +145,8 @@ TEST(Play, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
     StrategySettings settings{.name = std::string(strategy.name)};
     if (strategy.prepare_replay != nullptr) strategy.prepare_replay(trace, settings);
     for (const int64_t capacity : {kGiB, 300 * kMiB}) {
-      const Played whole = replay_at(trace, settings, h200(), capacity, 2);
-      const Played trial = replay_at(trace, settings, h200(), capacity, 2, false);
+      const Prediction whole = replay_at(trace, settings, h200(), capacity, 2);
+      const Prediction trial = replay_at(trace, settings, h200(), capacity, 2, false);
       EXPECT_EQ(trial.failed_event, whole.failed_event) << strategy.name;
       EXPECT_EQ(trial.used_bytes, whole.used_bytes) << strategy.name;
       EXPECT_EQ(trial.front().statistics.reserved.peak, whole.front().statistics.reserved.peak)
@@ -190,11 +190,11 @@ TEST(Play, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
     ASSERT_FALSE(depends_on_total(settings)) << name;
     for (uint32_t seed = 1; seed <= 8; ++seed) {
       const Trace trace = mixed(seed);
-      const Played ample = replay_at(trace, settings, h200(), 100 * kGiB, 2);
+      const Prediction ample = replay_at(trace, settings, h200(), 100 * kGiB, 2);
       ASSERT_TRUE(ample.fits) << name;
       ASSERT_GT(ample.enough_total, 0) << name;
       for (const int64_t more : {int64_t{0}, 2 * kMiB, kGiB}) {
-        const Played tight = replay_at(trace, settings, h200(), ample.enough_total + more, 2);
+        const Prediction tight = replay_at(trace, settings, h200(), ample.enough_total + more, 2);
         EXPECT_TRUE(tight.fits) << name;
         EXPECT_EQ(tight.enough_total, ample.enough_total) << name;
         EXPECT_EQ(tight.used_bytes, ample.used_bytes) << name;

@@ -150,17 +150,17 @@ std::unique_ptr<Graph> within_budget(const RandomNet& net, int budget) {
   const std::vector<int64_t> workspace(net.graph.nodes().size(), 0);
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
   Frontier solver(net.graph, targets, {workspace, us}, {}, 200'000);
-  const int64_t most = solver.solve(std::numeric_limits<int64_t>::max()).step_bytes;
-  const int64_t least = solver.solve(0).step_bytes;
+  const int64_t most = solver.solve(std::numeric_limits<int64_t>::max()).peak_bytes;
+  const int64_t least = solver.solve(0).peak_bytes;
   const int64_t bytes = least + (most - least) * (kBudgets - budget) / kBudgets;
   const StepPoint solution = solver.solve(bytes);
-  if (solution.step_bytes > bytes)
-    fail(fmt::format("{} bytes for a budget of {}", solution.step_bytes, bytes));
+  if (solution.peak_bytes > bytes)
+    fail(fmt::format("{} bytes for a budget of {}", solution.peak_bytes, bytes));
   std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
   const Plan plan = make_plan(*graph, {{Value{graph.get(), net.loss.id}}, true}, PlanMode::kPacked,
                               std::vector<int64_t>(graph->nodes().size(), 0));
-  if (plan.lower_bound_bytes != solution.step_bytes) {
-    fail(fmt::format("{} bytes are live, not {}", plan.lower_bound_bytes, solution.step_bytes));
+  if (plan.lower_bound_bytes != solution.peak_bytes) {
+    fail(fmt::format("{} bytes are live, not {}", plan.lower_bound_bytes, solution.peak_bytes));
   }
   return graph;
 }

@@ -40,6 +40,8 @@ TEST(FitCommand, OnASimulatedDeviceItsAnswerIsThatOfPredict) {
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["margin_bytes"], 0);
+  EXPECT_EQ(json["verified"], false);
+  EXPECT_TRUE(json["runs"].empty());
   const int batch = json["batch"];
   EXPECT_EQ(headroom("predict " + net + "--batch " + std::to_string(batch)).code, 0);
   EXPECT_EQ(headroom("predict " + net + "--batch " + std::to_string(batch + 1)).code, 3);

@@ -49,52 +49,37 @@ struct FitOptions {
   }
 };
 
-class TorchWorkload final : public Workload {
- public:
-  TorchWorkload(const ProgramRequest& request, Progress& progress)
-      : tracer_(std::make_shared<ProgramTracer>(request)), progress_(progress) {}
-  Traced trace(int64_t batch) override {
-    progress_.start(fmt::format("batch {}", batch));
-    TracedProgram program = tracer_->trace(batch);
-    model_ = program.model;
-    progress_.advance(1);
-    return traced(std::move(program.trace));
-  }
-  SearchWork work() const override {
-    constexpr int64_t kMostTraces = 32;  // each may take a minute
-    return {.each = kMaxSearchedEvents / kMostTraces};
-  }
-  TraceCheckpoints checkpoints(int64_t batch) const {
-    progress_.start(fmt::format("batch {} with checkpoints", batch));
-    return trace_checkpoints(tracer_, batch, model_);
-  }
-
- private:
-  std::shared_ptr<ProgramTracer> tracer_;
-  std::string model_;
-  Progress& progress_;
-};
-
 // Results of the command.
 struct Found {
-  FitResult result;
-  std::vector<TriedBatch> trials = {};         // trials of a program, each traced
-  std::vector<std::string> alternatives = {};  // changes that make the next batch fit
-  std::string assumed = {};                    // on values that decide sizes
+  Fit result;
+  std::vector<TriedBatch> trials = {};                             // trials of a program, each traced
+  std::vector<std::string> alternatives = {};                      // changes that make the next batch fit
+  std::string assumed = {};                                        // on values that decide sizes
+  std::vector<std::pair<WorkloadOptions, Measurement>> runs = {};  // of predicted sizes
+
+  bool is_verified() const { return !runs.empty() && runs.back().second.outcome == RunOutcome::kOk; }
 };
 
 Found fit_torch_batch(const FitOptions& options, const RunSetup& setup, Progress& progress) {
+  constexpr int64_t kMostTraces = 32;  // each may take a minute
   progress.start("loading " + printable(input_title(options.input)));
-  TorchWorkload program(program_request(options.input, options.workload, 0), progress);
-  BatchSearch search(program, setup, options.margin());
-  Fit found = search.largest(options.max_batch);
-  found.device_bytes = setup.device.total_bytes;
+  const auto tracer = std::make_shared<ProgramTracer>(program_request(options.input, options.workload, 0));
+  std::string model;
+  const auto trace = [&](int64_t batch) {
+    progress.start(fmt::format("batch {}", batch));
+    TracedProgram program = tracer->trace(batch);
+    model = program.model;
+    progress.advance(1);
+    return traced(std::move(program.trace));
+  };
+  BatchSearch search(trace, {.each = kMaxSearchedEvents / kMostTraces}, setup, options.margin());
+  const Fit found = search.largest(options.max_batch);
   Found answer{{found}, search.trials()};
   answer.result.program = {};  // it is not run
-  answer.result.fits = found.batch > 0;
   if (!found.next || !is_of_torch(found.next->front())) return answer;
   answer.assumed = assumed_values(found.next->front());
-  const TraceCheckpoints trace_again = program.checkpoints(found.next_batch);
+  progress.start(fmt::format("batch {} with checkpoints", found.next_batch));
+  const TraceCheckpoints trace_again = trace_checkpoints(tracer, found.next_batch, model);
   for (const std::string& change : find_torch_changes(found.next->front(), search.setup(), trace_again)) {
     answer.alternatives.push_back(fmt::format("batch {} with {}", found.next_batch, change));
   }
@@ -105,24 +90,23 @@ Found fit_trace_memory(const FitOptions& options, Trace trace, const RunSetup& s
   Traced program = traced(std::move(trace));
   Found answer{{fit_memory(program, setup, options.margin())}};
   answer.result.program = std::move(program);
-  answer.result.fits = answer.result.device_bytes > 0;
   return answer;
 }
 
 std::string certainty(const FitOptions& options, const Found& found) {
-  const FitResult& answer = found.result;
+  const Fit& answer = found.result;
   if (!options.is_net()) {
     return options.least_memory ? "predicted" : fmt::format("traced {} batches", found.trials.size());
   }
-  if (answer.verified) {
-    const int64_t steps = answer.runs.back().measurement.steps;
+  if (found.is_verified()) {
+    const int64_t steps = found.runs.back().second.steps;
     return fmt::format("ran {} step{} there", steps, steps == 1 ? "" : "s");
   }
   return options.verify ? "predicted; this host has too little memory to run it" : "predicted, not run";
 }
 
 void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
-  const FitResult& answer = found.result;
+  const Fit& answer = found.result;
   const WorkloadOptions& workload = options.workload;
   const int64_t replicas = workload.replicas.replicas, margin = options.margin();
   const std::string where = fmt::format(
@@ -162,7 +146,7 @@ void add_verdict(const FitOptions& options, const Found& found, Sheet& sheet) {
 }
 
 void add_sizes(const Found& found, Sheet& sheet) {
-  const FitResult& answer = found.result;
+  const Fit& answer = found.result;
   SheetTable& table = sheet.table({.caption = "in MiB",
                                    .columns = {{""},
                                                {"batch", "", kNumber},
@@ -190,23 +174,22 @@ void add_sizes(const Found& found, Sheet& sheet) {
                             {"predicted_allocated_bytes", prediction.allocated_bytes}});
   }
   if (found.trials.empty() && answer.fits) add_prediction(answer.batch, answer.prediction, "does not fit");
-  for (const FitRun& run : answer.runs) {
-    const Measurement& m = run.measurement;
+  for (const auto& [run, m] : found.runs) {
     table.add(
-        {"run", run.batch, run.device_bytes,
+        {"run", run.step.batch, run.runtime.device_memory_bytes.value_or(answer.device_bytes),
          Cell(std::string(to_string(m.outcome)), m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed),
          m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
     const Datum figures = parse_json(to_json(m));
     Record record = std::get<Record>(figures.data());
-    record.push_back({"batch", run.batch});
-    record.push_back({"device_bytes", run.device_bytes});
+    record.push_back({"batch", run.step.batch});
+    record.push_back({"device_bytes", run.runtime.device_memory_bytes.value_or(answer.device_bytes)});
     runs.push_back(std::move(record));
   }
   sheet.set("trials", trials);
   sheet.set("runs", runs);
 }
 
-std::string next_command(const FitOptions& options, const FitResult& answer) {
+std::string next_command(const FitOptions& options, const Fit& answer) {
   WorkloadOptions next = options.workload;
   if (options.least_memory && answer.fits)
     next.runtime = with_device_memory(next.runtime, answer.device_bytes);
@@ -224,7 +207,7 @@ std::string next_command(const FitOptions& options, const FitResult& answer) {
 }
 
 Sheet to_sheet(const FitOptions& options, const Found& found) {
-  const FitResult& answer = found.result;
+  const Fit& answer = found.result;
   const RuntimeOptions& runtime = options.workload.runtime;
   Sheet sheet;
   sheet.set("fits", answer.fits);
@@ -241,7 +224,7 @@ Sheet to_sheet(const FitOptions& options, const Found& found) {
   sheet.set("predicted_reserved_bytes", answer.prediction.reserved_bytes);
   sheet.set("predicted_allocated_bytes", answer.prediction.allocated_bytes);
   sheet.set("reserved_is_lower_bound", is_lower_bound(runtime.strategy));
-  sheet.set("verified", answer.verified);
+  sheet.set("verified", found.is_verified());
   sheet.set("stopped_by", answer.stopped_by);
   sheet.set("alternatives", found.alternatives);
   add_verdict(options, found, sheet);
@@ -261,20 +244,21 @@ Found fit_net(FitOptions& options) {
   const int64_t asked_steps = std::exchange(options.workload.step.steps, 0);
   Progress progress(0, "batches run");
   progress.start("predicting");
-  const FitSettings settings{options.margin(), options.max_batch, [&](int64_t batch) {
-                               progress.start(fmt::format("predicting batch {}", batch));
-                             }};
+  const auto on_batch = [&](int64_t batch) { progress.start(fmt::format("predicting batch {}", batch)); };
+  Found found;
   const RunElsewhere run = [&](WorkloadOptions workload,
                                const Traced& program) -> std::optional<Measurement> {
     if (!options.verify || !host_has_room(program, workload.runtime)) return std::nullopt;
     workload.step.steps = asked_steps > 0 ? asked_steps : kFitSteps;
     progress.start(fmt::format("batch {} runs", workload.step.batch));
-    const Measurement measured = measure_in_child(to_words(workload, OptionSet::Words::kAll));
+    Measurement measured = measure_in_child(to_words(workload, OptionSet::Words::kAll));
     progress.advance(1);
+    found.runs.emplace_back(workload, measured);
     return measured;
   };
-  Found found{options.least_memory ? fit_memory(options.workload, settings, run)
-                                   : fit_batch(options.workload, settings, run)};
+  const int64_t margin = options.margin();
+  found.result = options.least_memory ? fit_memory(options.workload, margin, run)
+                                      : fit_batch(options.workload, margin, options.max_batch, run, on_batch);
   progress.finish();
   return found;
 }

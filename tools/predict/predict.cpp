@@ -197,23 +197,23 @@ std::string verdict_text(const Question& question, const Row& chosen) {
 }
 
 // The first of them, the others together, and what has no name: they add up to the same.
-std::vector<MemoryShare> shortened(const std::vector<MemoryShare>& shares, size_t most) {
-  const bool has_rest = !shares.empty() && (shares.back().name == kNoModule || shares.back().name == kNoLine);
-  const size_t named = shares.size() - (has_rest ? 1 : 0);
+MemoryShares shortened(const MemoryShares& shares, size_t most) {
+  size_t named = shares.size();
+  while (named > 0 && (shares[named - 1].first == kNoModule || shares[named - 1].first == kNoLine)) --named;
   if (named <= most) return shares;
-  std::vector<MemoryShare> result(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(most));
-  MemoryShare& more = result.emplace_back(MemoryShare{fmt::format("{} more", named - most)});
-  for (size_t i = most; i < named; ++i) more.bytes += shares[i].bytes;
-  if (has_rest) result.push_back(shares.back());
+  MemoryShares result(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(most));
+  result.emplace_back(fmt::format("{} more", named - most), 0);
+  for (size_t i = most; i < named; ++i) result.back().second += shares[i].second;
+  result.insert(result.end(), shares.begin() + static_cast<std::ptrdiff_t>(named), shares.end());
   return result;
 }
 
-void add_shares(const char* what, const char* key, const std::vector<MemoryShare>& shares, Sheet& sheet) {
+void add_shares(const char* what, const char* key, const MemoryShares& shares, Sheet& sheet) {
   SheetTable& table = sheet.table({.columns = {{what, "", kWrappedText}, {"MiB", "", kMib}}});
-  for (const MemoryShare& share : shortened(shares, kShares)) table.add({printable(share.name), share.bytes});
+  for (const auto& [name, bytes] : shortened(shares, kShares)) table.add({printable(name), bytes});
   List list;
-  for (const MemoryShare& share : shortened(shares, kSharesInJson)) {
-    list.push_back(Record{{"name", share.name}, {"bytes", share.bytes}});
+  for (const auto& [name, bytes] : shortened(shares, kSharesInJson)) {
+    list.push_back(Record{{"name", name}, {"bytes", bytes}});
   }
   sheet.set(key, list);
 }
@@ -224,11 +224,11 @@ void add_parts(const Question& question, const Prediction& chosen, const LiveSet
       .caption = live.where.empty() ? "" : "at " + live.where,
       .columns = {{question.program.devices.size() == 1 ? "" : "the fullest GPU"}, {"MiB", "", kMib}}};
   Record categories;
-  for (const MemoryShare& part : parts_of(question.program, question.setup, chosen, live)) {
-    std::string key = part.name;
+  for (const auto& [name, bytes] : parts_of(question.program, question.setup, chosen, live)) {
+    std::string key = name;
     std::replace(key.begin(), key.end(), ' ', '_');
-    categories.push_back({key, part.bytes});
-    table.add({part.name, part.bytes});
+    categories.push_back({key, bytes});
+    table.add({name, bytes});
   }
   table.add({"total", chosen.total_bytes}, Mark::kTotal);
   if (chosen.total_bytes > 0) sheet.table(std::move(table));
@@ -299,11 +299,11 @@ void add_question(const Question& question, Sheet& sheet) {
                    {"replay_spare_bytes", question.limit->replay_spare_bytes}};
   }
   sheet.set("recorded_limit", limit);
-  const auto range = question.is_net() ? std::nullopt : seed_range(question.program.front());
-  sheet.set("requested_over_seeds", range ? Datum(Record{{"seeds", range->seeds},
-                                                         {"least_bytes", range->least_bytes},
-                                                         {"most_bytes", range->most_bytes}})
-                                          : Datum());
+  Datum range;
+  if (const auto peaks = seed_peaks(question.program.front()); !question.is_net() && !peaks.empty())
+    range =
+        Record{{"seeds", std::ssize(peaks)}, {"least_bytes", peaks.front()}, {"most_bytes", peaks.back()}};
+  sheet.set("requested_over_seeds", range);
   if (question.program.refusal) sheet.set("least_memory_bytes", question.program.refusal->least_bytes());
 }
 

@@ -49,7 +49,7 @@ struct ReplayRow {
   const Trace* trace;
   std::string strategy;
   ReplayRoom room;
-  Played result = {.devices = {{}}};
+  Prediction result = {.devices = {{}}};
   std::optional<int64_t> minimum_bytes = {};
   std::optional<OutOfMemoryReport> report = {};
   std::string refusal = {};  // why the strategy cannot replay this trace; empty if it can
@@ -196,7 +196,7 @@ void add_trace(Sheet& sheet, const Trace& trace, const std::vector<ReplayRow>& r
 }
 
 // Plays the trace on a device whose whole total is for the strategy.
-Played play_alone(const Trace& trace, const RunSetup& setup, bool explains) {
+Prediction play_alone(const Trace& trace, const RunSetup& setup, bool explains) {
   try {
     const StrategySettings settings = setup.options.strategy_settings();
     const int64_t total = setup.device.total_bytes;
@@ -205,7 +205,7 @@ Played play_alone(const Trace& trace, const RunSetup& setup, bool explains) {
     return play(traced_here(trace), setup_of_capacity(setup.device, prepared_for(trace, settings), total),
                 {.explains = explains});
   } catch (const InvalidArgument& error) {  // a limit above the total
-    return {.error = error.what()};
+    return {.reason = error.what()};
   }
 }
 

@@ -64,7 +64,7 @@ std::string user_of(const SnapshotBlock& block) {
   return tensor.empty() ? op : op + " " + tensor;
 }
 
-std::string verdict(const Played& played, int64_t event, const Statistics& now) {
+std::string verdict(const Prediction& played, int64_t event, const Statistics& now) {
   if (event == 0) return "cannot start";
   return fmt::format("{} event {}: {} reserved, {} allocated, {} requested, fragmentation {:.3f}",
                      played.fits ? "after" : "out of memory at", event, format_bytes(now.reserved.current),
@@ -179,7 +179,7 @@ Sheet show_snapshots(std::span<const Trace> traces, std::span<const std::string>
   for (const Trace& trace : traces) {
     for (const std::string& strategy : strategies) {
       const int64_t last = snapshot_event(event, trace);
-      const Played played =
+      const Prediction played =
           play(traced_here(trace),
                setup_of_capacity(profile, room.limited(prepared_for(trace, parse_strategy(strategy))),
                                  room.device_bytes),

@@ -12,6 +12,9 @@
 namespace headroom::report {
 
 enum class ExchangeFormat : uint8_t { kMemoryViz, kSpeedscope, kPerfetto };
+constexpr auto value_names(ExchangeFormat) {
+  return std::to_array<std::string_view>({"memory_viz", "speedscope", "perfetto"});
+}
 
 // PyTorch's snapshot for pytorch.org/memory_viz: the allocations with their stacks, and the segments.
 std::string memory_viz(const History& history);
@@ -22,12 +25,3 @@ std::string speedscope(const History& history);
 std::string exchange(const History& history, ExchangeFormat format);
 
 }  // namespace headroom::report
-
-namespace headroom {
-
-template <>
-struct EnumNames<report::ExchangeFormat> {
-  static constexpr std::array<std::string_view, 3> kNames = {"memory_viz", "speedscope", "perfetto"};
-};
-
-}  // namespace headroom

@@ -62,7 +62,7 @@ class NetInPool {
  public:
   NetInPool(const Stage& stage, bool no_grad) : options_(stage.card(kSixGb)), no_grad_(no_grad) {}
 
-  Played play(int64_t batch, const char* strategy) const {
+  Prediction play(int64_t batch, const char* strategy) const {
     TrainSettings settings;
     settings.batch = batch;
     settings.data_on = DataOn::kHost;

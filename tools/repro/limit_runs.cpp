@@ -109,7 +109,7 @@ class PlannedNet {
     traced_ = lower(programs, options_);
   }
 
-  Played play(int64_t limit_bytes) const {
+  Prediction play(int64_t limit_bytes) const {
     RuntimeOptions options = options_;
     options.strategy = "hard-limit";
     options.limit_bytes = limit_bytes;
@@ -180,9 +180,7 @@ Measured run_a11(const Stage& stage) {
   const Solver solver = net.solver();
   const int64_t overhead = find_profile(kLaptop).overhead_bytes(), least = net.least_limit();
   const int64_t least_planned = solver.solve_least().least_memory_bytes - overhead;
-  const auto planned = [&](int64_t bytes) {
-    return solver.solve(overhead + bytes, {.split_batch = SplitBatch::kCheaper});
-  };
+  const auto planned = [&](int64_t bytes) { return solver.solve(overhead + bytes, SplitBatch::kCheaper); };
   const auto note = [](bool fits) { return fits ? "ok" : "out_of_memory"; };
   const double whole_us = solver.us_without();
   Measured measured;

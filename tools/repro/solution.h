@@ -13,6 +13,9 @@
 namespace headroom::repro {
 
 enum class SolveOutcome : uint8_t { kSolved, kRefused, kNotAboutMemory };
+constexpr auto value_names(SolveOutcome) {
+  return std::to_array<std::string_view>({"solved", "refused", "not about memory"});
+}
 
 struct Solved {
   const Scenario* scenario = nullptr;
@@ -28,12 +31,3 @@ Solved solve(const Scenario& scenario);
 Sheet to_sheet(std::span<const Solved> solved);
 
 }  // namespace headroom::repro
-
-namespace headroom {
-
-template <>
-struct EnumNames<repro::SolveOutcome> {
-  static constexpr std::array<std::string_view, 3> kNames = {"solved", "refused", "not about memory"};
-};
-
-}  // namespace headroom

@@ -15,6 +15,9 @@
 namespace headroom::repro {
 
 enum class Truth : uint8_t { kTrue, kTrueThen, kFalse };
+constexpr auto value_names(Truth) {
+  return std::to_array<std::string_view>({"true", "true then, not now", "false"});
+}
 
 struct Statement {
   std::string_view says;
@@ -39,12 +42,3 @@ Sheet statements_sheet(const MeasuredById& measured);
 std::string statements_markdown(const MeasuredById& measured);
 
 }  // namespace headroom::repro
-
-namespace headroom {
-
-template <>
-struct EnumNames<repro::Truth> {
-  static constexpr std::array<std::string_view, 3> kNames = {"true", "true then, not now", "false"};
-};
-
-}  // namespace headroom

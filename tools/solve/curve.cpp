@@ -31,11 +31,14 @@ std::string dot(size_t line, double x, double y, const std::string& title) {
 
 }  // namespace
 
-std::string draw(std::span<const CurveLine> lines, int64_t budget_bytes) {
+std::string draw(const CurvePoints& same_bits, const CurvePoints& other_bits, int64_t budget_bytes) {
+  std::vector<std::pair<std::string, const CurvePoints*>> lines;
+  if (!same_bits.empty()) lines.emplace_back("same bits", &same_bits);
+  if (!other_bits.empty()) lines.emplace_back("other bits", &other_bits);
   int64_t least = budget_bytes, largest = 0;
   double percent = 1;
-  for (const CurveLine& curve : lines) {
-    for (const auto& [bytes, more_percent] : curve.points) {
+  for (const CurvePoints* line : {&same_bits, &other_bits}) {
+    for (const auto& [bytes, more_percent] : *line) {
       least = std::min(least, bytes);
       largest = std::max(largest, bytes);
       percent = std::max(percent, more_percent);
@@ -62,16 +65,16 @@ std::string draw(std::span<const CurveLine> lines, int64_t budget_bytes) {
     svg += line("budget", x, kTop, x, kBottom) + text(x, kBottom + 52, "middle", "the budget");
   }
   for (size_t i = 0; i < lines.size(); ++i) {
+    const auto& [name, line] = lines[i];
     std::string points, dots;
-    for (const auto& [bytes, more_percent] : lines[i].points) {
+    for (const auto& [bytes, more_percent] : *line) {
       const double x = x_of(bytes), y = kBottom - (kBottom - kTop) * std::max(0.0, more_percent) / percent;
       points += fmt::format("{:.1f},{:.1f} ", x, y);
-      dots +=
-          dot(i, x, y, fmt::format("{}, {:+.1f} %, {}", format_bytes(bytes), more_percent, lines[i].name));
+      dots += dot(i, x, y, fmt::format("{}, {:+.1f} %, {}", format_bytes(bytes), more_percent, name));
     }
     const double y = kTop + 26 * static_cast<double>(i);
     svg += fmt::format("<polyline class=\"l{}\" points=\"{}\"/>\n", i, points) + dots +
-           dot(i, kRight - 8, y - 4, lines[i].name) + text(kRight - 18, y, "end", lines[i].name);
+           dot(i, kRight - 8, y - 4, name) + text(kRight - 18, y, "end", name);
   }
   return svg + "</svg>\n";
 }

@@ -2,20 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace headroom::solve {
 
-struct CurveLine {
-  std::string name;  // "same bits"
-  // Budgets, by ascending memory, and how many percent more time a step takes in each; at least one.
-  std::vector<std::pair<int64_t, double>> points;
-};
+// Budgets, by ascending memory, and how many percent more time a step takes in each.
+using CurvePoints = std::vector<std::pair<int64_t, double>>;
 
-// The lines, two at most, and the budget, as SVG.
-std::string draw(std::span<const CurveLine> lines, int64_t budget_bytes);
+// The lines of solutions with the same bits and with others, of which one may be empty, and the budget, as
+// SVG.
+std::string draw(const CurvePoints& same_bits, const CurvePoints& other_bits, int64_t budget_bytes);
 
 }  // namespace headroom::solve

@@ -51,20 +51,21 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
 struct CurvePoint {
   std::optional<MemorySolution> whole, split;
 
-  const MemorySolution& of_run(Allowed allowed) const {
-    const bool prefers_split = allowed.split_batch == SplitBatch::kCheaper || allowed.compress_norms;
+  const MemorySolution& of_run(const RuntimeOptions& options) const {
+    const bool prefers_split = options.split_batch == SplitBatch::kCheaper || options.compress_norms;
     return whole && (!prefers_split || !split) ? *whole : *split;
   }
 };
 
-std::optional<CurvePoint> point_of(const Solver& solver, int64_t memory, Allowed allowed) {
+std::optional<CurvePoint> point_of(const Solver& solver, int64_t memory, const RuntimeOptions& options) {
   CurvePoint point;
-  MemorySolution whole = solver.solve(memory, Allowed{});
+  MemorySolution whole = solver.solve(memory, SplitBatch::kNever);
   if (whole.fits) point.whole = std::move(whole);
-  if ((allowed.split_batch != SplitBatch::kNever || allowed.compress_norms) &&
+  const bool compresses_norms = options.compress_norms;
+  if ((options.split_batch != SplitBatch::kNever || compresses_norms) &&
       (!point.whole || !point.whole->levers.empty())) {
-    if (!allowed.compress_norms) allowed.split_batch = SplitBatch::kCheaper;
-    MemorySolution split = solver.solve(memory, allowed);
+    MemorySolution split =
+        solver.solve(memory, compresses_norms ? options.split_batch : SplitBatch::kCheaper, compresses_norms);
     if (split.fits && !keeps_bits(split)) point.split = std::move(split);
   }
   if (!point.whole && !point.split) return {};
@@ -84,7 +85,7 @@ std::vector<CurvePoint> curve_of(const Solver& solver, const SolveOptions& optio
     const int64_t memory = least + (most - least) * i / options.points / page * page;
     progress.advance(1);
     if (memory == std::exchange(before, memory)) continue;
-    if (std::optional<CurvePoint> point = point_of(solver, memory, allowed_by(options.workload.runtime)))
+    if (std::optional<CurvePoint> point = point_of(solver, memory, options.workload.runtime))
       curve.push_back(std::move(*point));
   }
   return curve;
@@ -123,13 +124,14 @@ Record figures_of(const MemorySolution& solution) {
 // "4", or "loss 4", with norms in 8 bits "norms, 4" or "norms"
 std::string parts_of(const MemorySolution& solution) {
   std::string text;
-  for (const Change& change : solution.changes) {
-    if (!change.label.empty()) text += (text.empty() ? "" : ", ") + change.label;
+  for (const Lever& lever : solution.levers) {
+    if (!lever.label.empty()) text += (text.empty() ? "" : ", ") + lever.label;
   }
   return text;
 }
 
-void add_curve(const std::vector<CurvePoint>& curve, Allowed allowed, int64_t budget, Sheet& sheet) {
+void add_curve(const std::vector<CurvePoint>& curve, const RuntimeOptions& options, int64_t budget,
+               Sheet& sheet) {
   constexpr Unit kMsOfStep{Unit::Kind::kScaled, 1e-3, 3};
   SheetTable table{.heading = "Budgets",
                    .columns = {{"memory MiB", "", kMib},
@@ -141,7 +143,7 @@ void add_curve(const std::vector<CurvePoint>& curve, Allowed allowed, int64_t bu
                                {"more time", "", kPercent},
                                {"parts", "", kVersion, 3}}};
   const Cell none(Datum(), "");
-  std::vector<solve::CurveLine> lines = {{"same bits", {}}, {"other bits", {}}};
+  solve::CurvePoints same_bits, other_bits;
   List list;
   for (const CurvePoint& point : curve) {
     const auto& [whole, split] = point;
@@ -152,14 +154,14 @@ void add_curve(const std::vector<CurvePoint>& curve, Allowed allowed, int64_t bu
                100 * static_cast<double>(any.memory_bytes) / static_cast<double>(any.process_bytes_without),
                ms(whole), more(whole), whole ? Cell(whole->schedule.repeats()) : none, ms(split), more(split),
                split ? Cell(parts_of(*split)) : none});
-    if (whole) lines[0].points.push_back({any.memory_bytes, more_time(*whole)});
-    if (split) lines[1].points.push_back({any.memory_bytes, more_time(*split)});
-    Record row = figures_of(point.of_run(allowed));
+    if (whole) same_bits.push_back({any.memory_bytes, more_time(*whole)});
+    if (split) other_bits.push_back({any.memory_bytes, more_time(*split)});
+    Record row = figures_of(point.of_run(options));
     if (whole && split) row.push_back({"ms_per_step_with_split_batch", 1e-3 * split->us});
     list.emplace_back(std::move(row));
   }
-  std::erase_if(lines, [](const solve::CurveLine& line) { return line.points.empty(); });
-  if (!lines.empty()) sheet.parts.emplace_back(Picture{"Memory against time", solve::draw(lines, budget)});
+  if (!curve.empty())
+    sheet.parts.emplace_back(Picture{"Memory against time", solve::draw(same_bits, other_bits, budget)});
   sheet.table(std::move(table));
   sheet.set("curve", list);
 }
@@ -171,24 +173,24 @@ void add_levers(const MemorySolution& solution, Sheet& sheet) {
                                                {"saves MiB", "saved_bytes", kMib},
                                                {"costs ms", "added_ms", kMs},
                                                {"", "", kWrappedText}}});
-  for (const LeverUse& use : solution.levers) {
-    table.add({use.name, use.saved_bytes, 1e-3 * use.added_us, use.what});
+  for (const Lever& lever : solution.levers) {
+    table.add({lever.name, lever.saved_bytes, 1e-3 * lever.added_us, lever.what});
   }
 }
 
-double added_us(const MemorySolution& solution, std::string_view lever) {
+double added_us(const MemorySolution& solution, std::string_view name) {
   double us = 0;
-  for (const LeverUse& use : solution.levers) us += use.name == lever ? use.added_us : 0;
+  for (const Lever& lever : solution.levers) us += lever.name == name ? lever.added_us : 0;
   return us;
 }
 
 // "with 1.00 GiB more: 5.233 ms less per step (recompute costs 5.233 ms less)": the lever that it pays off
 // most.
 std::string next_memory_text(const MemorySolution& solution, const MemorySolution& with_more) {
-  const auto saved_us = [&](const LeverUse& use) { return use.added_us - added_us(with_more, use.name); };
+  const auto saved_us = [&](const Lever& used) { return used.added_us - added_us(with_more, used.name); };
   const auto lever =
       std::max_element(solution.levers.begin(), solution.levers.end(),
-                       [&](const LeverUse& a, const LeverUse& b) { return saved_us(a) < saved_us(b); });
+                       [&](const Lever& a, const Lever& b) { return saved_us(a) < saved_us(b); });
   std::string text = fmt::format("with {} more: {:.3f} ms less per step",
                                  format_bytes(with_more.memory_bytes - solution.memory_bytes),
                                  1e-3 * (solution.us - with_more.us));
@@ -263,15 +265,15 @@ std::string next_command(WorkloadOptions next, const MemorySolution& solution,
   return command_line(memory == 0 ? "headroom fit" : "headroom run", words);
 }
 
-void add_figures(const WorkloadOptions& workload, const Answer& answer, Allowed allowed, Sheet& sheet) {
+void add_figures(const WorkloadOptions& workload, const Answer& answer, Sheet& sheet) {
   const auto& [solution, with_more, split, sharded, curve, larger] = answer;
   for (Field& field : figures_of(solution)) sheet.set(std::move(field.key), std::move(field.value));
   sheet.set("program", program_name(workload));
   sheet.set("batch", workload.step.batch);
   sheet.set("device", workload.runtime.device);
   if (workload.replicas.count() > 1) sheet.set("replicas", workload.replicas.count());
-  sheet.set("least_memory_bytes",
-            curve.empty() ? solution.least_memory_bytes : curve.front().of_run(allowed).memory_bytes);
+  sheet.set("least_memory_bytes", curve.empty() ? solution.least_memory_bytes
+                                                : curve.front().of_run(workload.runtime).memory_bytes);
   sheet.set("process_bytes_without", solution.process_bytes_without);
   sheet.set("ms_per_step_without", 1e-3 * solution.us_without);
   sheet.set("ms_saved_by_next_gib", solution.fits ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0);
@@ -283,12 +285,12 @@ void add_figures(const WorkloadOptions& workload, const Answer& answer, Allowed 
   }
 }
 
-Sheet to_sheet(const WorkloadOptions& workload, const Answer& answer, Allowed allowed) {
+Sheet to_sheet(const WorkloadOptions& workload, const Answer& answer) {
   const auto& [solution, with_more, split, sharded, curve, larger] = answer;
   Sheet sheet =
       solve::sheet_of(title_of(workload, solution), solution.fits,
                       fmt::format("takes {}, {}", format_bytes(solution.process_bytes), cost_text(solution)));
-  add_figures(workload, answer, allowed, sheet);
+  add_figures(workload, answer, sheet);
   if (!solution.fits && solution.least_memory_bytes > 0) {
     sheet.fact(
         fmt::format("the minimum: {}, {}", format_bytes(solution.least_memory_bytes), cost_text(solution)));
@@ -312,7 +314,7 @@ Sheet to_sheet(const WorkloadOptions& workload, const Answer& answer, Allowed al
     }
     sheet.note(text);
   }
-  add_curve(curve, allowed, solution.memory_bytes, sheet);
+  add_curve(curve, workload.runtime, solution.memory_bytes, sheet);
   return sheet;
 }
 
@@ -367,7 +369,6 @@ int run_solve(int argc, char** argv) {
   WorkloadOptions plain = workload;
   plain.runtime.memory_bytes.reset();
   const Solver solver(make_programs(plain), setup);
-  const Allowed allowed = allowed_by(workload.runtime);
   Answer answer;
   Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
   progress.start("budgets");
@@ -377,9 +378,9 @@ int run_solve(int argc, char** argv) {
   const MemorySolution& solution = answer.solution;
   progress.advance(1);
   answer.with_more = solver.solve(memory + kGiB);
-  if (solution.fits && keeps_bits(solution) && allowed.split_batch == SplitBatch::kNeeded &&
-      !allowed.compress_norms) {
-    if (std::optional<CurvePoint> point = point_of(solver, memory, allowed))
+  if (solution.fits && keeps_bits(solution) && workload.runtime.split_batch == SplitBatch::kNeeded &&
+      !workload.runtime.compress_norms) {
+    if (std::optional<CurvePoint> point = point_of(solver, memory, workload.runtime))
       answer.split = std::move(point->split);
   }
   answer.sharded = sharded_of(plain, setup, solution);
@@ -388,7 +389,7 @@ int run_solve(int argc, char** argv) {
     answer.larger_memory_bytes = solver.least_on_larger_device();
   progress.finish();
 
-  Sheet sheet = to_sheet(given, answer, allowed);
+  Sheet sheet = to_sheet(given, answer);
   sheet.propose({next_command(given, solution, kept_words)});
   solve::write(sheet, options.html, options.json, set.terminal());
   return solution.fits ? kExitDone : kExitOutOfMemory;

@@ -263,8 +263,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   check_tracing_options(set, {input}, {"batch", "steps"});
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   const bool is_recording = !is_program(input);
-  Allowed allowed = allowed_by(options.runtime);
-  if (options.model.precision != Precision::kF32) allowed.autocast = to_string(options.model.precision);
+  const Precision precision = options.model.precision;
   std::optional<int64_t> whole;
   if (set.is_given("batch") && !is_recording && options.step.batch > 0) whole = options.step.batch;
   WorkloadOptions given = options;
@@ -309,7 +308,9 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   };
   if (!set.is_given("strategy")) given.runtime.strategy = recorded_strategy(plain.trace);
   const ProgramSolution solution =
-      is_recording ? solve_recording(trace, setup) : solve_torch(trace, setup, allowed, whole);
+      is_recording ? solve_recording(trace, setup)
+                   : solve_torch(trace, setup, options.runtime.split_batch, whole,
+                                 precision == Precision::kF32 ? "" : std::string(to_string(precision)));
   progress.finish();
   solve::write(to_sheet(solution, question, given), html, json, set.terminal());
   return solution.fits() ? kExitDone : kExitOutOfMemory;

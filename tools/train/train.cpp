@@ -173,7 +173,7 @@ class Training {
   }
 
   template <typename T>
-  StepKernels kernels_of(const Part<T>& part, const DeviceSet& devices) {
+  KernelsAndMemory kernels_of(const Part<T>& part, const DeviceSet& devices) {
     return make_step_kernels(part.made->graph, part.program, devices, kernel_settings(), part.options,
                              part.planned);
   }
@@ -230,10 +230,10 @@ class Training {
     const StoredTensor& expected = *data_->find("eval_output");
     Graph& graph = part.made->graph;
     const ReplicaPlace here = settle_replica(graph, runtime_, {device}, nullptr);
-    const StepKernels made = kernels_of(part, here.devices);
-    Plan plan = make_plan(graph, part.targets(), options_.runtime.plan, made.kernels->workspace_bytes());
+    const auto kernels = kernels_of(part, here.devices).first;
+    Plan plan = make_plan(graph, part.targets(), options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(graph, here.devices);
-    Session session(graph, std::move(plan), made.kernels, variables);
+    Session session(graph, std::move(plan), kernels, variables);
     const int64_t rows = expected.extents.empty() ? rows_ : std::min(rows_, expected.extents[0]);
     feed(session, graph, part.made->model, 0, rows);
     session.run();
@@ -254,11 +254,10 @@ class Training {
   void differentiate(const Part<onnx::ModelStep>& part, const DeviceName& device, Trained& result) {
     const std::shared_ptr<onnx::ModelStep>& step = part.made;
     const ReplicaPlace here = settle_replica(step->graph, runtime_, {device}, nullptr);
-    const StepKernels made = kernels_of(part, here.devices);
-    Plan plan =
-        make_plan(step->graph, part.targets(), options_.runtime.plan, made.kernels->workspace_bytes());
+    const auto kernels = kernels_of(part, here.devices).first;
+    Plan plan = make_plan(step->graph, part.targets(), options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
-    Session session(step->graph, std::move(plan), made.kernels, variables);
+    Session session(step->graph, std::move(plan), kernels, variables);
     feed(session, step->graph, step->model, 0, batch_);
     feed_labels(session, *step, 0);
     session.run();
@@ -302,8 +301,8 @@ class Training {
                                          format_bytes(step->model.absent_bytes), options_.runtime.seed));
     }
     for (const Value& parameter : step->parameters()) result.parameters += parameter.shape().elements();
-    const auto [kernels, memory, notes] = kernels_of(part, here.devices);
-    result.notes.insert(result.notes.end(), notes.begin(), notes.end());
+    const auto [kernels, memory] = kernels_of(part, here.devices);
+    if (memory) result.notes.insert(result.notes.end(), memory->notes.begin(), memory->notes.end());
     Plan plan = make_plan(step->graph, part.targets(), options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
     Session session(step->graph, std::move(plan), kernels, variables);

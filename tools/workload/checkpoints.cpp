@@ -54,15 +54,15 @@ struct Kept {
 };
 
 struct Ranked {
-  CheckpointCandidate candidate;
-  double ratio = 0;
+  std::string path;
+  double ratio = 0;  // of saved bytes to time
 };
 
 // Keeps similar modules together, in their order.
 void make_alike(std::vector<Ranked>& ranked) {
   std::map<std::string, std::vector<size_t>> patterns;
   for (size_t i = 0; i < ranked.size(); ++i) {
-    patterns[pattern_of(ranked[i].candidate.path).text].push_back(i);
+    patterns[pattern_of(ranked[i].path).first].push_back(i);
   }
   for (const auto& [pattern, members] : patterns) {
     double least = ranked[members.front()].ratio, most = least, sum = 0;
@@ -126,24 +126,22 @@ std::vector<KeptBlock> kept_blocks(const Trace& trace) {
 
 }  // namespace
 
-ModulePattern pattern_of(std::string_view path) {
+std::pair<std::string, int64_t> pattern_of(std::string_view path) {
   size_t begin = 0;
   while (begin <= path.size()) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string_view part = path.substr(begin, end - begin);
-    ModulePattern pattern;
+    int64_t number = 0;
     if (is_index_part(part) &&
-        std::from_chars(part.data(), part.data() + part.size(), pattern.number).ec == std::errc()) {
-      pattern.text = std::string(path.substr(0, begin)) + "*" + std::string(path.substr(end));
-      return pattern;
+        std::from_chars(part.data(), part.data() + part.size(), number).ec == std::errc()) {
+      return {std::string(path.substr(0, begin)) + "*" + std::string(path.substr(end)), number};
     }
     begin = end + 1;
   }
   return {std::string(path), -1};
 }
 
-std::vector<CheckpointCandidate> checkpoint_order(const Trace& trace,
-                                                  const std::vector<ProgramModule>& modules) {
+std::vector<std::string> checkpoint_order(const Trace& trace, const std::vector<ProgramModule>& modules) {
   std::unordered_map<std::string_view, Kept> by_path;
   for (const ProgramModule& module : modules) {
     visit_parents(module.path, [&](std::string_view path) { by_path[path].us += module.us; });
@@ -175,25 +173,25 @@ std::vector<CheckpointCandidate> checkpoint_order(const Trace& trace,
     const int64_t saved = kept.bytes - kept.result_bytes;
     const double share = static_cast<double>(saved) / static_cast<double>(std::max<int64_t>(all, 1));
     if (kept.holds_blocks || share < kLeastShare || share > kMostShare) continue;
-    ranked.push_back({{module.path, saved, kept.us}, static_cast<double>(saved) / std::max(kept.us, 1e-3)});
+    ranked.push_back({module.path, static_cast<double>(saved) / std::max(kept.us, 1e-3)});
   }
   make_alike(ranked);
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Ranked& a, const Ranked& b) { return a.ratio > b.ratio; });
-  std::vector<CheckpointCandidate> order;
-  for (Ranked& one : ranked) order.push_back(std::move(one.candidate));
+  std::vector<std::string> order;
+  for (Ranked& one : ranked) order.push_back(std::move(one.path));
   return order;
 }
 
-std::vector<std::string> first_checkpoints(std::span<const CheckpointCandidate> order, size_t count) {
+std::vector<std::string> first_checkpoints(std::span<const std::string> order, size_t count) {
   std::unordered_map<std::string_view, size_t> chosen;
-  for (size_t i = 0; i < std::min(count, order.size()); ++i) chosen.emplace(order[i].path, i);
+  for (size_t i = 0; i < std::min(count, order.size()); ++i) chosen.emplace(order[i], i);
   std::vector<std::string> paths;
   for (size_t i = 0; i < std::min(count, order.size()); ++i) {
     bool is_inside = false;
-    visit_parents(parent_part(order[i].path),
+    visit_parents(parent_part(order[i]),
                   [&](std::string_view parent) { is_inside = is_inside || chosen.contains(parent); });
-    if (!is_inside && chosen[order[i].path] == i) paths.push_back(order[i].path);
+    if (!is_inside && chosen[order[i]] == i) paths.push_back(order[i]);
   }
   return paths;
 }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/trace/program.h"
@@ -18,21 +19,14 @@
 
 namespace headroom {
 
-// A module, and what a checkpoint of it saves at the trace's peak and costs in a step.
-struct CheckpointCandidate {
-  std::string path;
-  int64_t saved_bytes = 0;
-  double us = 0;
-};
-
-// Returns the modules that keep much for the backward pass, in the order in which to make them checkpoints.
-// Omits modules that only hold a list of such modules, and the one that keeps most of all: running it again
-// needs as much memory as keeping it.
-std::vector<CheckpointCandidate> checkpoint_order(const Trace& trace,
-                                                  const std::vector<ProgramModule>& modules);
+// Returns the modules that keep much for the backward pass, in the order in which to make them checkpoints:
+// those first that save most at the trace's peak for their time in a step. Omits modules that only hold a
+// list of such modules, and the one that keeps most of all: running it again needs as much memory as keeping
+// it.
+std::vector<std::string> checkpoint_order(const Trace& trace, const std::vector<ProgramModule>& modules);
 
 // The first `count` of them, without those inside of others.
-std::vector<std::string> first_checkpoints(std::span<const CheckpointCandidate> order, size_t count);
+std::vector<std::string> first_checkpoints(std::span<const std::string> order, size_t count);
 
 // Returns the modules of a recording, whose times are unknown: they are in proportion to the bytes that each
 // allocates in the forward pass.
@@ -58,10 +52,6 @@ TraceCheckpoints trace_checkpoints(std::shared_ptr<ProgramTracer> tracer, std::o
 TraceCheckpoints trace_checkpoints(const ProgramRequest& request);
 
 // "transformer.h.*.mlp" of "transformer.h.3.mlp", and 3; the path itself and -1 without a number in it.
-struct ModulePattern {
-  std::string text;
-  int64_t number = -1;
-};
-ModulePattern pattern_of(std::string_view path);
+std::pair<std::string, int64_t> pattern_of(std::string_view path);
 
 }  // namespace headroom

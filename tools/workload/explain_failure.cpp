@@ -48,12 +48,12 @@ std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const Workl
   const int64_t passes = std::min<int64_t>(options.step.steps, 2);
   const RunSetup present =
       with_libraries(program, with_budget(setup_of_failure(options.runtime, *measured.memory)));
-  const Play again = [&](const RunSetup& setup, bool explains) -> Played {
+  const Play again = [&](const RunSetup& setup, bool explains) -> Prediction {
     try {
       const RunSetup ready = prepared(program, setup);
       return play(program, ready, {.explains = explains, .passes = passes});
     } catch (const InvalidArgument& error) {  // a strategy that cannot keep to the limit
-      return {.error = error.what()};
+      return {.reason = error.what()};
     }
   };
   OutOfMemoryReport report = explain_out_of_memory(*measured.memory, present, again);

@@ -12,34 +12,16 @@
 namespace headroom {
 namespace {
 
-class NetWorkload final : public Workload {
- public:
-  NetWorkload(const WorkloadOptions& options, const FitSettings& settings)
-      : options_(options), settings_(settings) {}
-  Traced trace(int64_t batch) override {
-    if (settings_.on_batch) settings_.on_batch(batch);
-    options_.step.batch = batch;
-    return trace_of(options_);
-  }
-  // Under a budget each batch is a search of its own for its plan, which may take many seconds.
-  SearchWork work() const override {
-    constexpr int64_t kMostPlanned = 24;
-    return {.each = options_.runtime.memory_bytes ? kMaxSearchedEvents / kMostPlanned : 1};
-  }
+// Under a budget each batch is a search of its own for its plan, which may take many seconds.
+constexpr int64_t kMostPlanned = 24;
 
- private:
-  WorkloadOptions options_;
-  const FitSettings& settings_;
-};
-
-// Runs the net while others hold the margin; true when it ran, or could not be tried.
-bool is_taken(FitResult& result, WorkloadOptions options, const RunSetup& setup, int64_t margin_bytes,
-              const RunElsewhere& run) {
+// Runs the net while others hold the margin. Returns the failure, if it ran and failed.
+std::optional<Measurement> find_failure(WorkloadOptions options, const Traced& program, const RunSetup& setup,
+                                        int64_t margin_bytes, const RunElsewhere& run) {
   options.runtime = with_more_held(options.runtime, setup.gpus, margin_bytes);
-  const std::optional<Measurement> measured = run(options, result.program);
-  if (!measured) return true;
-  result.runs.push_back({options.step.batch, result.device_bytes, *measured});
-  return result.verified = measured->outcome == RunOutcome::kOk;
+  std::optional<Measurement> measured = run(options, program);
+  if (measured && measured->outcome == RunOutcome::kOk) measured.reset();
+  return measured;
 }
 
 }  // namespace
@@ -50,63 +32,72 @@ RuntimeOptions with_device_memory(RuntimeOptions options, int64_t bytes) {
   return options;
 }
 
-FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
+Fit fit_batch(const WorkloadOptions& options, int64_t margin, int64_t max_batch, const RunElsewhere& run,
+              const std::function<void(int64_t batch)>& on_batch) {
   const RunSetup setup = setup_to_fit(options.runtime);
-  const int64_t unit = options.replicas.replicas, margin = settings.margin_bytes;
-  NetWorkload net(options, settings);
-  BatchSearch search(net, setup, margin, unit);
-  FitResult result;
-  for (int64_t most = settings.max_batch; most > 0;) {
-    Fit found = search.largest(most);
-    found.device_bytes = setup.device.total_bytes;
-    if (!result.runs.empty()) found.stopped_by = result.stopped_by;
-    static_cast<Fit&>(result) = found;
-    if (found.batch == 0) break;
-    WorkloadOptions tried = options;
-    tried.step.batch = found.batch;
-    if (is_taken(result, tried, setup, margin, run)) break;
-    const FitRun& first = result.runs.front();
-    result.stopped_by =
-        fmt::format("batch {} failed when it was run{}: {}", first.batch,
-                    margin > 0 ? fmt::format(" beside the {} that stay free", format_bytes(margin)) : "",
-                    first.measurement.error);
-    most = found.batch - std::max(unit, found.batch / 8 / unit * unit);
-    result.batch = 0;
+  const int64_t unit = options.replicas.replicas;
+  WorkloadOptions tried = options;
+  const auto net = [&](int64_t batch) {
+    if (on_batch) on_batch(batch);
+    tried.step.batch = batch;
+    return trace_of(tried);
+  };
+  BatchSearch search(net, {.each = options.runtime.memory_bytes ? kMaxSearchedEvents / kMostPlanned : 1},
+                     setup, margin, unit);
+  Fit result;
+  std::optional<Measurement> failure;
+  std::string first_failure;
+  for (int64_t most = max_batch; most > 0;) {
+    result = search.largest(most);
+    if (failure) result.stopped_by = first_failure;
+    if (!result.fits) break;
+    tried.step.batch = result.batch;
+    const auto next_failure = find_failure(tried, result.program, setup, margin, run);
+    if (!next_failure) return result;
+    failure = next_failure;
+    if (first_failure.empty()) {
+      first_failure =
+          fmt::format("batch {} failed when it was run{}: {}", result.batch,
+                      margin > 0 ? fmt::format(" beside the {} that stay free", format_bytes(margin)) : "",
+                      failure->error);
+    }
+    most = result.batch - std::max(unit, result.batch / 8 / unit * unit);
   }
-  result.fits = result.batch > 0;
-  if (!result.fits && !result.runs.empty()) result.stopped_by = result.runs.back().measurement.error;
+  result.batch = 0;
+  result.fits = false;
+  if (failure) result.stopped_by = failure->error;
   return result;
 }
 
-FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
+Fit fit_memory(const WorkloadOptions& options, int64_t margin, const RunElsewhere& run) {
   const RunSetup setup = setup_to_fit(options.runtime);
-  FitResult result;
+  Fit result;
   result.batch = options.step.batch;
   result.program = trace_of(options);
   if (result.program.refusal) {
     result.stopped_by = result.program.refusal->what();
     return result;
   }
-  const Fit found = fit_memory(result.program, setup, settings.margin_bytes);
+  const Fit found = fit_memory(result.program, setup, margin);
   result.prediction = found.prediction;
   result.stopped_by = found.stopped_by;
   if (found.device_bytes == 0) return result;
-  int64_t total = found.device_bytes - settings.margin_bytes;
-  bool runs = false;
+  int64_t total = found.device_bytes - margin;
+  std::optional<Measurement> failure;
   constexpr int kTries = 8;
-  for (int i = 0; i < kTries && !runs; ++i) {
+  for (int i = 0; i < kTries && (i == 0 || failure); ++i) {
     if (i > 0) total += round_up(total / 64, setup.device.granularity_bytes);
-    result.device_bytes = total + settings.margin_bytes;
+    result.device_bytes = total + margin;
     WorkloadOptions smaller = options;
     smaller.runtime = with_device_memory(smaller.runtime, result.device_bytes);
     lower_memory_to_free(smaller.runtime);
-    runs = is_taken(result, smaller, setup, settings.margin_bytes, run);
+    failure = find_failure(smaller, result.program, setup, margin, run);
   }
   result.prediction = outcome(result.program, with_total(setup, total));
-  result.fits = runs;
-  if (!runs) {
+  result.fits = !failure;
+  if (failure) {
     result.device_bytes = 0;
-    result.stopped_by = result.runs.back().measurement.error;
+    result.stopped_by = failure->error;
   }
   return result;
 }

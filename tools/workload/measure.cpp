@@ -125,10 +125,10 @@ void run_step_replica(const WorkloadOptions& options, std::span<const Program> p
   KernelSettings settings;
   settings.library_only = !options.step.fused();
   settings.math = options.step.math;
-  const auto [kernels, memory, notes] =
+  const auto [kernels, memory] =
       make_step_kernels(graph, {step.graph, {step.targets}, {}, part_of(options, rank)}, here.devices,
                         settings, options.runtime, programs[static_cast<size_t>(rank)].memory);
-  result.notes = notes;
+  if (memory) result.notes = memory->notes;
   note_plan(memory.get(), result);
   Plan plan = make_plan(graph, step.targets, options.runtime.plan, kernels->workspace_bytes());
   Variables variables(graph, here.devices);
@@ -186,19 +186,19 @@ Measurement measure_step(const WorkloadOptions& options, std::span<const Program
 }
 
 // Plays as a prediction does.
-Played play_simulated(const Trace& trace, const RuntimeOptions& options, const PlayOptions& whole) {
+Prediction play_simulated(const Trace& trace, const RuntimeOptions& options, const PlayOptions& whole) {
   const Traced program = traced_here(trace);
   RunSetup setup = prepared(program, with_budget(setup_to_fit(options)));
   setup.strategy->record_path = options.strategy_settings().record_path;  // a prediction records nothing
   return play(program, setup, whole);
 }
 
-Played play_on_device(const Trace& trace, const RuntimeOptions& options, const PlayOptions& whole) {
+Prediction play_on_device(const Trace& trace, const RuntimeOptions& options, const PlayOptions& whole) {
   const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
   StrategySettings strategy = prepared_for(
       trace, strategy_on(find_devices(options), default_device(options), options.strategy_settings()));
   strategy.reserve_bytes = start_libraries_with_kernels(*device);
-  Played played = play(trace, strategy, *device, whole);
+  Prediction played = play(trace, strategy, *device, whole);
   played.devices.front().context_bytes = device->memory().info().process;  // the strategy is gone
   return played;
 }
@@ -222,12 +222,12 @@ Measurement measure(const WorkloadOptions& options) {
   const Traced traced = lower(planned(programs, modeled.runtime.plan), modeled.runtime);
   const bool has_room = host_has_room(traced, modeled.runtime);
   if (options.runtime.device != "cpu") {
-    const Played played = play(traced, setup_to_fit(modeled.runtime));
+    const Prediction played = play(traced, setup_to_fit(modeled.runtime));
     if (!played.devices.empty()) fragmentation = played.front().fragmentation;
     if (!has_room && !played.fits) {  // the run would end so, if the host could begin it
       Measurement failed;
       failed.outcome = RunOutcome::kOutOfMemory;
-      failed.error = played.error;
+      failed.error = played.reason;
       failed.memory = played.facts;
       return failed;
     }
@@ -260,7 +260,7 @@ Measurement measure_or_refuse(const WorkloadOptions& options) {
 
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps) {
   Measurement result;
-  Played verdict;
+  Prediction verdict;
   Progress progress(0, "");
   progress.start(fmt::format("playing {} events{}", trace.events.size(),
                              steps == 1 ? "" : fmt::format(" {} times", steps)));
@@ -289,7 +289,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   if (verdict.fits) return result;
   result.outcome = RunOutcome::kOutOfMemory;
   result.memory = verdict.facts;
-  result.error = !verdict.facts      ? verdict.error
+  result.error = !verdict.facts      ? verdict.reason
                  : failed_event == 0 ? "no room for the pool"
                                      : fmt::format("no room at event {}", failed_event);
   return result;

@@ -139,27 +139,23 @@ std::vector<std::string> recorded_program(const Trace& trace) {
   return words;
 }
 
-std::optional<SeedRange> seed_range(const Trace& trace) {
-  std::optional<SeedRange> range;
-  std::istringstream peaks{std::string(setting_of(trace, "seed_peaks"))};
-  for (int64_t peak = 0; peaks >> peak;) {
-    if (!range) range = {.seeds = 0, .least_bytes = peak, .most_bytes = peak};
-    range->least_bytes = std::min(range->least_bytes, peak);
-    range->most_bytes = std::max(range->most_bytes, peak);
-    ++range->seeds;
-  }
-  return range;
+std::vector<int64_t> seed_peaks(const Trace& trace) {
+  std::vector<int64_t> peaks;
+  std::istringstream text{std::string(setting_of(trace, "seed_peaks"))};
+  for (int64_t peak = 0; text >> peak;) peaks.push_back(peak);
+  std::sort(peaks.begin(), peaks.end());
+  return peaks;
 }
 
 std::string assumed_values(const Trace& trace) {
   std::string text(setting_of(trace, "assumed"));
-  const std::optional<SeedRange> range = seed_range(trace);
-  if (!range || range->seeds < 2) return text;
-  const std::string least = format_bytes(range->least_bytes), most = format_bytes(range->most_bytes);
+  const std::vector<int64_t> peaks = seed_peaks(trace);
+  if (peaks.size() < 2) return text;
+  const std::string least = format_bytes(peaks.front()), most = format_bytes(peaks.back());
   return text + (least == most
-                     ? fmt::format("; over {} seeds it requests {}", range->seeds, most)
+                     ? fmt::format("; over {} seeds it requests {}", peaks.size(), most)
                      : fmt::format("; over {} seeds it requests {} to {}, of which this is the most",
-                                   range->seeds, least, most));
+                                   peaks.size(), least, most));
 }
 
 std::string traced_card(const Trace& trace) {

@@ -22,12 +22,9 @@ std::string recorded_strategy(const Trace& trace);
 // command line; empty where it names none.
 std::vector<std::string> recorded_program(const Trace& trace);
 
-// The least and the most bytes that a program requested at once over some seeds for its random weights, of
-// which the trace is the one with the most; nothing where it was traced once, because they decide no size.
-struct SeedRange {
-  int64_t seeds = 0, least_bytes = 0, most_bytes = 0;
-};
-std::optional<SeedRange> seed_range(const Trace& trace);
+// The bytes that a program requested at once with each of some seeds for its random weights, rising; the
+// trace is the last of them. Empty where it was traced once, because they decide no size.
+std::vector<int64_t> seed_peaks(const Trace& trace);
 
 // A sentence about the values that decide sizes, where the tracer assumed any, with their range; without a
 // full stop.

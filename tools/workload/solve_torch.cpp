@@ -25,10 +25,14 @@ constexpr int64_t kMostTrials = 64;
 
 class ProgramSearch {
  public:
-  // `allowed` is null for a recording.
-  ProgramSearch(const TraceProgram& trace, const RunSetup& setup, const Allowed* allowed,
-                std::optional<int64_t> batch)
-      : trace_(trace), setup_(setup), allowed_(allowed), batch_(batch) {}
+  ProgramSearch(const TraceProgram& trace, const RunSetup& setup, bool is_recording, SplitBatch split,
+                std::optional<int64_t> batch, std::string autocast)
+      : trace_(trace),
+        setup_(setup),
+        is_recording_(is_recording),
+        split_(split),
+        autocast_(std::move(autocast)),
+        batch_(batch) {}
 
   ProgramSolution solve() {
     plain_ = trace_batch(1, {});
@@ -125,15 +129,14 @@ class ProgramSearch {
   void choose(ProgramSolution& solution) {
     const ProgramChanges free = with_free_changes(solution.plain);
     std::optional<ProgramTrial> same = with_same_batch(free), split;
-    const bool may_split = allowed_ != nullptr && allowed_->split_batch != SplitBatch::kNever;
+    const bool may_split = split_ != SplitBatch::kNever;
     if (may_split && !head_.empty() && !attempt(free).fits()) {
       const std::optional<ProgramTrial> parts = with_loss_in_parts(free);
       if (parts && (!same || parts->us < same->us)) same = parts;
     }
     if (may_split && batch_.value_or(0) > 1) split = with_parts(free);
     // Parts change no result beyond rounding, unless batches are normalized.
-    const bool may_lead =
-        !split || !solution.normalizes_batches || allowed_->split_batch == SplitBatch::kCheaper;
+    const bool may_lead = !split || !solution.normalizes_batches || split_ == SplitBatch::kCheaper;
     if (same && split && split->us < same->us) {
       solution.chosen = may_lead ? *split : *same;
       if (!may_lead) solution.split = split;
@@ -160,10 +163,10 @@ class ProgramSearch {
   // Adds the changes that cost no time.
   ProgramChanges with_free_changes(const ProgramTrial& plain) {
     ProgramChanges free;
-    if (allowed_ == nullptr) return free;
-    if (!allowed_->autocast.empty()) {
+    if (is_recording_) return free;
+    if (!autocast_.empty()) {
       ProgramChanges cast = free;
-      cast.autocast = allowed_->autocast;
+      cast.autocast = autocast_;
       const ProgramTrial trial = attempt(cast);
       // A program that has it already takes the same.
       if (trial.error.empty() && trial.prediction.requested_bytes < plain.prediction.requested_bytes) {
@@ -204,7 +207,7 @@ class ProgramSearch {
 
   // Adds to the order what a program with all modules so far still keeps; false where that is nothing.
   bool extend_order(const ProgramChanges& changes) {
-    std::vector<CheckpointCandidate> candidates;
+    std::vector<std::string> candidates;
     try {
       const TracedProgram& program = trace_latest(changes);
       candidates = checkpoint_order(program.trace, program.modules);
@@ -212,10 +215,8 @@ class ProgramSearch {
       return false;
     }
     const size_t before = order_.size();
-    for (CheckpointCandidate& candidate : candidates) {
-      const bool is_known = std::any_of(order_.begin(), order_.end(), [&](const CheckpointCandidate& known) {
-        return known.path == candidate.path;
-      });
+    for (std::string& candidate : candidates) {
+      const bool is_known = std::find(order_.begin(), order_.end(), candidate) != order_.end();
       if (!is_known) order_.push_back(std::move(candidate));
     }
     return order_.size() > before;
@@ -241,7 +242,7 @@ class ProgramSearch {
   ProgramTrial without_needless(ProgramTrial best) {
     std::vector<std::string> patterns;
     for (const std::string& path : best.changes.checkpoints) {
-      std::string pattern = pattern_of(path).text;
+      std::string pattern = pattern_of(path).first;
       if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) {
         patterns.push_back(std::move(pattern));
       }
@@ -250,7 +251,7 @@ class ProgramSearch {
     for (const std::string& pattern : patterns) {
       ProgramChanges less = best.changes;
       std::erase_if(less.checkpoints,
-                    [&](const std::string& path) { return pattern_of(path).text == pattern; });
+                    [&](const std::string& path) { return pattern_of(path).first == pattern; });
       if (less.checkpoints.empty()) continue;
       const ProgramTrial without = attempt(less);
       if (without.fits() && without.us < best.us) best = without;
@@ -261,7 +262,7 @@ class ProgramSearch {
   std::optional<ProgramTrial> with_same_batch(const ProgramChanges& free) {
     if (const ProgramTrial trial = attempt(free); trial.fits()) return trimmed(trial);
     std::optional<ProgramTrial> best = with_fewest_modules(free);
-    if (!best && allowed_ != nullptr) {
+    if (!best && !is_recording_) {
       ProgramChanges offloaded = free;
       offloaded.offload = true;
       best = with_fewest_modules(offloaded);
@@ -319,13 +320,15 @@ class ProgramSearch {
 
   const TraceProgram& trace_;
   const RunSetup& setup_;
-  const Allowed* const allowed_;
+  const bool is_recording_;
+  const SplitBatch split_;
+  const std::string autocast_;
   const std::optional<int64_t> batch_;
   std::string model_;
   bool uses_cache_ = false;
   std::string head_;
   std::vector<ProgramTrial> trials_;
-  std::vector<CheckpointCandidate> order_;
+  std::vector<std::string> order_;
   TracedProgram plain_;  // without changes
   TracedProgram latest_;
   std::optional<ProgramChanges> latest_changes_;  // changes of latest_; nullopt: there is none
@@ -333,13 +336,13 @@ class ProgramSearch {
 
 }  // namespace
 
-ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const Allowed& allowed,
-                            std::optional<int64_t> batch) {
-  return ProgramSearch(trace, setup, &allowed, batch).solve();
+ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, SplitBatch split,
+                            std::optional<int64_t> batch, const std::string& autocast) {
+  return ProgramSearch(trace, setup, false, split, batch, autocast).solve();
 }
 
 ProgramSolution solve_recording(const TraceProgram& trace, const RunSetup& setup) {
-  return ProgramSearch(trace, setup, nullptr, std::nullopt).solve();
+  return ProgramSearch(trace, setup, true, SplitBatch::kNever, std::nullopt, {}).solve();
 }
 
 }  // namespace headroom

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "answers/predict.h"
-#include "answers/solve.h"
+#include "runtime/app/options.h"
 #include "runtime/app/setup.h"
 #include "tools/trace/program.h"
 
@@ -42,10 +42,11 @@ struct ProgramSolution {
 using TraceProgram =
     std::function<TracedProgram(std::optional<int64_t> batch, const ProgramChanges& changes)>;
 
-// `setup` is that of a device with the budget. Of the program's batch parts may be tried, unless it is
-// unknown (nothing). Throws as `trace` does for the program without changes.
-ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, const Allowed& allowed,
-                            std::optional<int64_t> batch);
+// `setup` is that of a device with the budget. Of the program's batch parts may be tried as `split` says,
+// unless it is unknown (nothing). `autocast`: a type of 16 bits to try, or nothing. Throws as `trace` does
+// for the program without changes.
+ProgramSolution solve_torch(const TraceProgram& trace, const RunSetup& setup, SplitBatch split,
+                            std::optional<int64_t> batch, const std::string& autocast = {});
 // Solves for a recording of a run, of which only checkpoints can be tried.
 ProgramSolution solve_recording(const TraceProgram& trace, const RunSetup& setup);
 

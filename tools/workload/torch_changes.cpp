@@ -115,7 +115,7 @@ std::optional<std::string> with_mapped(const Trace& trace, const RunSetup& setup
 int64_t releasable_bytes(const Trace& trace, const RunSetup& setup, int64_t events) {
   int64_t bytes = 0;
   const RunSetup ready = prepared(traced_here(trace), setup);
-  const Played played = play(traced_here(trace), ready, {.snapshot_after = events});
+  const Prediction played = play(traced_here(trace), ready, {.snapshot_after = events});
   if (!played.snapshot) return 0;
   for (const SnapshotSegment& segment : played.snapshot->segments) {
     const bool is_idle = std::all_of(segment.blocks.begin(), segment.blocks.end(), [](const auto& block) {
@@ -162,7 +162,7 @@ std::optional<std::string> with_emptied_cache(const Trace& trace, const RunSetup
 // Tries the fewest modules along their order. For a program, a new trace decides.
 std::optional<std::string> with_fewest_checkpoints(const Trace& trace, const RunSetup& setup,
                                                    const TraceCheckpoints& trace_again) {
-  const std::vector<CheckpointCandidate> order = checkpoint_order(trace, recorded_modules(trace));
+  const std::vector<std::string> order = checkpoint_order(trace, recorded_modules(trace));
   const auto modules_of_first = [&](int64_t count) {
     return first_checkpoints(order, static_cast<size_t>(count));
   };

@@ -40,11 +40,11 @@ struct Group {
 std::vector<Group> groups_of(const std::vector<std::string>& paths) {
   std::vector<Group> groups;
   for (const std::string& path : paths) {
-    ModulePattern pattern = pattern_of(path);
+    auto [pattern, number] = pattern_of(path);
     const auto found = std::find_if(groups.begin(), groups.end(),
-                                    [&](const Group& group) { return group.pattern == pattern.text; });
-    Group& group = found == groups.end() ? groups.emplace_back(Group{std::move(pattern.text), {}}) : *found;
-    if (pattern.number >= 0) group.numbers.push_back(pattern.number);
+                                    [&text = pattern](const Group& group) { return group.pattern == text; });
+    Group& group = found == groups.end() ? groups.emplace_back(Group{std::move(pattern), {}}) : *found;
+    if (number >= 0) group.numbers.push_back(number);
   }
   for (Group& group : groups) std::sort(group.numbers.begin(), group.numbers.end());
   return groups;

@@ -89,10 +89,10 @@ class Training {
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
-    const StepKernels made =
+    const auto made =
         make_step_kernels(net_.graph, program, devices, kernel_settings, runtime.options(), planned);
-    const auto& kernels = made.kernels;
-    result_.notes = made.notes;
+    const auto& kernels = made.first;
+    if (made.second) result_.notes = made.second->notes;
     const auto plan = [&](const Targets& of_session) {
       return make_plan(net_.graph, of_session, settings_.plan, kernels->workspace_bytes());
     };
@@ -149,7 +149,7 @@ class Training {
         .graph = graph,
         .targets = {},
         .plans = std::make_shared<const std::vector<Plan>>(std::vector{train_plan, test_plan})};
-    const Played played = play(lower(program, of_replica), setup);
+    const Prediction played = play(lower(program, of_replica), setup);
     for (size_t i = 0; played.fits && i < played.devices.size(); ++i) {
       result_.devices[i].predicted_peak_bytes = played.devices[i].statistics.allocated.peak;
     }

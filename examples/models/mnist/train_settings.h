@@ -18,17 +18,15 @@ namespace headroom {
 
 // Learning rate schedules. Cosine falls to zero at the end; one-cycle rises first.
 enum class Schedule : uint8_t { kConstant, kCosine, kOneCycle };
-template <>
-struct EnumNames<Schedule> {
-  static constexpr std::array<std::string_view, 3> kNames = {"constant", "cosine", "one-cycle"};
-};
+constexpr auto value_names(Schedule) {
+  return std::to_array<std::string_view>({"constant", "cosine", "one-cycle"});
+}
 
 // The location of the images: on the device, or in host memory, from which each batch is copied.
 enum class DataOn : uint8_t { kDevice, kHost };
-template <>
-struct EnumNames<DataOn> {
-  static constexpr std::array<std::string_view, 2> kNames = {"device", "host"};
-};
+constexpr auto value_names(DataOn) {
+  return std::to_array<std::string_view>({"device", "host"});
+}
 
 struct TrainSettings {
   int epochs = 5;

@@ -312,7 +312,7 @@ TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
     const Program program{.graph = {std::shared_ptr<const Graph>(), &net.graph},
                           .targets = {},
                           .plans = std::make_shared<const std::vector<Plan>>(std::vector{made})};
-    const Played played = play(lower({&program, 1}, options), setup_of(options));
+    const Prediction played = play(lower({&program, 1}, options), setup_of(options));
     Variables variables(net.graph, devices);
     Session session(net.graph, net.training(), options.plan, variables);
     for (int32_t& label : session.input<int32_t>(net.labels)) label = 0;

@@ -163,12 +163,12 @@ void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& 
   const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
   Frontier solver(net.graph, targets, {workspace, us}, host, 200'000);
-  const int64_t most = solver.solve(kEnough).step_bytes, least = solver.solve(0).step_bytes;
+  const int64_t most = solver.solve(kEnough).peak_bytes, least = solver.solve(0).peak_bytes;
   ASSERT_LE(least, most) << seed;
   std::mt19937 random(seed);
   const int64_t budget = least + (most - least) * static_cast<int64_t>(random() % 101) / 100;
   const StepPoint solution = solver.solve(budget);
-  ASSERT_TRUE(solution.step_bytes <= budget) << seed;
+  ASSERT_TRUE(solution.peak_bytes <= budget) << seed;
   ++seen.kept;
   seen.changed += solution.schedule.empty() ? 0 : 1;
   seen.offloaded += solution.schedule.stores() > 0 ? 1 : 0;
@@ -184,7 +184,7 @@ void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& 
   const Targets here{{Value{graph.get(), net.loss.id}}, true};
   const Plan plan = make_plan(*graph, here, PlanMode::kPacked, again);
   ASSERT_EQ(find_fault(*graph, plan, again), std::nullopt) << seed;
-  ASSERT_EQ(plan.lower_bound_bytes, solution.step_bytes) << seed << ": the model of the step is exact";
+  ASSERT_EQ(plan.lower_bound_bytes, solution.peak_bytes) << seed << ": the model of the step is exact";
   ASSERT_LE(most_live(plan), budget) << seed;
   ASSERT_GE(host_bytes_of(plan), solution.host_bytes) << seed;
   ASSERT_LE(solution.host_bytes, host.max_bytes) << seed;
@@ -243,15 +243,15 @@ TEST(Solve, LessMemoryIsNeverCheaperWhateverWasAskedBefore) {
     const auto new_solver = [&] { return Frontier(net.graph, targets, {workspace, us}, {}, 200'000); };
     Frontier solver = new_solver();
     const StepPoint least = solver.solve(0);
-    const int64_t most = new_solver().solve(kEnough).step_bytes;
+    const int64_t most = new_solver().solve(kEnough).peak_bytes;
     double before = least.us;
     for (int percent = 0; percent <= 100; percent += 5) {
-      const int64_t budget = least.step_bytes + (most - least.step_bytes) * percent / 100;
+      const int64_t budget = least.peak_bytes + (most - least.peak_bytes) * percent / 100;
       const StepPoint solution = solver.solve(budget), alone = new_solver().solve(budget);
-      ASSERT_TRUE(solution.step_bytes <= budget) << seed;
+      ASSERT_TRUE(solution.peak_bytes <= budget) << seed;
       EXPECT_LE(solution.us, before * (1 + 1e-12)) << seed << " at " << percent;
       EXPECT_EQ(solution.us, alone.us) << seed << " at " << percent;
-      EXPECT_EQ(solution.step_bytes, alone.step_bytes) << seed << " at " << percent;
+      EXPECT_EQ(solution.peak_bytes, alone.peak_bytes) << seed << " at " << percent;
       before = solution.us;
     }
   }
@@ -303,7 +303,7 @@ TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
   const StepPoint solution = Frontier(net.graph, targets, {workspace, us}).solve(kEnough);
   EXPECT_TRUE(solution.schedule.empty());
   EXPECT_TRUE(solution.levers.empty());
-  EXPECT_EQ(solution.step_bytes,
+  EXPECT_EQ(solution.peak_bytes,
             make_plan(net.graph, targets, PlanMode::kPacked, workspace).lower_bound_bytes);
 }
 
@@ -327,8 +327,8 @@ TEST(Solve, GradientsOfNormsGiveResultsAgainForLessThanComputingThem) {
   const std::vector<int64_t> workspace = workspaces(graph, 0);
   const std::vector<double> us = node_times_us(graph, kSpeed);
   Frontier solver(graph, targets, {workspace, us});
-  const StepPoint whole = solver.solve(kEnough), less = solver.solve(whole.step_bytes * 8 / 10);
-  EXPECT_LE(less.step_bytes, whole.step_bytes * 8 / 10);
+  const StepPoint whole = solver.solve(kEnough), less = solver.solve(whole.peak_bytes * 8 / 10);
+  EXPECT_LE(less.peak_bytes, whole.peak_bytes * 8 / 10);
   EXPECT_EQ(less.schedule.repeats(), 0);
   const std::unique_ptr<Graph> changed = rewritten(graph, less.schedule);
   EXPECT_GT(readers_of_given(*changed), 0);
@@ -372,8 +372,8 @@ TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
   const StepPoint whole = solver.solve(kEnough);
   double before = whole.us;
   for (const int percent : {75, 50, 35, 25}) {
-    const StepPoint solution = solver.solve(whole.step_bytes * percent / 100);
-    EXPECT_TRUE(solution.step_bytes <= whole.step_bytes * percent / 100) << percent;
+    const StepPoint solution = solver.solve(whole.peak_bytes * percent / 100);
+    EXPECT_TRUE(solution.peak_bytes <= whole.peak_bytes * percent / 100) << percent;
     EXPECT_GE(solution.us, before) << "less memory costs no less time";
     EXPECT_LT(solution.us, 1.7 * whole.us) << percent;
     before = solution.us;

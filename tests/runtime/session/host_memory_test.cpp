@@ -60,7 +60,7 @@ StepPoint solve(const DeepNet& net, int percent) {
   const std::vector<int64_t> workspace = workspaces(*net.graph, 0);
   const std::vector<double> us(net.graph->nodes().size(), kKernelUs);
   Frontier solver(*net.graph, targets, {workspace, us}, {kCopyBytesPerUs, 0, kHostBytes});
-  return solver.solve(solver.solve(kHostBytes).step_bytes * percent / 100);
+  return solver.solve(solver.solve(kHostBytes).peak_bytes * percent / 100);
 }
 
 void apply(const StepPoint& solution, DeepNet& net) {

@@ -56,7 +56,7 @@ TurnResult run_in_turn(PlanMode mode, bool shares) {
     const Program program{.graph = {std::shared_ptr<const Graph>(), &net.graph},
                           .targets = {},
                           .plans = std::make_shared<const std::vector<Plan>>(std::vector{training, test})};
-    const Played played = play(lower({&program, 1}, options), setup_of(options));
+    const Prediction played = play(lower({&program, 1}, options), setup_of(options));
     EXPECT_EQ(played.front().statistics.allocated.peak, result.allocated_peak) << to_string(mode);
   }
   return result;

@@ -71,7 +71,7 @@ TEST(Walk, ThePredictionRequestsTheSameAsTheSessionInTheSameOrder) {
       });
       EXPECT_TRUE(requests == taken) << to_string(mode);
       const RuntimeOptions options{.device = "sim:laptop-2gb", .strategy = "allow-growth"};
-      const Played played = play(lowered, setup_of(options));
+      const Prediction played = play(lowered, setup_of(options));
       EXPECT_EQ(played.front().statistics.allocated.peak, real.allocator->statistics().allocated.peak);
       EXPECT_EQ(played.front().process_bytes, real.device.memory().info().peak_process);
     }

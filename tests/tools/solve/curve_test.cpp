@@ -12,12 +12,11 @@ bool has(const std::string& svg, const std::string& part) {
 }
 
 TEST(Curve, HasEachPointAndTheBudgetAndDrawsNothingOutside) {
-  const std::vector<CurveLine> lines = {{"same bits", {{500 * kMiB, 9.0}, {700 * kMiB, 0.0}}},
-                                        {"in <parts>", {{400 * kMiB, 25.5}}}};
-  const std::string svg = draw(lines, 600 * kMiB);
-  EXPECT_TRUE(has(svg, "<title>400.00 MiB, +25.5 %, in &lt;parts&gt;</title>")) << svg;
+  const CurvePoints same = {{500 * kMiB, 9.0}, {700 * kMiB, 0.0}}, other = {{400 * kMiB, 25.5}};
+  const std::string svg = draw(same, other, 600 * kMiB);
+  EXPECT_TRUE(has(svg, "<title>400.00 MiB, +25.5 %, other bits</title>")) << svg;
   EXPECT_TRUE(has(svg, "the budget"));
-  EXPECT_FALSE(has(draw(lines, 80 * kGiB), "the budget")) << "all of a card, far beyond the curve";
+  EXPECT_FALSE(has(draw(same, other, 80 * kGiB), "the budget")) << "all of a card, far beyond the curve";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <vector>
 
 #include "base/bytes.h"
 #include "tools/workload/measure.h"
@@ -31,19 +32,28 @@ Measurement killed() {
   return measured;
 }
 
-std::optional<Measurement> run_here(const WorkloadOptions& options, const Traced&) {
-  return measure(options);
-}
+// Runs in this process, and keeps the results.
+class Runs {
+ public:
+  RunElsewhere here() {
+    return
+        [this](const WorkloadOptions& options, const Traced&) { return all.emplace_back(measure(options)); };
+  }
+  bool verified() const { return !all.empty() && all.back().outcome == RunOutcome::kOk; }
+
+  std::vector<Measurement> all;
+};
 
 TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
   for (const char* strategy : {"caching", "allow-growth"}) {
     WorkloadOptions options = tight();
     options.runtime.strategy = strategy;
-    const FitResult result = fit_batch(options, {.margin_bytes = 0, .max_batch = 1000}, run_here);
+    Runs runs;
+    const Fit result = fit_batch(options, 0, 1000, runs.here());
     EXPECT_GT(result.batch, 1);
-    EXPECT_TRUE(result.verified);
-    ASSERT_EQ(result.runs.size(), 1u);
-    EXPECT_EQ(result.runs[0].measurement.peak_process_bytes, result.prediction.total_bytes);
+    EXPECT_TRUE(runs.verified());
+    ASSERT_EQ(runs.all.size(), 1u);
+    EXPECT_EQ(runs.all[0].peak_process_bytes, result.prediction.total_bytes);
     options.step.batch = result.batch + 1;
     EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory) << strategy << " " << result.batch;
     EXPECT_NE(result.stopped_by.find("out of memory"), std::string::npos) << result.stopped_by;
@@ -59,9 +69,8 @@ TEST(Fit, UnderABudgetItPlansFewBatchesAndSaysWhatItHas) {
   options.runtime.plan = PlanMode::kPacked;
   options.runtime.memory_bytes = 480 * kMiB;
   int planned = 0;
-  const FitSettings settings{.max_batch = 5000, .on_batch = [&](int64_t) { ++planned; }};
-  const FitResult result =
-      fit_batch(options, settings, [](const WorkloadOptions&, const Traced&) { return std::nullopt; });
+  const RunElsewhere run = [](const WorkloadOptions&, const Traced&) { return std::nullopt; };
+  const Fit result = fit_batch(options, 0, 5000, run, [&](int64_t) { ++planned; });
   EXPECT_GT(result.batch, 1);
   EXPECT_LE(planned, 26);
   EXPECT_NE(result.stopped_by, "");
@@ -69,25 +78,27 @@ TEST(Fit, UnderABudgetItPlansFewBatchesAndSaysWhatItHas) {
 
 TEST(Fit, TheMarginStaysFree) {
   const WorkloadOptions options = tight();
-  const FitResult all = fit_batch(options, {.margin_bytes = 0, .max_batch = 1000}, run_here);
-  const FitResult less = fit_batch(options, {.margin_bytes = 16 * kMiB, .max_batch = 1000}, run_here);
+  Runs runs;
+  const Fit all = fit_batch(options, 0, 1000, runs.here());
+  runs.all.clear();
+  const Fit less = fit_batch(options, 16 * kMiB, 1000, runs.here());
   EXPECT_LT(less.batch, all.batch);
-  EXPECT_TRUE(less.verified);
+  EXPECT_TRUE(runs.verified());
   const int64_t others = 329 * kMiB;
-  EXPECT_LE(less.runs[0].measurement.peak_process_bytes, (800 - 16) * kMiB - others);
+  EXPECT_LE(runs.all[0].peak_process_bytes, (800 - 16) * kMiB - others);
 }
 
 TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
-  int64_t first = 0;
+  int64_t first = 0, runs = 0;
   const RunElsewhere run = [&](const WorkloadOptions& options, const Traced&) -> std::optional<Measurement> {
-    if (first == 0) first = options.step.batch;
+    if (runs++ == 0) first = options.step.batch;
     if (2 * options.step.batch > first) return killed();
     return Measurement{};
   };
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
+  const Fit result = fit_batch(tight(), 0, 1000, run);
   EXPECT_LE(2 * result.batch, first);
-  EXPECT_TRUE(result.verified);
-  EXPECT_GT(result.runs.size(), 1u);
+  EXPECT_TRUE(result.fits);
+  EXPECT_GT(runs, 1);
   EXPECT_NE(result.stopped_by.find("by the test"), std::string::npos) << result.stopped_by;
 }
 
@@ -95,16 +106,16 @@ TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
   const RunElsewhere run = [](const WorkloadOptions&, const Traced&) -> std::optional<Measurement> {
     return killed();
   };
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
+  const Fit result = fit_batch(tight(), 0, 1000, run);
   EXPECT_EQ(result.batch, 0);
-  EXPECT_FALSE(result.verified);
+  EXPECT_FALSE(result.fits);
   EXPECT_EQ(result.stopped_by, "by the test");
 }
 
 TEST(Fit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemory) {
   const RunElsewhere run = [](const WorkloadOptions&, const Traced&) { return std::nullopt; };
-  const FitResult all = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
-  const FitResult less = fit_batch(tight(), {.margin_bytes = 16 * kMiB, .max_batch = 1000}, run);
+  const Fit all = fit_batch(tight(), 0, 1000, run);
+  const Fit less = fit_batch(tight(), 16 * kMiB, 1000, run);
   ASSERT_LT(less.batch, all.batch);
   EXPECT_EQ(less.stopped_by,
             "batch " + std::to_string(less.batch + 1) + " would leave less than 16.00 MiB free");
@@ -112,24 +123,25 @@ TEST(Fit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemory) {
       << all.stopped_by;
 }
 
-TEST(Fit, WhatCannotBeRunIsNotCalledVerified) {
+TEST(Fit, WhatCannotBeRunIsPredicted) {
   const RunElsewhere run = [](const WorkloadOptions&, const Traced&) { return std::nullopt; };
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
+  const Fit result = fit_batch(tight(), 0, 1000, run);
   EXPECT_GT(result.batch, 0);
-  EXPECT_FALSE(result.verified);
-  EXPECT_TRUE(result.runs.empty());
+  EXPECT_TRUE(result.fits);
 }
 
 TEST(Fit, TakesNoMoreThanIsWanted) {
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 2}, run_here);
+  Runs runs;
+  const Fit result = fit_batch(tight(), 0, 2, runs.here());
   EXPECT_EQ(result.batch, 2);
   EXPECT_EQ(result.stopped_by, "--most is the largest batch to try");
 }
 
 TEST(Fit, TheLeastMemoryRunsAndAPageLessDoesNot) {
   WorkloadOptions options = tight();
-  const FitResult result = fit_memory(options, {}, run_here);
-  EXPECT_TRUE(result.verified);
+  Runs runs;
+  const Fit result = fit_memory(options, 0, runs.here());
+  EXPECT_TRUE(runs.verified());
   EXPECT_LT(result.device_bytes, 800 * kMiB);
   options.runtime.device_memory_bytes = result.device_bytes - 2 * kMiB;
   EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory);
@@ -138,7 +150,8 @@ TEST(Fit, TheLeastMemoryRunsAndAPageLessDoesNot) {
 TEST(Fit, NoMemoryIsFoundWhereNoneDoes) {
   WorkloadOptions options = tight();
   options.runtime.strategy = "hard-limit=4MiB";  // on any device
-  const FitResult result = fit_memory(options, {}, run_here);
+  Runs runs;
+  const Fit result = fit_memory(options, 0, runs.here());
   EXPECT_EQ(result.device_bytes, 0);
   EXPECT_NE(result.stopped_by, "");
 }

@@ -71,7 +71,7 @@ TEST_P(MemoryOfAPlainRun, IsKeptAsABudgetWithTheSameBits) {
   options.runtime.plan = PlanMode::kDynamic;
   const int64_t taken = headroom::predict(trace_of(options), setup_to_fit(options.runtime)).total_bytes;
   options.runtime.plan = PlanMode::kPacked;
-  EXPECT_TRUE(solver_for(options).solve(taken, Allowed{}).fits) << format_bytes(taken);
+  EXPECT_TRUE(solver_for(options).solve(taken, SplitBatch::kNever).fits) << format_bytes(taken);
   options.runtime.memory_bytes = taken;
   const Prediction planned = headroom::predict(trace_of(options), setup_to_fit(options.runtime));
   EXPECT_TRUE(planned.fits) << planned.reason;

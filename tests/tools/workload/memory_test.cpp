@@ -142,13 +142,13 @@ TEST(Memory, CompressedNormsKeepABudgetForLessAndTakeWhatIsPlanned) {
   const int64_t least = solver.solve_least().least_memory_bytes, most = solver.bytes_without();
   const int64_t memory = least + (most - least) / 4;
   const MemorySolution exact = solver.solve(memory);
-  const MemorySolution compressed = solver.solve(memory, Allowed{.compress_norms = true});
+  const MemorySolution compressed = solver.solve(memory, SplitBatch::kNever, true);
   ASSERT_TRUE(exact.fits && compressed.fits);
   EXPECT_EQ(amount_of(compressed, kCompressNormsLever), 1);
   EXPECT_FALSE(keeps_bits(compressed));
   EXPECT_EQ(compressed.levers.front().name, kCompressNormsLever);
   EXPECT_LT(compressed.us, exact.us);
-  EXPECT_TRUE(solver.solve(most, Allowed{.compress_norms = true}).changes.empty())
+  EXPECT_EQ(amount_of(solver.solve(most, SplitBatch::kNever, true), kCompressNormsLever), 0)
       << "bits stay where nothing is short";
   options.runtime.memory_bytes = memory;
   options.runtime.compress_norms = true;
@@ -162,13 +162,11 @@ TEST(Memory, CompressedNormsGoWithPartsOfTheBatch) {
   WorkloadOptions options = packed("residual");
   options.step.batch = 16;
   const Solver solver = solver_of(options);
-  const Allowed whole{.split_batch = SplitBatch::kNever, .compress_norms = true};
-  const Allowed both{.split_batch = SplitBatch::kNeeded, .compress_norms = true};
-  const int64_t least_of_whole = solver.solve(0, whole).least_memory_bytes;
+  const int64_t least_of_whole = solver.solve(0, SplitBatch::kNever, true).least_memory_bytes;
   ASSERT_GT(least_of_whole, 0);
   const int64_t memory = least_of_whole - 2 * kMiB;
-  const MemorySolution solution = solver.solve(memory, both),
-                       split = solver.solve(memory, {.split_batch = SplitBatch::kNeeded});
+  const MemorySolution solution = solver.solve(memory, SplitBatch::kNeeded, true),
+                       split = solver.solve(memory, SplitBatch::kNeeded);
   EXPECT_TRUE(solution.fits);
   EXPECT_GT(amount_of(solution, kSplitBatchLever), 1);
   EXPECT_TRUE(!split.fits || solution.us <= split.us) << "one lever more costs no more";
@@ -232,11 +230,11 @@ WorkloadOptions heavy_in_state() {
 TEST(Memory, StatesOfTheOptimizerGoToTheHostWhereTheBudgetNeedsThem) {
   WorkloadOptions options = heavy_in_state();
   const Solver with_host = solver_of(options);
-  EXPECT_TRUE(with_host.solve(with_host.bytes_without()).changes.empty()) << "nothing needs to go";
+  EXPECT_TRUE(with_host.solve(with_host.bytes_without()).levers.empty()) << "nothing needs to go";
   options.runtime.host_memory_bytes = 0;
   const Solver without = solver_of(options);
   const int64_t least = without.solve_least().least_memory_bytes;
-  EXPECT_TRUE(without.solve_least().changes.empty());
+  EXPECT_TRUE(without.solve_least().levers.empty());
   const MemorySolution best = with_host.solve_least();
   EXPECT_LT(best.least_memory_bytes, least);
   EXPECT_GT(amount_of(best, kHostStateLever), 0);

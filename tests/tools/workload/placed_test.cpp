@@ -72,12 +72,14 @@ TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
 
 TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
   WorkloadOptions options = two_layers_apart("sim", "0:12MiB,24MiB");
-  const FitResult found =
-      fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
-                [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
+  std::vector<Measurement> runs;
+  const Fit found = fit_batch(options, 0, 10000, [&](const WorkloadOptions& tried, const Traced&) {
+    return runs.emplace_back(measure(tried));
+  });
   EXPECT_GT(found.batch, 1);
-  EXPECT_TRUE(found.verified);
-  EXPECT_EQ(found.runs.size(), 1u);
+  EXPECT_TRUE(found.fits);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].outcome, RunOutcome::kOk);
   options.step.batch = found.batch + 1;
   EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory);
 }

@@ -72,9 +72,9 @@ TEST(PredictionOfATrace, PartsAddUpToTheProcess) {
   EXPECT_EQ(live.by_category[static_cast<size_t>(MemoryCategory::kActivations)], 8 * 25 * kMiB);
   EXPECT_EQ(live.by_category[static_cast<size_t>(MemoryCategory::kWeights)], 30 * kMiB);
   ASSERT_EQ(live.by_module.size(), 9u);
-  EXPECT_EQ(live.by_module.back().name, kNoModule);
-  EXPECT_EQ(live.by_line.front().name, "model.py:12");
-  EXPECT_EQ(live.by_line.front().bytes, 8 * 25 * kMiB);
+  EXPECT_EQ(live.by_module.back().first, kNoModule);
+  EXPECT_EQ(live.by_line.front().first, "model.py:12");
+  EXPECT_EQ(live.by_line.front().second, 8 * 25 * kMiB);
   EXPECT_EQ(live.where, "aten::addmm in layers.3.relu at model.py:12");
 }
 
@@ -103,9 +103,9 @@ TEST(PredictionOfATrace, AModuleHasItsWeightsGradientsAndOptimizerState) {
   ASSERT_EQ(live.by_module.size(), expected.size());
   int64_t sum = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(live.by_module[i].name, expected[i].first);
-    EXPECT_EQ(live.by_module[i].bytes, expected[i].second * kMiB) << expected[i].first;
-    sum += live.by_module[i].bytes;
+    EXPECT_EQ(live.by_module[i].first, expected[i].first);
+    EXPECT_EQ(live.by_module[i].second, expected[i].second * kMiB) << expected[i].first;
+    sum += live.by_module[i].second;
   }
   EXPECT_EQ(sum, trace.peak_bytes);
   EXPECT_TRUE(live.by_line.empty()) << "the trace names no line";
@@ -326,26 +326,17 @@ TEST(TorchAdvice, CheckpointsKeepWhereTheProgramEmptiesItsCache) {
       "layers.0.linear");
 }
 
-// A program that is made for each batch.
-class Made final : public Workload {
- public:
-  explicit Made(std::function<Trace(int64_t batch)> make) : make_(std::move(make)) {}
-  Traced trace(int64_t batch) override { return traced(make_(batch)); }
-  SearchWork work() const override { return {.each = kMaxSearchedEvents / 32}; }
-
- private:
-  std::function<Trace(int64_t batch)> make_;
-};
+constexpr SearchWork kFewTraces{.each = kMaxSearchedEvents / 32};
 
 TEST(BatchFit, TheBatchFitsAndTheNextDoesNot) {
   for (const int64_t total : {700 * kMiB, 3 * kGiB, 20 * kGiB}) {
-    Made program([](int64_t batch) { return training(6, batch); });
+    const Workload program = [](int64_t batch) { return traced(training(6, batch)); };
     const RunSetup setup = card(total);
-    BatchSearch search(program, setup, 64 * kMiB);
+    BatchSearch search(program, kFewTraces, setup, 64 * kMiB);
     const Fit found = search.largest(1 << 20);
     ASSERT_GT(found.batch, 0);
-    EXPECT_TRUE(fits(program.trace(found.batch), setup, 64 * kMiB));
-    EXPECT_FALSE(fits(program.trace(found.batch + 1), setup, 64 * kMiB));
+    EXPECT_TRUE(fits(program(found.batch), setup, 64 * kMiB));
+    EXPECT_FALSE(fits(program(found.batch + 1), setup, 64 * kMiB));
     EXPECT_NE(found.stopped_by.find("batch " + std::to_string(found.batch + 1)), std::string::npos);
     const size_t line = found.stopped_by.find(" at model.py:12");
     if (line != std::string::npos) {
@@ -357,44 +348,44 @@ TEST(BatchFit, TheBatchFitsAndTheNextDoesNot) {
 }
 
 TEST(BatchFit, EndsAtTheLargestBatchToTryAndAtOne) {
-  Made program([](int64_t batch) { return training(2, batch); });
+  const Workload program = [](int64_t batch) { return traced(training(2, batch)); };
   const RunSetup large = card(8 * kGiB), small = card(330 * kMiB);
-  EXPECT_EQ(BatchSearch(program, large, 0).largest(17).batch, 17);
-  const Fit none = BatchSearch(program, small, 0).largest(17);
+  EXPECT_EQ(BatchSearch(program, kFewTraces, large, 0).largest(17).batch, 17);
+  const Fit none = BatchSearch(program, kFewTraces, small, 0).largest(17);
   EXPECT_EQ(none.batch, 0);
   EXPECT_TRUE(none.stopped_by.starts_with("batch 1: out of memory")) << none.stopped_by;
 }
 
 TEST(BatchFit, TriesOnlyWhatReplicasCanShareAndWhatTheWorkloadAllows) {
-  Made program([](int64_t batch) {
+  const Workload program = [](int64_t batch) {
     EXPECT_EQ(batch % 3, 0);
     if (batch > 30) throw InvalidArgument("the data set has 30 samples");
-    return training(2, batch);
-  });
+    return traced(training(2, batch));
+  };
   const RunSetup setup = card(8 * kGiB);
-  const Fit found = BatchSearch(program, setup, 0, 3).largest(1 << 20);
+  const Fit found = BatchSearch(program, kFewTraces, setup, 0, 3).largest(1 << 20);
   EXPECT_EQ(found.batch, 30);
   EXPECT_EQ(found.stopped_by, "batch 33: the data set has 30 samples");
 }
 
 TEST(BatchFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoChange) {
-  Made program([](int64_t batch) { return training(6, batch); });
+  const Workload program = [](int64_t batch) { return traced(training(6, batch)); };
   const RunSetup setup = card(kGiB);
-  const Fit whole = BatchSearch(program, setup, 0).largest(1 << 20);
-  const Fit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
+  const Fit whole = BatchSearch(program, kFewTraces, setup, 0).largest(1 << 20);
+  const Fit found = BatchSearch(program, kFewTraces, setup, 64 * kMiB).largest(1 << 20);
   ASSERT_LT(found.batch, whole.batch);
   EXPECT_EQ(found.stopped_by,
             "batch " + std::to_string(found.batch + 1) + " would leave less than 64.00 MiB free");
   EXPECT_FALSE(found.next);
-  EXPECT_TRUE(predict(program.trace(whole.batch), setup).fits);
-  EXPECT_FALSE(predict(program.trace(whole.batch + 1), setup).fits);
+  EXPECT_TRUE(predict(program(whole.batch), setup).fits);
+  EXPECT_FALSE(predict(program(whole.batch + 1), setup).fits);
 }
 
 // Its reason is that of a run, in which no process holds the margin.
 TEST(BatchFit, ABatchThatFitsNeitherWayHasTheReasonOfARun) {
-  Made program([](int64_t batch) { return training(2, 300 * batch); });
+  const Workload program = [](int64_t batch) { return traced(training(2, 300 * batch)); };
   const RunSetup setup = card(2560 * kMiB);
-  const Fit found = BatchSearch(program, setup, 64 * kMiB).largest(1 << 20);
+  const Fit found = BatchSearch(program, kFewTraces, setup, 64 * kMiB).largest(1 << 20);
   ASSERT_EQ(found.batch, 1);
   EXPECT_TRUE(found.stopped_by.starts_with("batch 2: out of memory: ")) << found.stopped_by;
   EXPECT_NE(found.stopped_by.find(", 0 B held by others"), std::string::npos) << found.stopped_by;

@@ -34,9 +34,9 @@ int64_t part(const WorkloadOptions& options, std::string_view name) {
   const Traced program = trace_of(options);
   const RunSetup setup = setup_to_fit(options.runtime);
   const Prediction prediction = headroom::predict(program, setup);
-  for (const MemoryShare& share :
+  for (const auto& [known, bytes] :
        parts_of(program, setup, prediction, live_at_peak(program, setup, prediction))) {
-    if (share.name == name) return share.bytes;
+    if (known == name) return bytes;
   }
   return 0;
 }
@@ -104,9 +104,9 @@ TEST_P(EveryNet, CategoriesAddUpAndNoneIsNegative) {
     const Prediction predicted = headroom::predict(program, setup);
     const LiveSet live = live_at_peak(program, setup, predicted);
     int64_t sum = 0;
-    for (const MemoryShare& share : parts_of(program, setup, predicted, live)) {
-      sum += share.bytes;
-      EXPECT_GE(share.bytes, 0) << share.name;
+    for (const auto& [name, bytes] : parts_of(program, setup, predicted, live)) {
+      sum += bytes;
+      EXPECT_GE(bytes, 0) << name;
     }
     EXPECT_EQ(sum, predicted.total_bytes);
     EXPECT_GT(part(options, "weights"), 0);

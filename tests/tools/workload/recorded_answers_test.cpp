@@ -96,7 +96,7 @@ class OfNet : public Solving {
   Answer solve(int64_t memory_bytes) const override {
     const MemorySolution solution = solver_->solve(memory_bytes);
     std::string variant = describe_parts(solution);
-    for (const LeverUse& use : solution.levers) variant += fmt::format(" {}", use.name);
+    for (const Lever& use : solution.levers) variant += fmt::format(" {}", use.name);
     return {solution.fits, solution.us, solution.process_bytes, variant};
   }
 
@@ -109,9 +109,9 @@ class OfTorch : public Solving {
  public:
   explicit OfTorch(const Row& row) : is_layered_(row.workload == kLayered) {
     if (is_layered_) {
-      allowed_.split_batch = row.setting == "never"     ? SplitBatch::kNever
-                             : row.setting == "cheaper" ? SplitBatch::kCheaper
-                                                        : SplitBatch::kNeeded;
+      split_ = row.setting == "never"     ? SplitBatch::kNever
+               : row.setting == "cheaper" ? SplitBatch::kCheaper
+                                          : SplitBatch::kNeeded;
       return;
     }
     const std::string in_tree = HEADROOM_SOURCE_DIR "/tests/tools/trace/recorded/" + row.workload;
@@ -135,14 +135,14 @@ class OfTorch : public Solving {
     };
     const RunSetup setup = with_budget(setup_of(options));
     const ProgramSolution solution =
-        is_layered_ ? solve_torch(trace, setup, allowed_, kLayeredBatch) : solve_recording(trace, setup);
+        is_layered_ ? solve_torch(trace, setup, split_, kLayeredBatch) : solve_recording(trace, setup);
     return {solution.fits(), solution.chosen.us, solution.chosen.prediction.total_bytes,
             describe(solution.chosen)};
   }
 
  private:
   const bool is_layered_;
-  Allowed allowed_;
+  SplitBatch split_ = SplitBatch::kNever;
   TracedProgram recorded_;
 };
 

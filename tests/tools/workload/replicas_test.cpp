@@ -124,16 +124,18 @@ TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
   options.runtime.virtual_devices = "0:16MiB,24MiB,20MiB";
   options.replicas.replicas = 3;
   options.replicas.shard_optimizer = true;
-  const FitResult found =
-      fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
-                [](const WorkloadOptions& tried, const Traced&) { return measure(tried); });
+  std::vector<Measurement> runs;
+  const Fit found = fit_batch(options, 0, 10000, [&](const WorkloadOptions& tried, const Traced&) {
+    return runs.emplace_back(measure(tried));
+  });
   EXPECT_EQ(found.batch % 3, 0);
   EXPECT_GT(found.batch, 3);
-  EXPECT_TRUE(found.verified);
-  EXPECT_EQ(found.runs.size(), 1u);
+  EXPECT_TRUE(found.fits);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].outcome, RunOutcome::kOk);
   ASSERT_EQ(found.prediction.devices.size(), 3u);
   for (size_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(found.runs[0].measurement.replicas[rank].peak_allocated_bytes,
+    EXPECT_EQ(runs[0].replicas[rank].peak_allocated_bytes,
               found.prediction.devices[rank].statistics.allocated.peak);
   }
   options.step.batch = found.batch + 3;
