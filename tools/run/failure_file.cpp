@@ -16,30 +16,28 @@
 namespace headroom {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr char kNone[] = "no file of headroom run --failure";
 
-json parsed(const std::string& text) {
-  json values = json::parse(text, nullptr, false);
-  return values.is_discarded() ? json::object() : values;
+nlohmann::json parsed(const std::string& text) {
+  nlohmann::json values = nlohmann::json::parse(text, nullptr, false);
+  return values.is_discarded() ? nlohmann::json::object() : values;
 }
 
 }  // namespace
 
 void write_failure(const std::string& path, const Failure& failure) {
   const guard::Account& account = failure.account;
-  json values = {{"headroom_failure", 1},
-                 {"status", failure.ended.status},
-                 {"errors", failure.ended.errors},
-                 {"killed_for_memory", failure.killed_for_memory},
-                 {"command", failure.command},
-                 {"first_refusal_of", account.first_refusal_of.load()},
-                 {"cards", json::array()},
-                 {"slots", json::array()},
-                 {"report", parsed(failure.report)},
-                 {"facts", parsed(failure.facts)}};
+  nlohmann::json values = {{"headroom_failure", 1},
+                           {"status", failure.ended.status},
+                           {"errors", failure.ended.errors},
+                           {"killed_for_memory", failure.killed_for_memory},
+                           {"command", failure.command},
+                           {"first_refusal_of", account.first_refusal_of.load()},
+                           {"cards", nlohmann::json::array()},
+                           {"slots", nlohmann::json::array()},
+                           {"report", parsed(failure.report)},
+                           {"facts", parsed(failure.facts)}};
   for (size_t i = 0; i < std::size(account.cards); ++i) {
     const guard::Card& card = account.cards[i];
     if (card.known != 2) continue;
@@ -57,18 +55,18 @@ void write_failure(const std::string& path, const Failure& failure) {
                                {"others", slot.refused_others.load()},
                                {"card", slot.refused_card.load()}});
   }
-  const std::string text = values.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string text = values.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   const std::string_view parts[] = {text};
   write_file(path, parts);
 }
 
 std::string verdict_of_file(const std::string& path) {
   try {
-    const json values = json::parse(read_file(path, kMostBytes));
+    const nlohmann::json values = nlohmann::json::parse(read_file(path, kMostBytes));
     if (values.value("headroom_failure", 0) != 1) throw InvalidArgument(kNone);
     const auto account = std::make_unique<guard::Account>();
     account->first_refusal_of = values.at("first_refusal_of").get<uint64_t>();
-    for (const json& facts : values.at("cards")) {
+    for (const nlohmann::json& facts : values.at("cards")) {
       guard::Card& card =
           account->cards[std::min<size_t>(facts.at("card").get<size_t>(), guard::kMaxCards - 1)];
       card.known = 2;
@@ -77,7 +75,7 @@ std::string verdict_of_file(const std::string& path) {
       card.context_refused = facts.at("context_refused").get<int64_t>();
     }
     size_t used = 0;
-    for (const json& facts : values.at("slots")) {
+    for (const nlohmann::json& facts : values.at("slots")) {
       guard::Slot& slot = account->slots[std::min<size_t>(used++, guard::kMaxSlots - 1)];
       slot.owner = facts.at("owner").get<uint64_t>();
       slot.refusals = facts.at("refusals").get<int64_t>();
@@ -95,7 +93,7 @@ std::string verdict_of_file(const std::string& path) {
                                .facts = values.at("facts").dump(),
                                .kept_snapshot = {},
                                .command = values.at("command")});
-  } catch (const json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     throw InvalidArgument(fmt::format("{}: {}", path, kNone));
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("{}: {}", path, error.what()));
