@@ -2,14 +2,14 @@
 """Training and inference of nets from ONNX files beside PyTorch, in turns in one run on one GPU or core.
 
 usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--programs eager compile jax]
-                 [--precision bf16|tf32] [--rounds N] [--steps N] [--json FILE] [--cpu] [-- OPTION...]
+                 [--precision bf16|tf32] [--rounds N] [--steps N] [--lora RANK] [--json FILE] [--cpu] [-- OPTION...]
 
 FOLDER has PyTorch's exports, NET.legacy_train.onnx or NET.dynamo_eval.onnx, also with .gz: the first is taken for
 training if it is there, the second for inference; nets.py writes them.
 OPTION goes to `headroom run`, --plan packed unless given. PyTorch runs the same nets of torchvision, timm and
 transformers: training in eager mode and by torch.compile, bf16 by autocast over f32 weights, SGD; inference with
-weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead. Plain JAX trains the nets of models_in_jax.py.
-Images have channels last. With --precision tf32 all train in f32, with products in TF32. With --cpu both run in f32 on
+weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead. Plain JAX trains the nets of
+models_in_jax.py. Images have channels last. With --precision tf32 all train in f32, with products in TF32. With --cpu both run in f32 on
 one core, PyTorch in eager mode. Every program is a process of its own, and the data is on the device. Prints, for each
 net and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
 """
@@ -27,9 +27,32 @@ import nets
 from net_files import INFERENCE, OTHERS, TRAINING, WORDS, find_file, write_causal_constants
 
 MIB = 2**20
+LORA_TARGETS = ["q", "v"]
 
 
-def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
+def add_adapters(torch, net, rank, targets):
+    """Freezes the net in bf16 and adds adapters of this rank to the dense layers TARGET_proj, as peft computes them."""
+    from torch import nn
+
+    class Adapted(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base
+            self.a = nn.Linear(base.in_features, rank, bias=False, device=base.weight.device)
+            self.b = nn.Linear(rank, base.out_features, bias=False, device=base.weight.device)
+            nn.init.zeros_(self.b.weight)
+
+        def forward(self, x):
+            return self.base(x) + self.b(self.a(x))
+
+    net.requires_grad_(False).bfloat16()
+    for module in list(net.modules()):
+        for part, child in list(module.named_children()):
+            if isinstance(child, nn.Linear) and part in [f"{target}_proj" for target in targets]:
+                setattr(module, part, Adapted(child))
+
+
+def run_in_torch(name, work, how, batch, steps, precision, parallel=None, lora=0):
     """Measures one work of a net; `parallel` wraps a net that trains beside others."""
     import torch
     from torch.nn import functional as F
@@ -74,7 +97,11 @@ def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
 
             return measure(torch, step, steps)
     net.train()
-    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    if lora:
+        add_adapters(torch, net, lora, LORA_TARGETS)
+        optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], 1e-3)
+    else:
+        optimizer = torch.optim.SGD(net.parameters(), 1e-3)
     run = parallel(net) if parallel else net
     run = torch.compile(run) if how == "compile" else run
     half = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16" and not is_cpu)
@@ -115,7 +142,9 @@ def measure(torch, step, steps):
 
 def run_in_headroom(options, path, name, work, batch, steps, unpacked):
     command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--optimizer"]
-    command += ["sgd", "--json", "--device"]
+    lora = ["--lora", str(options.lora), "--lora-targets", ",".join(LORA_TARGETS)]
+    command += ["adamw", *lora] if options.lora else ["sgd"]
+    command += ["--json", "--device"]
     command += ["cpu", "--intra-op-threads", "1"] if options.cpu else ["cuda"]
     if not options.cpu:
         command += ["--precision", "bf16"] if options.precision == "bf16" else ["--math", "tf32"]
@@ -133,8 +162,8 @@ def run_in_headroom(options, path, name, work, batch, steps, unpacked):
             "process_mib": result["peak_process_bytes"] / MIB}
 
 
-def run_child(name, work, how, batch, steps, precision):
-    words = [sys.executable, __file__, "--child", name, work, how, str(batch), str(steps), precision]
+def run_child(name, work, how, batch, steps, precision, lora):
+    words = [sys.executable, __file__, "--child", name, work, how, str(batch), str(steps), precision, str(lora)]
     # JAX would take three quarters of the card beforehand.
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
@@ -145,13 +174,13 @@ def run_child(name, work, how, batch, steps, precision):
 
 def main():
     if sys.argv[1:2] == ["--child"]:
-        name, work, how, batch, steps, precision = sys.argv[2:]
+        name, work, how, batch, steps, precision, lora = sys.argv[2:]
         if how == "jax":
             import models_in_jax
 
             print(json.dumps(models_in_jax.measure(name, int(batch), WORDS, int(steps), precision)))
         else:
-            print(json.dumps(run_in_torch(name, work, how, int(batch), int(steps), precision)))
+            print(json.dumps(run_in_torch(name, work, how, int(batch), int(steps), precision, lora=int(lora))))
         return
     words = sys.argv[1:]
     rest = words[words.index("--") + 1:] if "--" in words else []
@@ -166,6 +195,7 @@ def main():
     parser.add_argument("--json", type=argparse.FileType("w"))
     parser.add_argument("--programs", nargs="*", choices=["eager", "compile", "jax"], default=["eager", "compile"])
     parser.add_argument("--precision", choices=["bf16", "tf32"], default="bf16")
+    parser.add_argument("--lora", type=int, default=0, help="train adapters of this rank, by AdamW")
     parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args(words)
     options.rest = rest
@@ -191,7 +221,8 @@ def main():
                     for how, runs in results.items():
                         arguments = (name, work, named[name], steps)
                         runs.append(run_in_headroom(options, path, *arguments, unpacked) if how == "headroom"
-                                    else run_child(name, work, how, named[name], steps, options.precision))
+                                    else run_child(name, work, how, named[name], steps, options.precision,
+                                                   options.lora))
                 ours = None
                 for how, runs in results.items():
                     done = [run for run in runs if "ms" in run]

@@ -11,7 +11,7 @@ WORDS = 512  # of a text
 TRAINING = {"resnet50": 256, "gpt2": 32, "bert": 32, "vit_small": 128, "unet": 16}
 INFERENCE = {"resnet50": 1, "gpt2": 1}
 # Trained only where they are named.
-OTHERS = {"llama": 16, "qwen3": 16, "mistral": 16, "gemma2": 16, "convnext_tiny": 64, "swin_t": 64, "densenet121": 64,
+OTHERS = {"llama": 16, "llama_1b": 8, "qwen3": 16, "mistral": 16, "gemma2": 16, "convnext_tiny": 64, "swin_t": 64, "densenet121": 64,
           "efficientnet_b0": 128, "deeplabv3_resnet50": 16, "vgg16": 64, "t5": 32}
 
 

@@ -2,8 +2,8 @@
 """Exports nets of models.py without their weights: nets.py FOLDER [NET...]
 
 Writes NET.legacy_train.onnx for nets of images and NET.dynamo_eval.onnx for those of texts. Needs PyTorch, torchvision,
-timm, Transformers, onnx and onnxscript. The nets of Llama's class have 12 layers of 768 with 12 heads, an MLP of 2,048 and
-32,000 words: 134 million parameters for Llama, fewer where heads share keys.
+timm, Transformers, onnx and onnxscript. The nets of Llama's class have 12 layers of 768 with 12 heads, an MLP of 2,048
+and 32,000 words: 134 million parameters for Llama, fewer where heads share keys; llama_1b has the sizes of Llama 3.2 1B.
 """
 import pathlib
 import sys
@@ -12,7 +12,10 @@ from net_files import OTHERS, TRAINING, WORDS
 
 SIZES = {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
          "num_attention_heads": 12, "max_position_embeddings": 2048, "use_cache": False}
-LLAMA_CLASS = {"llama": {}, "qwen3": {"num_key_value_heads": 4, "head_dim": 64},
+LLAMA_CLASS = {"llama": {},
+               "llama_1b": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+                            "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+                            "tie_word_embeddings": True}, "qwen3": {"num_key_value_heads": 4, "head_dim": 64},
                "mistral": {"num_key_value_heads": 4, "sliding_window": 256},
                "gemma2": {"num_key_value_heads": 4, "head_dim": 64, "sliding_window": 256}}
 
@@ -21,8 +24,8 @@ def make_text_net(name):
     import transformers
 
     if name in LLAMA_CLASS:
-        kind = name.capitalize()
-        config = getattr(transformers, kind + "Config")(**SIZES, **LLAMA_CLASS[name])
+        kind = name.partition("_")[0].capitalize()
+        config = getattr(transformers, kind + "Config")(**{**SIZES, **LLAMA_CLASS[name]})
         # Only plain attention has Gemma's soft cap.
         config._attn_implementation = "eager" if name == "gemma2" else "sdpa"
         return getattr(transformers, kind + "ForCausalLM")(config)
