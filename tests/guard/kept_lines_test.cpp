@@ -320,8 +320,10 @@ TEST_F(KeptMemory, TwoModelsInAListThatGrowsAreKept) {
   const std::string grows = verdict(
       "def main():\n"
       "  folds = []\n"
-      "  for _ in range(2): folds.append({'model': torch.nn.Module()})\n");  // line 4
-  EXPECT_PRED2(has, grows, "leak: folds keeps 2 models, 128.00 MiB, at " + folder_ / "train.py:4") << grows;
+      "  for i in range(2):\n"
+      "    folds.append({'model': torch.nn.Module()})\n"  // line 5
+      "    if i == 1: torch.fail()\n");
+  EXPECT_PRED2(has, grows, "leak: folds keeps 2 models, 128.00 MiB, at " + folder_ / "train.py:5") << grows;
   const std::string pair = verdict("def main():\n  both = [torch.nn.Module(), torch.nn.Module()]\n");
   EXPECT_FALSE(has(pair, "keeps")) << pair;
 }
@@ -370,7 +372,8 @@ class Schedule:
               "  for _ in range(2):\n"
               "    optimizer = torch.optim.Optimizer([])\n"
               "    optimizer.state.update({i: {'exp_avg': torch.Tensor()} for i in range(32)})\n"
-              "    cycles.append(schedules.Schedule(optimizer))\n");  // line 9
+              "    cycles.append(schedules.Schedule(optimizer))\n"  // line 9
+              "    if len(cycles) == 2: torch.fail()\n");
   EXPECT_PRED2(has, text, "leak: cycles keeps 2 optimizers, 4.00 GiB, at " + folder_ / "train.py:9") << text;
 }
 

@@ -60,8 +60,10 @@ TEST_F(KeptMemory, AVerdictNamesWhatKeepsTheMemoryAndItsLine) {
   const std::string models = verdict(
       "def main():\n"
       "  folds = []\n"
-      "  for _ in range(4): folds.append(torch.nn.Module())\n");  // line 4
-  EXPECT_PRED2(has, models, "leak: folds keeps 4 models, 256.00 MiB, at " + folder_ / "train.py:4") << models;
+      "  for i in range(4):\n"
+      "    folds.append(torch.nn.Module())\n"  // line 5
+      "    if i == 3: torch.fail()\n");
+  EXPECT_PRED2(has, models, "leak: folds keeps 4 models, 256.00 MiB, at " + folder_ / "train.py:5") << models;
   EXPECT_FALSE(has(verdict("def main():\n  a, b = torch.Tensor(), [torch.Tensor()]\n"), "keeps"));
 }
 
@@ -159,7 +161,8 @@ TEST_F(KeptMemory, AVerdictNamesBuffersOptimizersAndPaddingWhereTheSnapshotShows
                                          "  for i in range(64):\n"
                                          "    each = torch.optim.Optimizer([])\n"
                                          "    each.state[0] = {'exp_avg': torch.Tensor()}\n"
-                                         "    steps.append(each)\n");  // line 8
+                                         "    steps.append(each)\n"  // line 8
+                                         "    if i == 63: torch.fail()\n");
   EXPECT_PRED2(has, optimizers, "leak: steps keeps 64 optimizers, 4.00 GiB, at " + folder_ / "train.py:8")
       << optimizers;
   folder_.write("site-packages/torch/utils/data.py",
@@ -215,8 +218,10 @@ TEST_F(KeptMemory, AVerdictCountsWhatTheObjectsInAListHold) {
       "  def __init__(self): self.net = torch.nn.Module()\n"
       "def main():\n"
       "  folds = []\n"
-      "  for i in range(5): folds.append({'fold': i, 'model': Fold()})\n");  // line 6
-  EXPECT_PRED2(has, models, "leak: folds keeps 5 models, 320.00 MiB, at " + folder_ / "train.py:6") << models;
+      "  for i in range(5):\n"
+      "    folds.append({'fold': i, 'model': Fold()})\n"  // line 7
+      "    if i == 4: torch.fail()\n");
+  EXPECT_PRED2(has, models, "leak: folds keeps 5 models, 320.00 MiB, at " + folder_ / "train.py:7") << models;
   const std::string records = verdict(
       "class Step:\n"
       "  __slots__ = ('seen', 'reward')\n"

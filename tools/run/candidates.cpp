@@ -206,7 +206,8 @@ void add_holders(const Facts& facts, std::vector<Candidate>& all) {
     if (holder.count < (holder.kind == "tensor" ? 3 : 2) || (holder.kind == "optimizer" && bytes == 0))
       continue;
     const bool is_seen = &holder == most || holder.owner == "error";
-    kept.push_back({.evidence = is_seen ? Evidence::kGrowth : Evidence::kMaybeNeeded,
+    const Evidence alone = holder.grows ? Evidence::kHeld : Evidence::kMaybeNeeded;
+    kept.push_back({.evidence = is_seen ? Evidence::kGrowth : alone,
                     .bytes = &holder == most ? std::max(bytes, holder.bytes) : holder.bytes,
                     .cause = {fmt::format("leak: {}, at {}", holder.text(), holder.line)},
                     .next = {fmt::format("next: {}", holder.advice())},
@@ -317,8 +318,11 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
     add_start(facts, all.back());
     add_largest(facts, run.peak / kLeastPart, all.back());
   }
-  const int64_t least = std::max({int64_t{1}, run.peak / ranks_of(facts) / kLeastPart, run.lacking});
-  std::erase_if(all, [&](const Candidate& each) { return each.bytes < least; });
+  const int64_t least = std::max<int64_t>(1, run.peak / ranks_of(facts) / kLeastPart);
+  std::erase_if(all, [&](const Candidate& each) {
+    const bool is_measured = each.evidence == Evidence::kMoment || each.evidence == Evidence::kGrowth;
+    return each.bytes < (is_measured ? least : std::max(least, run.lacking));
+  });
   // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
   const bool grows = std::any_of(all.begin(), all.end(), [](const Candidate& each) {
     return each.is_kept() || each.cause_name == name_of(Cause::kGrowingBatch);

@@ -48,6 +48,7 @@ std::vector<Holder> read_holders(const Facts& facts) {
                    .bytes = entry.number("bytes"),
                    .own = entry.number("own"),
                    .graphs = entry.is_set("graphs"),
+                   .grows = entry.is_set("grows"),
                    .in_step = entry.is_set("in_step"),
                    .kind = entry.has("kind") ? entry.text("kind") : "tensor",
                    .owner = entry.text("owner")});

@@ -14,6 +14,7 @@ struct Holder {
   std::string name, line;                 // "train.py:49", which puts arrays into it
   int64_t count = 0, bytes = 0, own = 0;  // `own`: without the rest of what they are views of
   bool graphs = false;
+  bool grows = false;           // a line that may run again puts more into it
   bool in_step = false;         // made anew in each step, before its backward
   std::string kind = "tensor";  // or "model", "optimizer"
   // Its owner: "library", "queue", "object" (of a library, made of others), "optimizer", "error", "buffer",

@@ -212,14 +212,12 @@ bool tried_again(const std::string& log) {
 RunFigures figures_of(const guard::Account& account, const Facts& report, const Logged& logged) {
   RunFigures run;
   for (const guard::Card& card : account.cards) run.peak = std::max(run.peak, card.peak_bytes.load());
-  run.limit = smallest_limit(account);
   if (const guard::Slot* slot = most_beside(account); slot != nullptr) {
     run.limit = account.cards[slot->refused_card].limit_bytes;
     run.others = slot->refused_others;
-  }
-  const Facts failure = report.part("verdict").part("failure");
-  if (run.limit != guard::kNoLimit && failure.number("driver_bytes") > 0) {
-    run.lacking = failure.number("driver_bytes") + failure.number("live_bytes") + run.others - run.limit;
+    const Facts failure = report.part("verdict").part("failure");
+    const int64_t needed = failure.number("driver_bytes") + failure.number("live_bytes") + run.others;
+    run.lacking = std::max<int64_t>(0, needed - run.limit);
   }
   run.has_phase = !logged.cause.empty() && !logged.has_figures_alone &&
                   logged.cause_name != name_of(Cause::kFragmentation);
@@ -231,9 +229,10 @@ Candidate explain_request(const Failure& failure, const Facts& facts, const Fact
                           const RunFigures& run, Logged logged) {
   // A framework's own pool may refuse what the limit would have refused.
   if (refused_first(failure.account) == nullptr && logged.cause_name == name_of(Cause::kExhausted) &&
-      logged.requested > run.limit) {
+      logged.requested > smallest_limit(failure.account)) {
     logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
-                                format_bytes(logged.requested), format_bytes(run.limit))};
+                                format_bytes(logged.requested),
+                                format_bytes(smallest_limit(failure.account)))};
   }
   // The log has figures alone, and the snapshot the operation as well.
   const Facts verdict = report.part("verdict");

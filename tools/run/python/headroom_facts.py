@@ -46,7 +46,8 @@ def _kept(frames, seconds=4.0):
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = objects.roots()
     ends = time.monotonic() + seconds
-    found, seen, queue, lines, texts, dicts, classes = {}, set(), collections.deque(), {}, {}, {}, {}
+    found, seen, queue = {}, set(), collections.deque()
+    lines, texts, dicts, classes, scopes = {}, {}, {}, {}, {}
 
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
@@ -74,6 +75,7 @@ def _kept(frames, seconds=4.0):
         if caller is None or path.startswith(("<", _here)) or (caller is not frame and "-packages/torch/" in path):
             continue
         call = "" if caller is frame else source.call_at(caller.f_code.co_filename, caller.f_lineno or 0, called[-1])
+        function = source.function_of(frame.f_code) if caller is frame else None
         for name, value in list(objects.variables(frame).items()):
             place = (name, caller.f_code.co_filename, call and "call")
             if caller is not frame:
@@ -82,13 +84,15 @@ def _kept(frames, seconds=4.0):
                     phase = [name for name in called[:-1] if "eval" in name or "valid" in name][-1:]
                     texts[place] = call + "".join(", in %s," % name for name in phase)
                     later[2].append((place, value, None))
-            elif not objects.array_bytes(value):
+                continue
+            scopes.setdefault(place, function)
+            if not objects.array_bytes(value):
                 others = later[0] if objects.own_file(value) else later[2]
                 (queue if objects.is_list(value) else others).append((place, value, None))
             elif objects.is_sum(value):
                 note(place, value)
     later[0] += [((name, path, ""), value, None) for name, path, value in objects.globals_of_modules()]
-    own = itertools.islice((value for value in gc.get_objects() if objects.own_file(value)), 50_000)
+    own = itertools.islice(objects.of_program(), 50_000)
     later[1] += [((_name_of(value), objects.own_file(value), ""), value, None) for value in own]
     while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
         if not queue:
@@ -110,15 +114,17 @@ def _kept(frames, seconds=4.0):
                 break
             inner = (part, own or place[1], "") if part and is_own else place
             if part and own:
-                classes.setdefault(inner, [type(value).__name__, 0])[1] += 1
+                scopes.setdefault(inner, None if objects.is_named(value) else "attribute")
+                classes.setdefault(inner, [_name_of(value), 0])[1] += 1
             if objects.is_optimizer(value):
                 inner = place[:2] + ("optimizer",)
             elif type(value).__module__ == "itertools":
                 inner = place[:2] + ("iterator",)
             elif isinstance(value, BaseException):
                 inner = place[:2] + ("error",)
-            elif part and not is_own and not objects.has(value, "_modules"):
-                is_endless = objects.has(value, "put") and getattr(value, "maxsize", 1) == 0
+            elif not is_own and not objects.is_list(value) and not objects.has(value, "_modules"):
+                is_queue = objects.has(value, "put") and objects.has(value, "get")
+                is_endless = is_queue and not getattr(value, "maxsize", 0)
                 inner = place[:2] + ("queue" if is_endless else "library",)
             within = inner if objects.is_list(value) else listed
             if isinstance(value, dict) and not part:
@@ -139,8 +145,8 @@ def _kept(frames, seconds=4.0):
                 note(inner, child)
             elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
                 note(place[:2] + ("object",), child)
-            elif listed:
-                note(listed, child)
+            elif listed or own:  # many objects may have one each
+                note(listed or inner, child)
     kept = []
     # Those that may be told: looking for the line of each of thousands would take minutes.
     most = sorted(found.items(), key=lambda each: (each[1]["graphs"], each[1]["bytes"]), reverse=True)[:16]
@@ -152,22 +158,26 @@ def _kept(frames, seconds=4.0):
         is_sum = entry["count"] < 3 and kind == "tensor" and place[2] != "call"
         line, puts, in_loop = lines.get(place, 0), False, False
         if not line and (not is_sum or entry["graphs"]):
-            line, puts, in_loop = source.line_that_keeps(*place, is_sum, _fullest_key(dicts.get(place, {})))
+            key = _fullest_key(dicts.get(place, {}))
+            line, puts, in_loop = source.line_that_keeps(*place, is_sum, key, scopes.get(place))
             kind_of_owner, owners = classes.get(place, ("", 0))
             if not line and owners > 2 and not is_sum:  # what many objects were made with
                 call = source.line_that_calls([place[1]], kind_of_owner)
                 line, texts[place] = int(call.rpartition(":")[2] or 0), kind_of_owner + "." + place[0]
         # A list that has two models from the start needs both: one that grows in a loop may not.
-        is_many = entry["count"] >= 3 or (kind != "tensor" and entry["count"] == 2 and puts and in_loop)
+        grows = bool(line) and source.grows(place[1], line, place[0], frames)
+        is_many = entry["count"] >= (3 if kind == "tensor" or not in_loop else 2) and (grows or kind == "tensor")
         if line and (is_many or (is_sum and entry["graphs"])):
             owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
+            in_step = is_sum and source.is_of_step(place[1], line, place[0])
+            entry |= {"grows": grows and not is_sum, "in_step": in_step}
             kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:24]
 
 
 def _name_of(value):
-    return value.__name__ if isinstance(value, types.FunctionType) else type(value).__name__
+    return value.__name__ if objects.is_named(value) else type(value).__name__
 
 
 def _fullest_key(values):
@@ -223,33 +233,6 @@ def _request(frames, asked):
     return product
 
 
-def _doubles(frames):
-    """Bytes of the arrays in the program's functions, of those with numbers of 8 or 16 bytes, and the first line: of an
-    attribute, which is made before what is computed with it, or of a variable."""
-    arrays, line, of_object = {}, "", ""
-    for frame in frames:
-        if not source.is_own(frame.f_code.co_filename):
-            continue
-        first = None
-        for name, value in objects.variables(frame).items():
-            if not objects.array_bytes(value):
-                continue
-            arrays[objects.storage(value)] = value
-            if _is_double(value):
-                made = [n for n in source.assignments_in(frame) if name in source.targets_of(n)]
-                first = min([first] + made[-1:], key=lambda node: node.lineno if node else math.inf)
-        line = "%s:%d" % (frame.f_code.co_filename, first.lineno) if first else line  # the outermost stays
-        owner = objects.variables(frame).get("self")
-        path = objects.own_file(owner)
-        attributes = {**objects.attributes(owner), **objects.buffers(owner)} if path and not of_object else {}
-        for name in (name for name, value in attributes.items() if objects.array_bytes(value) and _is_double(value)):
-            made = source.line_of_attribute(path, name)
-            of_object = of_object or ("%s:%d" % (path, made) if made else "")
-    doubles = [value for value in arrays.values() if _is_double(value)]
-    sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, doubles))}
-    return {**sizes, "line": of_object or line}
-
-
 def _is_double(array):
     return str(array.dtype).endswith(("float64", "complex128"))
 
@@ -258,93 +241,69 @@ def _text(name, array):
     return "%s (%s of %s)" % (name, " x ".join(map(str, array.shape)), str(array.dtype).rpartition(".")[2])
 
 
-def _replaced(frames):
-    """The name that holds most bytes while the line that a function of the program is at makes its next value."""
-    most = {"bytes": 0}
-    for frame in frames:
-        if not source.is_own(frame.f_code.co_filename):
-            continue
-        for node in source.assignments_in(frame):
-            if not node.lineno <= frame.f_lineno <= node.end_lineno:
-                continue
-            names = source.targets_of(node) - source.names_in(node.value)
-            size = sum(objects.array_bytes(objects.variables(frame).get(name)) for name in names)
-            if size > most["bytes"]:
-                line = "%s:%d" % (frame.f_code.co_filename, node.lineno)
-                most = {"name": ", ".join(sorted(names & set(objects.variables(frame)))), "line": line, "bytes": size}
-    return most
+def _variables(frames, failed):
+    """The bytes that variables of the program's functions, and attributes of their objects, have. The largest of each
+    kind, which the line tells that assigns it: "replaced", which holds its old value while that line makes the
+    next; "loaded", by a call such as torch.load; "grown", by joining itself with more (what a model joins in its
+    forward pass does not grow); and "largest", with all that is reached through it and through none before it.
+    "arrays" has the bytes of all in these functions, of those with numbers of 8 or 16 bytes, and the line that
+    first makes one of them."""
+    found = {name: {"bytes": 0} for name in ("replaced", "loaded", "grown", "largest")}
+    weights = {objects.storage(weight) for weight in objects.weights_of_torch()}
+    seen, storages, arrays, doubles = {}, set(), {}, []
 
+    def tell(how, size, name, line, call=""):
+        if size > found[how]["bytes"]:
+            found[how] = {"name": name, "bytes": size, "line": line, "call": call}
 
-def _assigned(frame):
-    """(name, file, assignment, value) of the variables of a function of the program, and of its object."""
-    variables, path = objects.variables(frame), frame.f_code.co_filename
-    for node in source.assignments_in(frame):
-        yield from ((name, path, node, variables[name]) for name in source.targets_of(node) & set(variables))
-    owner = variables.get("self")
-    path = objects.own_file(owner)
-    for node in source.nodes_in(source.tree_of(path), ast.Assign) if path else ():
-        for target in node.targets:
-            if isinstance(target, ast.Attribute) and target.attr in objects.attributes(owner):
-                yield "self." + target.attr, path, node, objects.attributes(owner)[target.attr]
-
-
-def _loaded(frames):
-    """The variable, or attribute, that still holds most bytes of arrays that a call such as torch.load returned."""
-    torch = sys.modules.get("torch")
-    weights = {objects.storage(weight) for weight in objects.alive(torch.nn.Parameter)} if torch else ()
-    most = {"bytes": 0}
-    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for name, path, node, value in _assigned(frame):
-            if not isinstance(node.value, ast.Call) or not source.name_of(node.value).startswith("load"):
-                continue
-            arrays = {objects.storage(array): array for array in objects.arrays_under(value, {})}
-            size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in weights)
-            if size > most["bytes"]:
+    for depth, frame in enumerate(frame for frame in frames if source.is_own(frame.f_code.co_filename)):
+        variables = objects.variables(frame)
+        for text, name, path, value in objects.variables_of(frame):
+            is_attribute, own = text != name, objects.array_bytes(value)
+            nodes = source.assignments_of(frame, path, name, is_attribute)
+            if own and not is_attribute:
+                arrays[objects.storage(value)] = value
+            if own and _is_double(value) and nodes:
+                made = nodes[0] if is_attribute else nodes[-1]
+                doubles.append((not is_attribute, -depth, made.lineno, "%s:%d" % (path, made.lineno)))
+            for node in nodes:
                 line = "%s:%d" % (path, node.lineno)
-                most = {"name": name, "line": line, "bytes": size, "call": ast.unparse(node.value.func)}
-    return most
-
-
-def _grown(frames):
-    """The attribute, or the variable of a loop, with most bytes that a line makes of itself and more alone:
-    x = torch.cat([x, y]). What a model joins in its forward pass does not grow."""
-    most = {"bytes": 0}
-    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for name, path, node, value in _assigned(frame):
-            attribute = name.rpartition(".")[2]
-            joins = isinstance(node.value, ast.Call) and source.name_of(node.value) in _JOINS
-            joins = joins and attribute in source.names_in(node.value)
-            grows = joins and (attribute != name or source.is_bound_alone(path, node, name))
-            size = objects.array_bytes(value) if grows else 0
-            if size > most["bytes"]:
-                line, call = "%s:%d" % (path, node.lineno), ast.unparse(node.value.func)[:40]
-                most = {"name": name, "line": line, "bytes": size, "call": call}
-    return most
-
-
-def _largest(frames):
-    """The variable of a function of the program, or of its object, through which most bytes of arrays are reached that
-    no variable before it has: its name, and the line that makes it; of an object with one large part, that part's."""
-    most, seen, storages = {"bytes": 0}, {}, set()
-    for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for text, name, value in objects.variables_of(frame):
+                call = node.value if isinstance(node.value, ast.Call) else None
+                text_of_call = ast.unparse(call.func)[:40] if call else ""
+                if not is_attribute and frame in failed and node.lineno <= frame.f_lineno <= node.end_lineno:
+                    names = sorted((source.targets_of(node) - source.names_in(node.value)) & set(variables))
+                    size = sum(objects.array_bytes(variables[each]) for each in names)
+                    tell("replaced", size, ", ".join(names), line)
+                if call and source.name_of(call).startswith("load"):
+                    tell("loaded", _reached(value, {}, set(weights)), text, line, text_of_call)
+                is_bound_alone = is_attribute or source.is_bound_alone(path, node, name)
+                if call and own and source.name_of(call) in _JOINS and name in source.names_in(call) and is_bound_alone:
+                    tell("grown", own, text, line, text_of_call)
             if name == "self" or objects.has(value, "_modules") or objects.is_optimizer(value):
                 continue
-            arrays = {objects.storage(array): array for array in objects.arrays_under(value, seen)}
-            size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in storages)
-            storages |= set(arrays)
-            if size > most["bytes"]:
-                text, line = _largest_part(text, source.line_that_makes(name, text, frame), value, size)
-                most = {"name": text, "line": line, "bytes": size}
-    return most
+            size = _reached(value, seen, storages)
+            if size > found["largest"]["bytes"]:
+                made = source.line_that_makes(name, text, frame)
+                tell("largest", size, *_largest_part(text, made, value, size))
+    large = [value for value in arrays.values() if _is_double(value)]
+    sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, large))}
+    return {**found, "arrays": {**sizes, "line": min(doubles, default=("",))[-1]}}
+
+
+def _reached(value, seen, storages):
+    """Bytes of the arrays that are reached through a value and not through `seen`, less those of `storages`, to which
+    they are added."""
+    arrays = {objects.storage(array): array for array in objects.arrays_under(value, seen)}
+    size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in storages)
+    storages |= arrays.keys()
+    return size
 
 
 def _largest_part(text, line, value, size):
     """The attribute of an object of the program's class that has nearly all of its bytes, if there is one."""
     path = objects.own_file(value)
     for name, part in list(objects.attributes(value).items()) if path else ():
-        arrays = {objects.storage(array): array for array in objects.arrays_under(part, {})}
-        if sum(map(objects.array_bytes, arrays.values())) >= 0.8 * size and not objects.has(part, "_modules"):
+        if not objects.has(part, "_modules") and _reached(part, {}, set()) >= 0.8 * size:
             assigned = source.line_of_attribute(path, name)
             return text + "." + name, "%s:%d" % (path, assigned) if assigned else line
     return text, line
@@ -364,30 +323,22 @@ def _moment(failed, kept):
 
 
 def _cycles():
-    """Collects objects that refer to each other alone: bytes of their arrays, the program's class that most have, and
-    the line where one of it is given to another, or where it is."""
-    objects.forget_alive()
-    flags, before = gc.get_debug(), list(gc.garbage)
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-    finally:
-        gc.set_debug(flags)
-    garbage, gc.garbage[:] = gc.garbage[len(before) :], before
-    arrays = {objects.storage(value): value for value in garbage if objects.array_bytes(value)}
+    """Objects that refer to each other alone: bytes of their arrays and weights, the program's class that has most, and
+    the line where one of it gives itself to another, or where it is."""
+    garbage, sizes = objects.collect(), {}
+    parts = (part for value in garbage for part in gc.get_referents(value) if not gc.is_tracked(part))
+    for value in itertools.chain(garbage, parts):
+        size = objects.array_bytes(value) or objects.weight_bytes(value)
+        sizes |= {objects.storage(value): size} if size else {}
     kinds = [vars(type(value)).get("_forward_cls", type(value)) for value in garbage]  # the program's of a ctx
     own = [(objects.file_of(kind), kind.__name__) for kind in kinds]
-    classes = collections.Counter(entry for entry in own if entry[0])
-    facts = {"bytes": sum(map(objects.array_bytes, arrays.values())), "name": "", "line": ""}
-    for (path, name), _ in classes.most_common(1):
-        lines = []
+    found = []
+    for (path, name), count in collections.Counter(entry for entry in own if entry[0]).items():
         for node in (node for node in source.nodes_in(source.tree_of(path), ast.ClassDef) if node.name == name):
-            assigned = [n for n in source.nodes_in(node, ast.Assign) if isinstance(n.targets[0], ast.Attribute)]
-            of_ctx = [n for n in assigned if getattr(n.targets[0].value, "id", "") == "ctx"]
-            gives = [n for n in assigned if getattr(n.value, "id", "") == "self"]
-            lines = [n.lineno for n in gives + of_ctx + [node]]
-        facts |= {"name": name, "line": "%s:%d" % (path, lines[0]) if lines else ""}
-    return facts
+            line = source.line_that_gives_itself(node)
+            found.append((line > 0, count, name, "%s:%d" % (path, line or node.lineno)))
+    name, line = max(found, default=(0, 0, "", ""))[2:]
+    return {"bytes": sum(sizes.values()), "name": name, "line": line}
 
 
 def _padding():
@@ -420,17 +371,17 @@ def _facts(frames, failed, asked, is_end):
     facts = {"asked": asked}
     if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
         failed = frames
-    of_frames = {"libraries": _other_libraries, "kept": _kept, "arrays": _doubles, "loaded": _loaded}
-    of_frames |= {"grown": _grown, "largest": _largest, "growth": source.growth}
-    of_frames |= {"starts": source.starts, "transform": lambda frames: source.transform(frames, is_end)}
+    of_frames = {"libraries": _other_libraries, "kept": _kept, "growth": source.growth, "starts": source.starts}
+    of_frames |= {"transform": lambda frames: source.transform(frames, is_end), "weights": models.weights}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
-    of_frames |= {"weights": models.weights, "hooks": models.hooks, "outputs": models.outputs}
-    asked_for = {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
-    asked_for |= {"request": lambda: _request(failed, asked), "replaced": lambda: _replaced(failed)}
+    of_frames |= {"hooks": models.hooks, "outputs": models.outputs}
+    asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's
+    asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
+    asked_for |= {"request": lambda: _request(failed, asked), "variables": lambda: _variables(frames, failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))
-    for name, ask in {**asked_for, "cycles": _cycles}.items():  # last: it ends objects
+    for name, ask in asked_for.items():
         try:
             facts[name] = ask()
         except Exception as error:
             facts[name + "_error"] = str(error)
-    return facts
+    return facts.pop("variables", {}) | facts

@@ -50,7 +50,7 @@ def weights(frames):
     gradients; three or more of a class together, with the line that makes most of them."""
     variables, roots, models = {}, objects.roots(), []
     for frame in filter(lambda frame: source.is_own(frame.f_code.co_filename), frames):
-        for text, name, value in objects.variables_of(frame):
+        for text, name, _, value in objects.variables_of(frame):
             if id(value) in roots and text != "self":
                 variables.setdefault(id(value), (text, source.line_that_makes(name, text, frame)))
     seen, sizes = set(), []
@@ -81,8 +81,10 @@ def hooks(frames):
     count, code = objects.repeated_hooks()
     if code is None:
         return {"count": 0}
-    calls = source.calls_of(frames, ("register_forward_hook", "register_forward_pre_hook",
-                                     "register_full_backward_hook", "register_backward_hook"))
+    calls = source.calls_of(
+        frames,
+        ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook"),
+    )
     at = next((line for line, _ in calls if line.startswith(code.co_filename)), "")
     return {"count": count, "name": code.co_name, "line": at}
 

@@ -1,7 +1,7 @@
 """Looks at the objects of a Python program: arrays and their bytes, modules, optimizers, and what an object holds."""
 
 import collections
-import functools
+import contextvars
 import gc
 import inspect
 import itertools
@@ -14,8 +14,11 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 _OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
 PLAIN = {str, bytes, int, float, bool, type(None), types.ModuleType}
 _MOST_PARTS = 100_000  # of one list
+_CLOSED = ("jax", "jaxlib", "cupy", "numpy")  # what their objects hold is no list of the program's
+_CODES = {types.FunctionType: "__code__", types.GeneratorType: "gi_code"}
+_CODES |= {types.CoroutineType: "cr_code", types.AsyncGeneratorType: "ag_code"}
 _files, _frames = {}, {}  # of classes; those whose variables were looked at
-_alive = {}  # by class: what forget_alive() drops
+_alive, _garbage = {}, {}  # by class; by identity
 
 
 def array_bytes(value):
@@ -40,6 +43,20 @@ def storage(array):
         return id(array)
 
 
+def is_tensor(value):
+    return issubclass(type(value), getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
+def weight_bytes(value):
+    """The bytes of a weight on a GPU with its gradient; 0 for anything else."""
+    try:
+        if not issubclass(type(value), sys.modules["torch"].nn.Parameter) or not value.is_cuda:
+            return 0
+        return value.nbytes + (value.grad.nbytes if value.grad is not None else 0)
+    except Exception:
+        return 0
+
+
 def grad_fn(array):
     """The graph that computed an array; None without one, and for a view that refuses to tell."""
     try:
@@ -48,21 +65,50 @@ def grad_fn(array):
         return None
 
 
+def collect():
+    """Collects objects that refer to each other alone, which are in no answer from then on; release() ends them."""
+    flags, before = gc.get_debug(), list(gc.garbage)
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+    finally:
+        gc.set_debug(flags)
+    _garbage.update((id(value), value) for value in gc.garbage[len(before) :])
+    gc.garbage[:] = before
+    return list(_garbage.values())
+
+
+def _tracked():
+    """By class the objects that Python's collector knows, less what it found to be garbage."""
+    if not _alive:
+        for value in gc.get_objects():
+            if id(value) not in _garbage:
+                _alive.setdefault(type(value), []).append(value)
+    return _alive
+
+
 def alive(kind):
-    if kind not in _alive:
-        _alive[kind] = [value for value in gc.get_objects() if issubclass(type(value), kind)]
-    return _alive[kind]
+    return [value for each, values in _tracked().items() if issubclass(each, kind) for value in values]
 
 
-def forget_alive():
-    """Before cycles are collected, which must not be held from here."""
-    _alive.clear()
+def of_program():
+    """The objects of the program's classes, its classes, functions and generators."""
+    for kind, values in list(_tracked().items()):
+        if kind in _CODES or issubclass(kind, type):
+            yield from filter(own_file, values)
+        elif file_of(kind):
+            yield from values
 
 
 def modules_of_torch():
     """The modules of PyTorch; not those that are still being made."""
     modules = alive(sys.modules["torch"].nn.Module) if "torch" in sys.modules else []
     return [module for module in modules if "_modules" in vars(module)]
+
+
+def weights_of_torch():
+    torch = sys.modules.get("torch")
+    return alive(torch.nn.Parameter) if torch else []
 
 
 def roots():
@@ -91,11 +137,18 @@ def library_of(value):
 
 
 def own_file(value):
-    """The program's file that has the class of a value, or the function that it is; empty for a library's."""
-    if type(value) is types.FunctionType:  # some objects warn, or act, when they are asked for their class
-        path = value.__code__.co_filename
+    """The program's file that has the class of a value, or the class, function or generator that it is; empty for a
+    library's."""
+    kind = type(value)  # some objects warn, or act, when they are asked for their class
+    if kind in _CODES:
+        path = getattr(value, _CODES[kind]).co_filename
         return path if source.is_own(path) else ""
-    return file_of(type(value))
+    return file_of(value if issubclass(kind, type) else kind)
+
+
+def is_named(value):
+    """True for a class, a function or a generator."""
+    return type(value) in _CODES or issubclass(type(value), type)
 
 
 def globals_of_modules():
@@ -104,6 +157,8 @@ def globals_of_modules():
         path = getattr(module, "__file__", None)
         if isinstance(path, str) and path.endswith(".py") and source.is_own(path):
             yield from ((name, path, value) for name, value in list(vars(module).items()))
+    for variable, value in contextvars.copy_context().items():
+        yield variable.name, getattr(sys.modules["__main__"], "__file__", None) or "", value
 
 
 def file_of(kind):
@@ -131,12 +186,12 @@ def variables(frame):
 
 
 def variables_of(frame):
-    """(text, name, value) of the variables of a function of the program, and of the attributes of its object."""
-    found = [(name, name, value) for name, value in variables(frame).items()]
+    """(text, name, file, value) of the variables of a function of the program, and of the attributes of its object."""
     owner = variables(frame).get("self")
-    if owner is not None and own_file(owner) and not has(owner, "_modules"):
-        found += [("self." + name, name, value) for name, value in attributes(owner).items()]
-    return found
+    yield from ((name, name, frame.f_code.co_filename, value) for name, value in list(variables(frame).items()))
+    path = own_file(owner) if owner is not None else ""
+    parts = {**attributes(owner), **buffers(owner)} if path else {}
+    yield from (("self." + name, name, path, value) for name, value in parts.items() if name not in _OF_MODULES)
 
 
 def release():
@@ -148,6 +203,7 @@ def release():
             for name in code.co_varnames + code.co_cellvars + code.co_freevars:
                 variables.pop(name, None)
     _frames.clear()
+    _garbage.clear()
     _files.clear()
     _alive.clear()
 
@@ -191,49 +247,47 @@ def children(value):
 
 
 def _children(value):
-    if type(value).__name__ == "_lru_cache_wrapper":
-        return [("", part) for part in gc.get_referents(value)]
-    for kind in (dict, list, tuple, set, collections.deque):  # not by a method of a class of theirs, which may act
-        if issubclass(type(value), kind):
-            parts = dict.values(value) if kind is dict else kind.__iter__(value)
-            return [("", part) for part in itertools.islice(parts, _MOST_PARTS) if type(part) not in PLAIN]
-    if isinstance(value, types.FunctionType):
-        return _children_of_function(value) if own_file(value) else []
-    if isinstance(value, types.MethodType):
-        return [("", value.__self__), ("", value.__func__)]
-    if type(value).__module__ == "itertools":  # cycle keeps all that it gave, and tee what one has not taken
-        return [("", part) for part in gc.get_referents(value)]
-    if library_of(value) in ("jax", "jaxlib") and has(value, "__wrapped__"):  # a function that JAX compiles
-        return [("", value.__wrapped__)]
-    if isinstance(value, functools.partial):
-        return [("", part) for part in (value.func, *value.args, *value.keywords.values())]
-    if isinstance(value, types.GeneratorType):
-        frame = value.gi_frame
-        is_own = frame is not None and source.is_own(frame.f_code.co_filename)
-        return list(variables(frame).items()) if is_own else []
-    if isinstance(value, BaseException):  # its traceback holds what the functions had
-        frames = list(frames_of_trace(value.__traceback__))
-        return [("", part) for frame in frames for part in variables(frame).values()]
-    library = library_of(value)
+    kind, library = type(value), library_of(value)
+    for container in (dict, list, tuple, set, frozenset, collections.deque):  # by no method of a class, which may act
+        if issubclass(kind, container):
+            parts = dict.values(value) if container is dict else container.__iter__(value)
+            own = attributes(value).items() if own_file(value) else ()
+            return [("", part) for part in itertools.islice(parts, _MOST_PARTS) if type(part) not in PLAIN] + list(own)
+    if kind is types.FunctionType or issubclass(kind, type):
+        return _children_of_code(value) if own_file(value) else []
+    if is_tensor(value) or library in _CLOSED:
+        if library in ("jax", "jaxlib") and has(value, "__wrapped__"):  # a function that is compiled
+            return [("", value.__wrapped__)]
+        return [("", part) for part in value.flat] if library == "numpy" and value.dtype == object else []
+    if issubclass(kind, (BaseException, types.TracebackType)):  # a traceback holds what the functions had
+        trace = value if kind is types.TracebackType else value.__traceback__
+        return [("", part) for frame in frames_of_trace(trace) for part in variables(frame).values()]
+    if kind in _CODES or kind is types.FrameType:  # of a generator or a coroutine that waits
+        frame = getattr(value, _CODES[kind].replace("code", "frame")) if kind in _CODES and own_file(value) else None
+        return list(variables(frame).items()) if frame is not None else []
     if is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
         return [("", part) for part in states_of(value) if isinstance(part, list)]
     if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
-        parts = list(value._modules.items())
         own = [(k, v) for k, v in vars(value).items() if k not in _OF_MODULES and not k.endswith(("hooks", "_kwargs"))]
         own += [("", hook) for k in _HOOKS for hook in list(_of_module(value, k).values())]
-        return parts + own + [(k, v) for k, v in buffers(value).items() if grad_fn(v)]
-    is_looked_into = str(type(value).__module__).startswith(("torch.utils.data", "torch.optim.lr_scheduler"))
-    if library in ("builtins", "torch", "jax", "jaxlib", "cupy", "numpy", "types") and not is_looked_into:
-        return []
-    if isinstance(value, type):
-        return []
-    names = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
-    return [(name, getattr(value, name)) for name in names] + list(attributes(value).items())
+        return list(value._modules.items()) + own + [(k, v) for k, v in buffers(value).items() if grad_fn(v)]
+    slots = [name for base in kind.__mro__ for name in _names(vars(base).get("__slots__", ())) if hasattr(value, name)]
+    named = [(name, getattr(value, name)) for name in slots] + list(attributes(value).items())
+    # All else that keeps objects alive says so to Python's collector: what C holds, closures, caches, bound methods.
+    known = {id(part) for _, part in named} | {id(attributes(value)), id(kind)}
+    parts = [part for part in gc.get_referents(value) if id(part) not in known and not isinstance(part, type)]
+    return named + [("", part) for part in parts[:_MOST_PARTS] if type(part) not in PLAIN]
 
 
-def _children_of_function(value):
-    """What a function of the program keeps: variables of the functions around it, values of its arguments that are not
-    given, and its attributes."""
+def _names(slots):
+    return (slots,) if isinstance(slots, str) else slots
+
+
+def _children_of_code(value):
+    """What a function or a class of the program keeps: variables of the functions around it, values of its arguments
+    that are not given, and its attributes."""
+    if issubclass(type(value), type):
+        return [(k, v) for k, v in vars(value).items() if not k.startswith("__")]
     code, defaults = value.__code__, value.__defaults__ or ()
     names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
     kept = list(zip(names, defaults)) + list((value.__kwdefaults__ or {}).items()) + list(vars(value).items())

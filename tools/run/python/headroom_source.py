@@ -59,6 +59,31 @@ def loop_around(path, line):
     return None if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)) else inner
 
 
+def function_around(path, line):
+    """The innermost function of a file around a line, or else the file."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    around = [node for node in nodes_in(tree_of(path), kinds) if node.lineno <= line <= node.end_lineno]
+    return max(around, key=lambda node: node.lineno, default=tree_of(path))
+
+
+def grows(path, line, name, frames):
+    """False for what a line puts into a list of its own function, in a loop that has ended or in none."""
+    loop, function = loop_around(path, line), function_around(path, line)
+    at = [frame.f_lineno or 0 for frame in frames if frame.f_code.co_filename == path]
+    if loop and any(loop.lineno <= number <= loop.end_lineno for number in at):
+        return True
+    return not any(name in targets_of(n) for n in nodes_in(function, (ast.Assign, ast.AnnAssign)) if n.lineno < line)
+
+
+def is_of_step(path, line, name):
+    """True if what a line adds to is made anew in the loop, or the function, that calls a backward below the line."""
+    function = function_around(path, line)
+    made = [n for n in nodes_in(function, ast.Assign) if n.lineno < line and name in targets_of(n)]
+    loop = loop_around(path, made[-1].lineno) if made and name not in names_in(made[-1].value) else function
+    calls = [n for n in nodes_in(function, ast.Call) if n.lineno > line and "backward" in name_of(n)]
+    return bool(made) and any(loop_around(path, call.lineno) is loop for call in calls)
+
+
 def is_bound_alone(path, node, name):
     """True if an assignment is in a loop in which nothing else binds that name."""
     loop = loop_around(path, node.lineno)
@@ -75,10 +100,35 @@ def targets_of(node):
     return {name for target in _targets(node) for name in names_in(target)}
 
 
-def assignments_in(frame):
-    """Assignments of the function of a frame, up to the line where it is."""
+def assignments_of(frame, path, name, is_attribute):
+    """Assignments that bind a variable in the function of a frame, up to the line where it is; or an attribute of that
+    name, in all of a file."""
+    if is_attribute:
+        is_bound = lambda target: isinstance(target, ast.Attribute) and target.attr == name
+        return [n for n in nodes_in(tree_of(path), ast.Assign) if any(map(is_bound, n.targets))]
     first, last = frame.f_code.co_firstlineno, frame.f_lineno or 0
-    return [n for n in nodes_in(tree_of(frame.f_code.co_filename), ast.Assign) if first <= n.lineno <= last]
+    return [n for n in nodes_in(tree_of(path), ast.Assign) if first <= n.lineno <= last and name in targets_of(n)]
+
+
+def line_that_gives_itself(node):
+    """The line of a class where an object of it keeps itself or a method of its own in another's attribute, or hands
+    one over; of a function of autograd, where its context keeps an array; 0: none."""
+    methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+    own = lambda value: getattr(value, "id", "") == "self" or (
+        getattr(value, "attr", "") in methods and getattr(value.value, "id", "") == "self"
+    )
+    found = []
+    for part in nodes_in(node, (ast.Assign, ast.Expr)):
+        target = part.targets[0] if isinstance(part, ast.Assign) else None
+        if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "ctx":
+            found.append((1, part.lineno))
+        if isinstance(target, ast.Attribute) and own(part.value):
+            found.append((0, part.lineno))
+        if isinstance(target, ast.Attribute) and isinstance(part.value, ast.Lambda) and "self" in names_in(part.value):
+            found.append((2, part.lineno))
+        if isinstance(part.value, ast.Call) and any(map(own, part.value.args)):
+            found.append((3, part.lineno))
+    return min(found, default=(0, 0))[1]
 
 
 def name_of(call):
@@ -143,9 +193,13 @@ def line_of_attribute(path, name):
 
 
 def line_that_calls(files, name):
-    """The line of the call of that name with most arguments: the one that makes what is kept of a class; empty without one."""
-    calls = [(len(n.args) + len(n.keywords), -n.lineno, p) for p in files for n in nodes_in(tree_of(p), ast.Call)
-             if name_of(n) == name]
+    """The line of the call of that name with most arguments, which makes what is kept of a class; empty without one."""
+    calls = [
+        (len(n.args) + len(n.keywords), -n.lineno, p)
+        for p in files
+        for n in nodes_in(tree_of(p), ast.Call)
+        if name_of(n) == name
+    ]
     most = max(calls, default=None)
     return "%s:%d" % (most[2], -most[1]) if most else ""
 
@@ -168,11 +222,22 @@ def _is_number(node):
     return isinstance(node, (ast.Constant, ast.JoinedStr))
 
 
-def line_that_keeps(name, path, owner, is_sum, key=None):
+def function_of(code):
+    """The syntax of a function; None for a module's, or without one."""
+    nodes = nodes_in(tree_of(code.co_filename), (ast.FunctionDef, ast.AsyncFunctionDef))
+    return next((n for n in nodes if n.name == code.co_name and n.lineno >= code.co_firstlineno), None)
+
+
+def line_that_keeps(name, path, owner, is_sum, key=None, where=None):
     """The first line of a file that adds up what has that name, or, if it is no sum, puts something into it, gives most
     to an object of a library, or makes an optimizer or an object made of others, numbers last, and what a dict has
-    under `key` first; 0: none. And whether the line puts something into a list or dict, and is in a loop."""
+    under `key` first, and before it what is in the function `where`, or of an attribute if that is "attribute"; 0:
+    none. And whether the line puts something into a list or dict, and is in a loop."""
     lines = []  # (later ones tell less, line, puts)
+    of_attributes = lambda node: {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+    is_apart = lambda node: where is not None and (
+        name not in of_attributes(node) if where == "attribute" else not where.lineno <= node.lineno <= where.end_lineno
+    )
     has_no_key = lambda node: key is None or key not in {getattr(part, "value", None) for part in ast.walk(node)}
     for node in nodes_in(tree_of(path), (ast.Call, ast.AugAssign, ast.Assign)):
         if isinstance(node, ast.Call) and not is_sum:
@@ -184,9 +249,9 @@ def line_that_keeps(name, path, owner, is_sum, key=None):
             if ((puts or uses) and name in names_in(node.func.value)) or (pushes and name in names_in(node.args[0])):
                 is_number = bool(node.args) and all(map(_is_number, node.args))
                 given = -len(node.args) if is_library else 0
-                lines.append((is_number, has_no_key(node), given, node.lineno, not is_library))
+                lines.append((is_apart(node), is_number, has_no_key(node), given, node.lineno, not is_library))
         elif isinstance(node, ast.AugAssign) and name in names_in(node.target):
-            lines.append((False, False, 0, node.lineno, False))
+            lines.append((is_apart(node), False, False, 0, node.lineno, False))
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 adds = isinstance(node.value, ast.BinOp) and name in names_in(node.value)
@@ -195,8 +260,9 @@ def line_that_keeps(name, path, owner, is_sum, key=None):
                 is_made = owner == "object" and not isinstance(node.value, ast.Constant)
                 puts = isinstance(target, ast.Subscript)
                 if name in names_in(target) and (adds or is_made or puts):
-                    lines.append((_is_number(node.value), has_no_key(node), is_made and not puts, node.lineno, puts))
-    line, puts = min(lines, default=(0, 0, 0, 0, False))[3:]
+                    told = (is_apart(node), _is_number(node.value), has_no_key(node), is_made and not puts)
+                    lines.append((*told, node.lineno, puts))
+    line, puts = min(lines, default=(0, 0, 0, 0, 0, False))[4:]
     return line, puts, bool(line) and loop_around(path, line) is not None
 
 
