@@ -18,11 +18,10 @@
 namespace headroom {
 namespace {
 
-// Weights of a byte, by Evidence. The figures are chosen such that of the scripts in
-// tests/guard/verdicts most are told right: docs/notes/limit.md says how many others would be.
+// Weights of a byte, by Evidence: docs/notes/limit.md says where they come from.
 constexpr std::array<double, 5> kWeights = {4, 2, 1, 1, 0.6};
 
-// A cause takes at least this part of what a process had: several things may share the blame, but not ten.
+// A cause weighs at least this part of what a process had: several things may share the blame, but not ten.
 constexpr int64_t kLeastPart = 5;
 
 std::string line_part(const std::string& before, const std::string& line) {
@@ -41,7 +40,11 @@ struct CauseRow {
 };
 constexpr char kDelete[] = "next: del {name}  # when it has been used";
 constexpr CauseRow kRows[] = {
-    {"replaced", "exhausted: {name} still holds {bytes} while its next value is made, at {line}", {kDelete}},
+    {"replaced",
+     "exhausted: {name} still holds {bytes} while its next value is made, at {line}",
+     {kDelete},
+     Evidence::kHeld,
+     50},  // the next is needed
     {"loaded",
      "exhausted: {name} still holds {bytes} that {call} returned, at {line}",
      {"next: map_location=\"cpu\"  # of torch.load", kDelete}},
@@ -57,7 +60,8 @@ constexpr CauseRow kRows[] = {
      {"next: float32 and complex64 where they are precise enough: half the memory"}},
     {"models",
      "exhausted: the weights and gradients of {count} models of class {name} take {bytes}{at}",
-     {"next: one model for all that use it (threads, requests, members that can wait for their turn)"}},
+     {"next: one model for all that use it (threads, requests, members that can wait for their turn)"},
+     Evidence::kMaybeNeeded},
     {"cycles",
      "leak: objects that refer to each other{as} keep {bytes} until Python's collector runs{where}",
      {"next: weakref.ref(...) for the way back, or save_for_backward for what a backward needs",
@@ -130,24 +134,32 @@ int64_t bytes_of(std::string_view fact, const Facts& holder, const Facts& facts,
   return holder.number("bytes");
 }
 
+// Adds a note to a candidate, whose line it tells if it has one, and steps in place of those before.
+void add_note(Candidate& found, const std::string& text, const std::string& line,
+              std::vector<std::string> next = {}) {
+  found.cause.push_back(text);
+  if (!line.empty()) found.line = line;
+  if (!next.empty()) found.next = std::move(next);
+}
+
 void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& all) {
+  const Facts misspelt = facts.part("untrained").part("misspelt");
   for (const CauseRow& row : kRows) {
     const std::string_view fact = row.fact;
     const Facts holder = holder_of(facts, fact);
     const int64_t bytes = bytes_of(fact, holder, facts, report);
     if (bytes == 0) continue;
     all.push_back(candidate_of(row, holder, bytes));
-    Candidate& made = all.back();
-    if (const std::string line = facts.part("libraries").part("lines").text(fact); !line.empty()) {
-      made.cause.push_back((fact == "CuPy" ? "CuPy is first used at " : "JAX is imported at ") + line);
-      made.line = line;
-    }
-    const Facts misspelt = facts.part("untrained").part("misspelt");
-    if ((fact == "untrained" || fact == "unseen") && !misspelt.text("line").empty()) {
-      made.line = misspelt.text("line");
-      made.cause.push_back(fmt::format("its weights have {}, which PyTorch does not read, at {}",
-                                       misspelt.text("name"), made.line));
-      made.next = {"next: requires_grad, or model.requires_grad_(False)"};
+    const std::string library = facts.part("libraries").part("lines").text(fact),
+                      line = misspelt.text("line");
+    if (!library.empty())
+      add_note(all.back(), (fact == "CuPy" ? "CuPy is first used at " : "JAX is imported at ") + library,
+               library);
+    if ((fact == "untrained" || fact == "unseen") && !line.empty()) {
+      add_note(
+          all.back(),
+          fmt::format("its weights have {}, which PyTorch does not read, at {}", misspelt.text("name"), line),
+          line, {"next: requires_grad, or model.requires_grad_(False)"});
     }
   }
 }
@@ -228,20 +240,19 @@ void add_largest(const Facts& facts, int64_t least, Candidate& found) {
   const std::string line = largest.text("line");
   const int64_t bytes = largest.number("bytes");
   if (bytes < std::max(least, int64_t{1}) || line.empty()) return;
-  found.cause.push_back(
-      fmt::format("{} takes {}, made at {}", largest.text("name"), format_bytes(bytes), line));
-  if (found.line.empty()) found.line = line;
+  add_note(found, fmt::format("{} takes {}, made at {}", largest.text("name"), format_bytes(bytes), line),
+           found.line.empty() ? line : "");
 }
 
-// A part of a model that was to stay as it is.
-void add_evaluating(const Facts& facts, int64_t peak, Candidate& found) {
+// A part of a model that was to stay as it is: an optimizer has a state of twice its bytes, and gradients.
+void add_evaluating(const Facts& facts, const RunFigures& run, Candidate& found) {
   const Facts part = facts.part("evaluating");
   const int64_t bytes = part.number("bytes");
-  if (bytes < std::max(peak / 10, int64_t{1})) return;
-  const std::string line = part.text("line");
-  found.cause.push_back(fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}",
-                                    part.text("name"), format_bytes(bytes), line_part(", made at ", line)));
-  if (!line.empty()) found.line = line;
+  if (bytes == 0 || 4 * bytes < run.peak / kLeastPart) return;
+  add_note(found,
+           fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}",
+                       part.text("name"), format_bytes(bytes), line_part(", made at ", part.text("line"))),
+           part.text("line"));
   found.next.insert(found.next.begin(),
                     "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
@@ -249,34 +260,33 @@ void add_evaluating(const Facts& facts, int64_t peak, Candidate& found) {
 // Says why, or by what, the program does what the best candidate says.
 void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
   const Facts hooks = facts.part("hooks"), growth = facts.part("growth"), trained = facts.part("trained");
+  const std::string padding = facts.text("padding");
   if (hooks.number("count") >= 3 && best.is_kept()) {
-    const std::string line = hooks.text("line");
-    best.cause.insert(best.cause.begin(),
-                      fmt::format("leak: {} is {} times a hook of the same module{}", hooks.text("name"),
-                                  hooks.number("count"), line_part(", registered at ", line)));
-    best.next = {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"};
-    if (!line.empty()) best.line = line;
+    add_note(best,
+             fmt::format("leak: {} is {} times a hook of the same module{}", hooks.text("name"),
+                         hooks.number("count"), line_part(", registered at ", hooks.text("line"))),
+             hooks.text("line"),
+             {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"});
+    std::rotate(best.cause.begin(), best.cause.end() - 1, best.cause.end());
   }
-  if (best.cause_name == name_of(Cause::kGrowingBatch)) {
-    const std::string padding = facts.text("padding"), line = padding.empty() ? growth.text("line") : padding;
-    if (!line.empty()) best.line = line;
-    if (!padding.empty()) {
-      best.cause.push_back("each batch is padded to its longest item, at " + line);
-      best.next = {"next: cut longer items, or put items of equal length into a batch"};
-    } else if (!line.empty()) {
-      best.cause.push_back(fmt::format("{} is made larger at {}", growth.text("name"), line));
-    }
+  const bool grows = best.cause_name == name_of(Cause::kGrowingBatch);
+  if (grows && !padding.empty()) {
+    add_note(best, "each batch is padded to its longest item, at " + padding, padding,
+             {"next: cut longer items, or put items of equal length into a batch"});
+  } else if (grows && !growth.text("line").empty()) {
+    add_note(best, fmt::format("{} is made larger at {}", growth.text("name"), growth.text("line")),
+             growth.text("line"));
   }
   if (best.cause_name != name_of(Cause::kOptimizerState)) return;
-  if (const int64_t bytes = trained.number("bytes"), total = trained.number("total");
-      bytes > 0 && bytes >= total / 2) {
-    const std::string line = trained.text("line");
-    best.cause.push_back(fmt::format("of the {} of weights that are trained, {} are {}{}",
-                                     format_bytes(total), format_bytes(bytes), trained.text("names"),
-                                     line_part(", named at ", line)));
-    if (!line.empty()) best.line = line;
+  const int64_t bytes = trained.number("bytes"), total = trained.number("total");
+  if (bytes > 0 && bytes >= total / 2) {
+    add_note(best,
+             fmt::format("of the {} of weights that are trained, {} are {}{}", format_bytes(total),
+                         format_bytes(bytes), trained.text("names"),
+                         line_part(", named at ", trained.text("line"))),
+             trained.text("line"));
   }
-  add_evaluating(facts, run.peak, best);
+  add_evaluating(facts, run, best);
 }
 
 }  // namespace
@@ -318,10 +328,10 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
     add_start(facts, all.back());
     add_largest(facts, run.peak / kLeastPart, all.back());
   }
-  const int64_t least = std::max<int64_t>(1, run.peak / ranks_of(facts) / kLeastPart);
+  const auto least = static_cast<double>(std::max<int64_t>(1, run.peak / ranks_of(facts) / kLeastPart));
   std::erase_if(all, [&](const Candidate& each) {
     const bool is_measured = each.evidence == Evidence::kMoment || each.evidence == Evidence::kGrowth;
-    return each.bytes < (is_measured ? least : std::max(least, run.lacking));
+    return each.bytes == 0 || each.weight() < least || (!is_measured && each.bytes < run.lacking);
   });
   // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
   const bool grows = std::any_of(all.begin(), all.end(), [](const Candidate& each) {
@@ -355,31 +365,28 @@ void add_request(const Facts& facts, const RunFigures& run, int64_t requested, b
   const Facts request = facts.part("request"), transform = facts.part("transform");
   const std::string text = request.text("text"), line = transform.text("line"),
                     graphs = facts.part("moment").text("graphs");
-  if (makes_state) add_evaluating(facts, run.peak, logged);
-  if (!line.empty() && requested > 0) {
-    logged.line = line;
-    if (transform.text("name") == "vmap") {
-      logged.cause.push_back(
-          "vmap makes the gradients of all its examples at once, as large as the weights for each, at " +
-          line);
-      logged.next = {transform.is_set("torch")
-                         ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
-                         : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"};
-    } else {
-      logged.cause.push_back(
-          "a scan stores what it returns at each step and, for gradients, what each step computes, at " +
-          line);
-      logged.next = {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
-                     "next: return less of each step"};
-    }
+  if (makes_state) add_evaluating(facts, run, logged);
+  if (!line.empty() && requested > 0 && transform.text("name") == "vmap") {
+    add_note(
+        logged,
+        "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line,
+        line,
+        {transform.is_set("torch")
+             ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
+             : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"});
+  } else if (!line.empty() && requested > 0) {
+    add_note(
+        logged,
+        "a scan stores what it returns at each step and, for gradients, what each step computes, at " + line,
+        line,
+        {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
+         "next: return less of each step"});
   }
-  const bool is_of_graphs =
-      !logged.cause.empty() && logged.cause.front().find("CUDA graphs hold") != std::string::npos;
-  if (is_of_graphs && !graphs.empty()) {
-    logged.cause.push_back("CUDA graphs are recorded at " + graphs);
-    logged.line = graphs;
+  if (!graphs.empty() && !logged.cause.empty() &&
+      logged.cause.front().find("CUDA graphs hold") != std::string::npos) {
+    add_note(logged, "CUDA graphs are recorded at " + graphs, graphs);
   } else if (!text.empty()) {
-    logged.cause.push_back("of the request that failed: " + text);
+    add_note(logged, "of the request that failed: " + text, "");
   }
   if (request.is_set("rows"))
     logged.next = {"next: torch.einsum or a matmul, which adds up without storing each product"};
@@ -397,9 +404,8 @@ void add_request(const Facts& facts, const RunFigures& run, int64_t requested, b
     weights += fmt::format("{}{} takes {}, made at {}", weights.empty() ? "weights and gradients: " : "; ",
                            model.text("name"), format_bytes(model.number("bytes")), model.text("line"));
   }
-  if (logged.cause.size() > lines || bytes < least) return;
-  logged.cause.push_back(weights);
-  if (logged.line.empty()) logged.line = first;
+  if (logged.cause.size() == lines && bytes >= least)
+    add_note(logged, weights, logged.line.empty() ? first : "");
 }
 
 }  // namespace headroom

@@ -217,7 +217,7 @@ RunFigures figures_of(const guard::Account& account, const Facts& report, const 
     run.others = slot->refused_others;
     const Facts failure = report.part("verdict").part("failure");
     const int64_t needed = failure.number("driver_bytes") + failure.number("live_bytes") + run.others;
-    run.lacking = std::max<int64_t>(0, needed - run.limit);
+    run.lacking = std::max({int64_t{0}, needed - run.limit, logged.requested - run.limit});
   }
   run.has_phase = !logged.cause.empty() && !logged.has_figures_alone &&
                   logged.cause_name != name_of(Cause::kFragmentation);

@@ -1,0 +1,110 @@
+// Tests which cause a verdict chooses where the facts speak for several, from files of `run --failure`.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/guard/guard_fixture.h"
+
+namespace headroom {
+namespace {
+
+class Ranking : public Guard {
+ protected:
+  struct Row {
+    const char* promise;
+    std::string facts, findings;  // of the hook, and of the report on PyTorch's history
+    int64_t others = 0;           // MiB of other processes
+    std::string first, second;    // how the verdict begins, and what follows; "!text" must not be in it
+    int64_t requested = 256;      // MiB
+  };
+
+  // The verdict on a process that has 4 GiB, less `others`, of a limit of 4 GiB.
+  std::string verdict(const Row& row) const {
+    const std::string failure =
+        fmt::format(R"({{"event": 1, "driver_bytes": {}, "live_bytes": {}, "free_bytes": 0}})",
+                    row.requested * kMib, (3800 - row.others) * kMib);
+    const std::string report = fmt::format(
+        R"({{"by_category": {{"activations": {}}}, "verdict": {{"sentence": "Out of memory; the history.", "failure": {}, "findings": [{}]}}}})",
+        2000 * kMib, failure, row.findings);
+    const std::string file = folder_.write(
+        "failure.json",
+        fmt::format(
+            R"({{"headroom_failure": 1, "status": 256, "killed_for_memory": false, "command": "python train.py",
+ "errors": "CUDA out of memory. Tried to allocate {} MiB", "first_refusal_of": 7, "report": {}, "facts": {{{}}},
+ "cards": [{{"card": 0, "limit": {}, "peak": {}, "context_refused": 0}}],
+ "slots": [{{"owner": 7, "refusals": 1, "refused": {}, "ns": 1, "others": {}, "card": 0}}]}})",
+            row.requested, report, row.facts, 4096 * kMib, 4000 * kMib, row.requested * kMib,
+            row.others * kMib));
+    return run_shell(folder_, HEADROOM_COMMAND " run --failure " + file).out;
+  }
+  static std::string kept(const char* name, int64_t mib, const char* more = "") {
+    return fmt::format(
+        R"({{"name": "{}", "file": "train.py", "line": 7, "count": 40, "bytes": {}, "own": {}, "graphs": false, "owner": ""{}}})",
+        name, mib * kMib, mib * kMib, more);
+  }
+  static std::string finding(const char* cause, int64_t mib) {
+    return fmt::format(R"({{"cause": "{}", "bytes": {}, "title": "T", "sentence": "found", "advice": "do"}})",
+                       cause, mib * kMib);
+  }
+  static std::string fact(const char* name, int64_t mib, const char* more = "") {
+    return fmt::format(R"("{}": {{"name": "x", "line": "train.py:9", "bytes": {}, "call": "torch.load"{}}})",
+                       name, mib * kMib, more);
+  }
+};
+
+TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
+  const std::string grows = R"(, "grows": true)";
+  const Row rows[] = {
+      {"a list that the history shows to grow is told by its name", "\"kept\": [" + kept("preds", 2000) + "]",
+       finding("leak", 2100), 0, "leak: preds keeps 40 tensors", ""},
+      {"a list that may be needed comes after a state that does not fit",
+       "\"kept\": [" + kept("images", 1500) + "]", finding("optimizer-state", 1200), 0,
+       "Out of memory; the history", "or leak: images"},
+      {"nearly as much is told in a second line", "\"kept\": [" + kept("replay", 1100, grows.c_str()) + "]",
+       finding("optimizer-state", 1200), 0, "Out of memory; the history", "or leak: replay keeps 40 tensors"},
+      {"a small list is no cause", "\"kept\": [" + kept("ids", 300, grows.c_str()) + "]", "", 0,
+       "Out of memory", "!ids keeps"},
+      {"a checkpoint that stays comes before a smaller state", fact("loaded", 2000),
+       finding("optimizer-state", 900), 0, "exhausted: x still holds 1.95 GiB that torch.load returned",
+       "next: map_location"},
+      {"other processes come before a list that may be needed", "\"kept\": [" + kept("images", 1000) + "]",
+       "", 2500, "other-process: other processes of this command hold 2.44 GiB", ""},
+      {"each rank keeps as this one does",
+       R"("starts": {"ranks": 2, "line": ""}, "kept": [)" + kept("maps", 900, grows.c_str()) + "]", "", 2000,
+       "leak: maps keeps 40 tensors", "!other processes"},
+      {"garbage comes before what holds it",
+       "\"kept\": [" + kept("maps", 900, grows.c_str()) + "], " + fact("cycles", 900), "", 0,
+       "leak: objects that refer to each other, as x does", "!maps"},
+      {"what would not have made room is no cause", "\"kept\": [" + kept("maps", 1500, grows.c_str()) + "]",
+       "", 0, "Out of memory", "!maps", 3000},
+      {"a model that runs with gradients counts by its activations",
+       R"("untrained": {"bytes": 1000, "gradients": 0, "runs": "Teacher"})", "", 0,
+       "exhausted: Teacher runs with gradients", ""},
+      {"numbers of 8 bytes count where they are most",
+       fmt::format(R"("arrays": {{"bytes": {}, "doubles": {}, "line": "train.py:3"}})", 1000 * kMib,
+                   900 * kMib),
+       "", 0, "exhausted: of the arrays in these functions", "since train.py:3"},
+      {"and not where they are few",
+       fmt::format(R"("arrays": {{"bytes": {}, "doubles": {}, "line": "train.py:3"}})", 2500 * kMib,
+                   900 * kMib),
+       "", 0, "Out of memory", "!float64"},
+      {"models that are all needed are told as what they take",
+       fmt::format(R"("weights": [{{"name": "Net", "line": "train.py:4", "bytes": {}, "count": 5}}])",
+                   2000 * kMib),
+       "", 0, "exhausted: the weights and gradients of 5 models of class Net take", ""},
+      {"a library beside PyTorch that has most is told",
+       fmt::format(R"("libraries": {{"CuPy": {}}})", 2000 * kMib), finding("growing-batch", 900), 0,
+       "other-library: CuPy holds", ""},
+  };
+  for (const Row& row : rows) {
+    const std::string text = verdict(row);
+    EXPECT_EQ(text.substr(0, row.first.size()), row.first) << row.promise << "\n" << text;
+    const bool is_absent = row.second.starts_with('!');
+    EXPECT_EQ(has(text, row.second.substr(is_absent ? 1 : 0)), !is_absent) << row.promise << "\n" << text;
+  }
+}
+
+}  // namespace
+}  // namespace headroom
