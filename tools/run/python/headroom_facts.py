@@ -107,43 +107,48 @@ def _kept(frames, seconds=4.0):
         if code is not None and source.is_own(code.co_filename):
             place = (code.co_name, code.co_filename, "")
             lines[place] = code.co_firstlineno
-        own = objects.own_file(value)
+        own, is_list, is_module = objects.own_file(value), objects.is_list(value), objects.has(value, "_modules")
         is_own = own or type(value).__module__ in ("builtins", "__main__", "functools")
+        owner = place[2]
+        if objects.is_optimizer(value):
+            owner = "optimizer"
+        elif type(value).__module__ == "itertools":
+            owner = "iterator"
+        elif issubclass(type(value), BaseException):
+            owner = "error"
+        elif not is_own and not is_list and not is_module:
+            is_queue = objects.has(value, "put") and objects.has(value, "get")
+            owner = "queue" if is_queue and not getattr(value, "maxsize", 0) else "library"
+        buffers = objects.buffers(value)
         for part, child in objects.children(value):
+            if type(child) in objects.PLAIN:
+                continue
             if time.monotonic() > ends:
                 break
-            inner = (part, own or place[1], "") if part and is_own else place
+            inner = place[:2] + (owner,)
+            if part and is_own and owner == place[2]:
+                inner = (part, own or place[1], "")
             if part and own:
                 scopes.setdefault(inner, None if objects.is_named(value) else "attribute")
                 classes.setdefault(inner, [_name_of(value), 0])[1] += 1
-            if objects.is_optimizer(value):
-                inner = place[:2] + ("optimizer",)
-            elif type(value).__module__ == "itertools":
-                inner = place[:2] + ("iterator",)
-            elif isinstance(value, BaseException):
-                inner = place[:2] + ("error",)
-            elif not is_own and not objects.is_list(value) and not objects.has(value, "_modules"):
-                is_queue = objects.has(value, "put") and objects.has(value, "get")
-                is_endless = is_queue and not getattr(value, "maxsize", 0)
-                inner = place[:2] + ("queue" if is_endless else "library",)
-            within = inner if objects.is_list(value) else listed
-            if isinstance(value, dict) and not part:
+            within = inner if is_list else listed
+            if is_list and not part and issubclass(type(value), dict):
                 dicts.setdefault(inner, value)
-            if id(child) in roots and within:
+            if within and id(child) in roots:
                 note(within, child, [weight for weight in child.parameters() if weight.is_cuda], "model")
-            elif objects.is_optimizer(child) and within:
+            elif within and objects.is_optimizer(child):
                 states = [part for part in objects.states_of(child) if objects.array_bytes(part)]
                 note(within, child, states, "optimizer")
             if not objects.array_bytes(child):
-                if type(child) not in objects.PLAIN:
+                if id(child) not in seen:
                     queue.append((inner, child, within))
             elif not part or objects.is_sum(child):  # an attribute that is one array is no collection
                 note(inner, child)
-            elif part in objects.buffers(value):
+            elif part in buffers:
                 note((part, own or place[1], "buffer"), child)
             elif own and objects.grad_fn(child) is not None:  # an average of what has graphs
                 note(inner, child)
-            elif inner[2] == "library":  # of an object that is made of others, as a cache of layers
+            elif owner == "library":  # of an object that is made of others, as a cache of layers
                 note(place[:2] + ("object",), child)
             elif listed or own:  # many objects may have one each
                 note(listed or inner, child)
