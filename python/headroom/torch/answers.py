@@ -129,16 +129,20 @@ class Server:
         results = self.loaded.tracer.results
 
         def trace(path, seed):
-            reply, learned = in_child(
-                lambda: (self._trace({**request, "output": path}, seed), results.learned())
+            reply, error, learned = in_child(
+                lambda: (*self._trace({**request, "output": path}, seed), results.learned())
             )
             results.learn(learned)  # for the next ones
-            return reply
+            if error and self.loaded.tracer.compiled.refuse(error):
+                return trace(path, seed)
+            return {"error": " ".join(str(error).split())} if error else reply
 
         return self.seeds.trace(request["output"], trace)
 
     def _trace(self, request, seed):
-        """In a copy of the process; None where the program has nothing on the GPU that it could be told of."""
+        """In a copy of the process; (the answer, None) or (None, the error). The answer is None where the program has
+        nothing on the GPU that it could be told of.
+        """
         try:
             loaded, batch = self.loaded, request.get("batch")
             torch.set_num_threads(os.cpu_count() or 1)  # for values that are computed
@@ -147,13 +151,13 @@ class Server:
                 loaded.run(batch, self.steps, seed=seed, **_changes_of(request))
             self.stack.close()
             if not loaded.tracer.recorder.count and not loaded.tracer.host_is_gpu:
-                return None
+                return None, None
             settings = settings_of(self.program, batch, self.steps, loaded.tracer)
-            return _answer(Trace(loaded, settings, 0), request)
+            return _answer(Trace(loaded, settings, 0), request), None
         except TrainsByItself:
-            return {"trains": True}
+            return {"trains": True}, None
         except (TraceError, ValueError) as error:
-            return {"error": " ".join(str(error).split())}
+            return None, loaded.tracer.compiled.mark(error)
 
     def _trace_here(self, request):
         trace = trace_program(

@@ -128,12 +128,10 @@ def _find(name):
     return None if packet is None else getattr(packet, overload or "default", None)
 
 
-def install(library, stack):
-    """Registers the rules in a torch.library.Library, makes the CPU's state answer for the GPU until the stack
-    is closed, and returns the cache of weights."""
-    autocast = Autocast()
-    _share_state(autocast, stack)
-    key_set = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+def register(library, device_type, autocast):
+    """Registers the GPU's rules for tensors of a type of devices. Returns the names of the ops."""
+    dispatch_key = f"Autocast{device_type.upper()}"
+    key_set = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, dispatch_key))
     known = set()
     for names, choose in (
         (_LOWER, _lower),
@@ -144,13 +142,31 @@ def install(library, stack):
         for name in names:
             op = _find(name)
             if op is not None:
-                library.impl(name, _make(op, choose, autocast, key_set), "AutocastCPU")
+                library.impl(name, _make(op, choose, autocast, key_set), dispatch_key)
                 known.add(f"aten::{name}")
+    return known
+
+
+def install(library, stack):
+    """Registers the rules in a torch.library.Library, makes the CPU's state answer for the GPU until the stack
+    is closed, and returns the cache of weights."""
+    autocast = Autocast()
+    _share_state(autocast, stack)
+    known = register(library, "cpu", autocast)
     # Ops that only a CPU's autocast treats.
     for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU"):
         if name.startswith("aten::") and name not in known and _find(name[6:]) is not None:
             library.impl(name[6:], torch.library.fallthrough_kernel, "AutocastCPU")
     return autocast
+
+
+def _for_both(original):
+    def set_state(*args):
+        if args[0] == "cpu":
+            original("cuda", *args[1:])
+        return original(*args)
+
+    return set_state
 
 
 def _share_state(autocast, stack):
@@ -179,6 +195,9 @@ def _share_state(autocast, stack):
             else get_dtype(device_type)
         )
 
+    # Compiled code is guarded by the state for "cuda", which has no effect on fake tensors.
+    for name in ("set_autocast_enabled", "set_autocast_dtype"):
+        patch(stack, torch, name, _for_both(getattr(torch, name)))
     patch(stack, torch, "is_autocast_enabled", is_enabled)
     patch(stack, torch, "get_autocast_dtype", current_dtype)
     patch(stack, torch, "get_autocast_gpu_dtype", lambda: current_dtype("cuda"))

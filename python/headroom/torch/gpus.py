@@ -20,6 +20,11 @@ class Gpu:
         return _THREADS[self.capability]
 
     @property
+    def cache_bytes(self):
+        """Returns the size of its L2 cache, as its driver gives it; that of the smallest where it is not known."""
+        return _CACHES.get(self.name, 4 << 20)
+
+    @property
     def device(self):
         return torch.device("cuda", self.index)
 
@@ -41,6 +46,25 @@ _THREADS = {
     (8, 9): 1536,
     (9, 0): 2048,
     (12, 0): 1536,
+}
+
+# L2 caches, from NVIDIA's architecture papers.
+_CACHES = {
+    "h200": 60 << 20,
+    "h100": 50 << 20,
+    "a100-80gb": 40 << 20,
+    "a100-40gb": 40 << 20,
+    "l40s": 96 << 20,
+    "l4": 48 << 20,
+    "a10": 6 << 20,
+    "rtx-a6000": 6 << 20,
+    "rtx-5090": 96 << 20,
+    "rtx-4090": 72 << 20,
+    "rtx-4080": 64 << 20,
+    "rtx-4070": 36 << 20,
+    "rtx-4060": 24 << 20,
+    "rtx-3090": 6 << 20,
+    "rtx-3080": 5 << 20,
 }
 
 # A row for each profile of `headroom devices` (device/host/profiles.cpp), and what a simulated device does

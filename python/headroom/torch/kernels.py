@@ -298,6 +298,8 @@ _RULES = {
     _aten.sort.stable: _sort,
     _aten.argsort.stable: _sort,
 }
+for _op in (_aten.mm, _aten.bmm, _aten.baddbmm, _aten.addmm, _aten.mv, _aten.addmv, _aten.dot):
+    _RULES[_op.out] = _RULES[_op.default]  # compiled code has the results of products already
 if hasattr(_aten, "_safe_softmax"):
     _RULES[_aten._safe_softmax.default] = _safe_softmax
 if hasattr(_aten, "_scaled_dot_product_cudnn_attention_backward"):

@@ -38,7 +38,7 @@ _DISPATCH_FILES = tuple(
 def is_user_file(path):
     """Returns true if a file is the user's own: outside Python, site-packages and this package."""
     is_compiled = path.endswith((".pyx", ".pxi", ".pxd"))  # by Cython
-    if is_compiled or path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+    if is_compiled or path.startswith("<") or "torchinductor" in path or "site-packages" in path or "dist-packages" in path:
         return False
     return not path.startswith(_LIBRARY_FOLDERS)
 

@@ -114,12 +114,12 @@ def _make_step(make_step, batch, most):
 
 class LoadedProgram:
     """A program that is loaded on fake tensors, with PyTorch prepared for it as long as `stack` is open. `load` gives
-    its function, which `run` calls, once.
+    its function, which `run` calls, once. `not_compiled` says why torch.compile is traced as eager; "": it is not.
     """
 
-    def __init__(self, load, gpu, host_is_gpu, stack, compute=None):
+    def __init__(self, load, gpu, host_is_gpu, stack, compute=None, not_compiled=""):
         unshared_counts()
-        self.tracer = tracer = Tracer(gpu, host_is_gpu, compute)
+        self.tracer = tracer = Tracer(gpu, host_is_gpu, compute, not_compiled)
         self.step = None
         library = torch.library.Library("aten", "IMPL")
         stack.callback(library._destroy)
@@ -217,14 +217,22 @@ def trace_loaded(
     if steps < 1:
         raise ValueError("steps must be 1 or more")
     start = time.perf_counter()
-    for host_is_gpu in (False, True):
+    host_is_gpu, not_compiled = False, ""
+    while True:
         with contextlib.ExitStack() as stack:
-            loaded = LoadedProgram(load, gpu, host_is_gpu, stack, compute)
+            loaded = LoadedProgram(load, gpu, host_is_gpu, stack, compute, not_compiled)
+            compiled = loaded.tracer.compiled
             loaded.tracer.values.computing.seeds = seeds
-            loaded.run(batch, steps, changes, speed, on_step, seed)
-        if loaded.tracer.recorder.count:
+            try:
+                loaded.run(batch, steps, changes, speed, on_step, seed)
+            except Exception as error:
+                if not compiled.refuse(compiled.mark(error)):
+                    raise
+                not_compiled = compiled.refused
+                continue
+        if loaded.tracer.recorder.count or host_is_gpu:
             break
-        # The program names no device: trace it as if all of it were on the GPU.
+        host_is_gpu = True  # the program names no device: trace it as if all of it were on the GPU
     settings = settings_of(program, batch, steps, loaded.tracer)
     return Trace(loaded, settings, time.perf_counter() - start)
 

@@ -29,6 +29,7 @@ from .recorder import (
 )
 from .recorder import Recorder
 from .results import Results, tensors_in
+from .standin.compiled import Compiled
 from .standin.distributed import Communicators, collective
 from .values import KnownValues
 
@@ -54,7 +55,7 @@ class Tracer(TorchDispatchMode):
     programs that name no device.
     """
 
-    def __init__(self, gpu, host_is_gpu=False, compute=None):
+    def __init__(self, gpu, host_is_gpu=False, compute=None, not_compiled=""):
         super().__init__()
         self.gpu = gpu
         self.host_is_gpu = host_is_gpu
@@ -65,6 +66,7 @@ class Tracer(TorchDispatchMode):
         self.depth = 0
         self.workspaces = Workspaces(gpu)  # of convolutions
         self.communicators = Communicators()
+        self.compiled = Compiled(self, not_compiled)
         self.library = {}  # (thread, handle) -> block of a library's workspace
         self.target = None  # the device of a copy that the program makes
         self.node = None  # the autograd node that runs
@@ -80,6 +82,11 @@ class Tracer(TorchDispatchMode):
         self.composites = {}  # op -> the function that composes it as on a GPU, where it comes as a whole
         self.composed = {}  # the same for ops of libraries, in every mode
         self.costs = None  # the times of ops (costs.py), where somebody wants them
+
+    @classmethod
+    def ignore_compile_internals(cls):
+        """Has Dynamo compile under this mode, which then sees what compiled code does."""
+        return True
 
     # Devices.
 

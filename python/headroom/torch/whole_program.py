@@ -67,7 +67,12 @@ class WholeProgram:
         command = self.command if rank is None else self.command.of_rank(rank)
 
         def trace(path, seed):
-            return self._in_copy(self._trace, command, os.path.abspath(path), *arguments, seed)
+            try:
+                return self._in_copy(self._trace, command, os.path.abspath(path), *arguments, seed)
+            except TraceError as error:
+                if not self.loaded.tracer.compiled.refuse(error):
+                    raise
+                return trace(path, seed)
 
         facts = self.seeds.trace(output, trace)
         if facts is None:
@@ -191,7 +196,7 @@ class WholeProgram:
         except Exception as failed:
             error = describe_error(failed)
         if error and not steps.is_finished:  # what follows the last step is no part of the trace
-            self._end(None, TraceError(error))
+            self._end(None, self.loaded.tracer.compiled.mark(TraceError(error)))
         steps.end()
 
 

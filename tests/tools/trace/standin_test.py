@@ -390,18 +390,6 @@ class Standin(unittest.TestCase):
             with self.assertRaisesRegex(TraceError, re.escape(expected)):
                 trace(make_step, batch=8)
 
-    def test_compiled_models_are_traced_as_eager_ones_and_named(self):
-        def compiled(net, x):
-            net.compile()
-            scale = torch.compile(lambda y: y * 2, dynamic=True)
-            return scale(torch.compile(net, mode="max-autotune")._orig_mod(x)).mean()
-
-        traced = trace(training(compiled), batch=8)
-        self.assertEqual(
-            traced.peak_bytes, trace(training(lambda net, x: (net(x) * 2).mean()), batch=8).peak_bytes
-        )
-        self.assertIn("torch.compile is traced as eager", traced.settings["assumed"])
-
 
 if __name__ == "__main__":
     unittest.main()

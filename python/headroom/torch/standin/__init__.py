@@ -27,22 +27,7 @@ def install(tracer, stack):
     types.install(tracer, stack)
     profiling.install(stack)
     libraries.install(tracer, stack)
-    _run_compiled_as_eager(tracer, stack)
+    tracer.compiled.install(stack)
     nested.install(tracer, stack)
     # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.
     patch(stack, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
-
-
-def _run_compiled_as_eager(tracer, stack):
-    """Compiled functions run as they are written; which buffers their kernels would take is decided for a real GPU."""
-
-    def compile(model=None, *args, **kwargs):
-        if model is None:  # a decorator with options
-            return lambda function: compile(function, *args, **kwargs)
-        tracer.assumed["torch.compile is traced as eager; compiled kernels usually take less"] = True
-        if isinstance(model, torch.nn.Module):
-            vars(model).setdefault("_orig_mod", model)  # as programs ask a compiled module for
-        return model
-
-    patch(stack, torch, "compile", compile)
-    patch(stack, torch.nn.Module, "compile", lambda model, *_, **__: compile(model) and None)

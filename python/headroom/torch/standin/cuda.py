@@ -76,7 +76,7 @@ def install(tracer, stack):
         is_integrated=0,
         is_multi_gpu_board=0,
         gcnArchName="",
-        L2_cache_size=50 << 20,
+        L2_cache_size=gpu.cache_bytes,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=49152,
     )

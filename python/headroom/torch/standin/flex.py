@@ -31,7 +31,11 @@ def flex(tracer, stack):
     """Returns the hook of its module."""
 
     def attention(module):
-        def flex_attention(query, key, value, *_, return_lse=False, return_aux=None, **__):
+        original = module.flex_attention
+
+        def flex_attention(query, key, value, *args, return_lse=False, return_aux=None, **kwargs):
+            if torch.compiler.is_compiling():
+                return original(query, key, value, *args, return_lse=return_lse, return_aux=return_aux, **kwargs)
             tracer.assumed[_COMPILED] = True
             result, sums = _Attention.apply(query, key, value)
             if return_aux is not None:
@@ -39,6 +43,7 @@ def flex(tracer, stack):
                 return result, module.AuxOutput(lse=sums if return_aux.lse else None, max_scores=most)
             return (result, sums) if return_lse else result
 
+        flex_attention.compiled_form = original
         patch(stack, module, "flex_attention", flex_attention)
 
     return {"torch.nn.attention.flex_attention": attention}

@@ -71,6 +71,7 @@ def install(tracer, stack):
             **parameters.bitsandbytes(tracer, stack),
             **triton.kernels(tracer, stack),
             **flex.flex(tracer, stack),
+            **tracer.compiled.hooks(stack),
             "accelerate.utils.random": accelerate_random,
             "transformers.core_model_loading": transformers_loading,
         },
