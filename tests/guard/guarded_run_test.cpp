@@ -119,6 +119,15 @@ TEST_F(Facts, TheLargestWeightsThatAreTrainedAreNamed) {
                "\nof the 4.00 MiB of weights that are trained, 3.00 MiB are lm_head, named at train.py:48\n");
 }
 
+TEST_F(Facts, TheOptimizerWhoseStateDoesNotFitIsNamedWhereItIsMade) {
+  const std::string text =
+      verdict("optimizer-first-step",
+              "{\"trained\": {\"names\": \"\", \"bytes\": 0, \"total\": 4194304, \"optimizers\": "
+              "4, \"class\": \"Adam\", \"made\": \"train.py:26\"}}");
+  EXPECT_PRED2(has, text,
+               "\nthe state is that of Adam and other optimizers, 4 in all, made at train.py:26\n");
+}
+
 TEST_F(Facts, ALongStepIsNoEvaluation) {
   EXPECT_PRED2(has, verdict("evaluation-keeps-graphs", "{}"), "next: evaluate under torch.no_grad()");
   const std::string text =

@@ -287,6 +287,14 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
              trained.text("line"));
   }
   add_evaluating(facts, run, best);
+  const std::string made = trained.text("made");
+  const int64_t count = trained.number("optimizers");
+  if (best.line.empty() && !made.empty()) {
+    add_note(best,
+             fmt::format("the state is that of {}{}, made at {}", trained.text("class"),
+                         count > 1 ? fmt::format(" and other optimizers, {} in all", count) : "", made),
+             made);
+  }
 }
 
 }  // namespace

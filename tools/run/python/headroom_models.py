@@ -100,7 +100,7 @@ def outputs(frames):
 
 def trained(frames):
     """The weights that are a fifth or more of all that optimizers train: their names, and a line that names them."""
-    _, trained = _optimizers()
+    optimizers, trained = _optimizers()
     roots = objects.roots() if trained else ()
     weights = {}
     for module in objects.modules_of_torch() if roots else []:
@@ -112,7 +112,14 @@ def trained(frames):
     parts = [part for _, path in large for part in path.split(".") if not part.isdigit() and part not in _COMMON]
     names = [".".join([part for part in path.split(".") if part in parts][:3]) for _, path in large]
     line = source.line_of_parts(source.own_files(frames), parts) if large else ""
-    return {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
+    facts = {"names": ", ".join(names), "bytes": sum(size for size, _ in large), "total": total, "line": line}
+    made = makers_of(optimizers, frames)
+    return facts | {"optimizers": len(optimizers), "class": made and type(optimizers[0]).__name__, "made": made}
+
+
+def makers_of(optimizers, frames):
+    """The first line that makes an optimizer of such a class."""
+    return next((line for line, _ in source.calls_of(frames, {type(each).__name__ for each in optimizers})), "")
 
 
 def evaluating(frames):
@@ -125,7 +132,5 @@ def evaluating(frames):
             if part is not None and not part.training:
                 size = sum(weight.nbytes for weight in part.parameters() if weight.is_cuda and id(weight) in trained)
                 if size > most["bytes"]:
-                    makers = source.calls_of(frames, [type(each).__name__ for each in optimizers])
-                    line = next((line for line, _ in makers), "")
-                    most = {"name": type(part).__name__, "bytes": size, "line": line}
+                    most = {"name": type(part).__name__, "bytes": size, "line": makers_of(optimizers, frames)}
     return most
