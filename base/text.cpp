@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstddef>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 namespace headroom {
 namespace {
@@ -57,8 +55,8 @@ bool is_hidden(uint32_t code) {
       {0x115f, 0x1160}, {0x17b4, 0x17b5},   {0x180b, 0x180f},  {0x200b, 0x200f}, {0x2028, 0x202e},
       {0x2060, 0x206f}, {0x3164, 0x3164},   {0xfe00, 0xfe0f},  {0xfeff, 0xfeff}, {0xffa0, 0xffa0},
       {0xfff0, 0xfffb}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
-  return std::any_of(std::begin(kHidden), std::end(kHidden),
-                     [&](const auto& range) { return code >= range.first && code <= range.second; });
+  return std::ranges::any_of(kHidden,
+                             [&](const auto& range) { return code >= range.first && code <= range.second; });
 }
 
 // Bytes of the character that `text` begins with; 0 for one that is not to be shown as it is.
@@ -73,7 +71,7 @@ std::string as_byte(char c) {
 
 std::string folded(std::string_view text) {
   std::string result = lowered(text);
-  std::replace(result.begin(), result.end(), '_', '-');
+  std::ranges::replace(result, '_', '-');
   return result;
 }
 
@@ -125,6 +123,16 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + separator.size();
+  }
+  return parts;
+}
+
 std::string lowered(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -132,7 +140,7 @@ std::string lowered(std::string_view text) {
 }
 
 std::string shell_word(std::string_view word) {
-  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return std::string(word);
   bool has_hidden = false;
   for (size_t i = 0, bytes = 0; i < word.size(); i += std::max<size_t>(bytes, 1)) {
     bytes = shown_bytes(word.substr(i));

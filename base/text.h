@@ -2,11 +2,14 @@
 // about its content.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace headroom {
@@ -27,6 +30,17 @@ std::string json_text(const Json& json, int indent = -1) {
 
 // Returns the text without blanks, tabs and line ends on either side.
 std::string_view trimmed(std::string_view text);
+
+// The parts between separators, empty ones included: one more than there are separators.
+std::vector<std::string_view> split(std::string_view text, std::string_view separator);
+
+// The number that a whole text is; nothing for any other text.
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
 
 // With small letters in place of A to Z.
 std::string lowered(std::string_view text);

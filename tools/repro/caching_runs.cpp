@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 
 #include "allocators/strategies/caching_rules.h"
 #include "answers/lower.h"
@@ -23,6 +22,12 @@ namespace {
 void note_memory(Measured& measured, const Card& card) {
   measured.add("process_bytes", card.process_bytes());
   measured.add("above_context_bytes", card.above_context_bytes());
+}
+
+Measured memory_of(const Card& card) {
+  Measured measured;
+  note_memory(measured, card);
+  return measured;
 }
 
 // Formats the failure in PyTorch's words, in which it was reported: the size is that of the segment requested
@@ -123,17 +128,13 @@ std::string try_beside(Card& card) {
 Measured run_c1(const Stage& stage) {
   Card card(stage, kSixGb);
   const Card::Tensor x = card.randn({1});
-  Measured measured;
-  note_memory(measured, card);
-  return measured;
+  return memory_of(card);
 }
 
 Measured run_c2(const Stage& stage) {
   Card card(stage, kSixGb);
   const Card::Tensor x = large(card);
-  Measured measured;
-  note_memory(measured, card);
-  return measured;
+  return memory_of(card);
 }
 
 Measured run_c3(const Stage& stage) {
@@ -155,9 +156,7 @@ Measured run_c4(const Stage& stage) {
     card.allocator().trim();
   }
   x = card.randn({300, 300, 300, 20});
-  Measured measured;
-  note_memory(measured, card);
-  return measured;
+  return memory_of(card);
 }
 
 Measured run_c5(const Stage& stage) {

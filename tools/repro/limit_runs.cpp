@@ -74,7 +74,7 @@ class TensorflowStep {
     }
     const Library library = traits_of(each.op).library;
     for (const int output : each.outputs) {
-      const auto forwarded = std::find_if(each.inputs.begin(), each.inputs.end(), [&](int input) {
+      const auto forwarded = std::ranges::find_if(each.inputs, [&](int input) {
         return library == Library::kNone && blocks_.contains(input) && ends_at(input, node) &&
                bytes_of(input) == bytes_of(output);
       });

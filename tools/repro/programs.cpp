@@ -4,55 +4,29 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <vector>
 
 #include "base/errors.h"
 #include "base/terminal.h"
+#include "base/text.h"
+#include "tools/repro/texts.h"
 
 namespace headroom::repro {
 namespace {
 
-struct Section {
-  std::vector<std::string_view> names;  // "A10", "D8", "tensorflow"
-  std::string_view lines;
-};
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
-void for_each_section(const std::function<void(const Section&)>& take) {
-  constexpr std::string_view kHead = "\n=== ";
-  std::string_view rest = programs_text();
-  for (size_t head = rest.find(kHead); head != std::string_view::npos; head = rest.find(kHead)) {
-    rest.remove_prefix(head + kHead.size());
-    const size_t end_of_line = rest.find('\n');
-    const std::string_view lines = rest.substr(end_of_line + 1);
-    const size_t end = lines.find(kHead);
-    take({words_of(rest.substr(0, end_of_line)), end == lines.npos ? lines : lines.substr(0, end + 1)});
-  }
-}
-
-// True if the section is of that framework, or of parts, and has that name.
-bool is_for(const Section& section, std::string_view name, std::string_view framework) {
-  const auto& names = section.names;
+// True if the section with these names is of that framework, or of parts, and has that name.
+bool is_for(const std::vector<std::string_view>& names, std::string_view name, std::string_view framework) {
   const bool is_part = names.front() == framework;
   if (!is_part && names.back() != framework) return false;
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 std::optional<std::string_view> find_lines(std::string_view name, std::string_view framework) {
   std::optional<std::string_view> found;
-  for_each_section([&](const Section& section) {
-    if (is_for(section, name, framework)) found = section.lines;
+  // "A10 D8 tensorflow"
+  for_each_section(programs_text(), [&](std::string_view heading, std::string_view lines) {
+    if (is_for(split(heading, " "), name, framework)) found = lines;
   });
   return found;
 }

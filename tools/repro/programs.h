@@ -15,7 +15,4 @@ inline constexpr std::string_view kProgramFrameworks[] = {"tensorflow", "pytorch
 // those that there are.
 std::string program_of(const Scenario& scenario, std::string_view framework);
 
-// The text of programs.txt, put into the program by the build.
-std::string_view programs_text();
-
 }  // namespace headroom::repro

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -65,7 +64,7 @@ std::string cell(const Comparison& row, const std::optional<Measured::Figure>& f
 
 std::string name_in_table(std::string name) {
   if (is_size(name) || is_time(name)) name.resize(name.rfind('_'));
-  std::replace(name.begin(), name.end(), '_', ' ');
+  std::ranges::replace(name, '_', ' ');
   return name;
 }
 
@@ -90,9 +89,7 @@ void add_reasons(Sheet& sheet, std::span<const ScenarioResult> results) {
   std::vector<std::string_view> seen;
   for (const ScenarioResult& result : results) {
     for (const Comparison& row : result.comparisons) {
-      if (row.differs_because.empty() ||
-          std::find(seen.begin(), seen.end(), row.differs_because) != seen.end())
-        continue;
+      if (row.differs_because.empty() || std::ranges::find(seen, row.differs_because) != seen.end()) continue;
       seen.push_back(row.differs_because);
       sheet.fact(fmt::format("ours: {}", row.differs_because));
     }
@@ -140,9 +137,8 @@ ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measu
     result.comparisons.push_back(std::move(row));
   }
   for (const auto& [name, figure] : measured.figures) {
-    const bool is_there =
-        std::any_of(result.comparisons.begin(), result.comparisons.end(),
-                    [&, &wanted = name](const Comparison& row) { return row.name == wanted; });
+    const bool is_there = std::ranges::any_of(
+        result.comparisons, [&, &wanted = name](const Comparison& row) { return row.name == wanted; });
     if (!is_there) result.comparisons.push_back({name, std::nullopt, figure});
   }
   return result;
@@ -187,8 +183,8 @@ Sheet to_sheet(const ScenarioResult& result, std::string_view options) {
 }
 
 Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::string_view options) {
-  const auto right = std::count_if(results.begin(), results.end(), [](const auto& j) { return j.ok; });
-  const auto first_wrong = std::find_if(results.begin(), results.end(), [](const auto& j) { return !j.ok; });
+  const auto right = std::ranges::count_if(results, [](const auto& j) { return j.ok; });
+  const auto first_wrong = std::ranges::find_if(results, [](const auto& j) { return !j.ok; });
   const ScenarioResult& first = results.front();
   const bool all_right = first_wrong == results.end();
   Sheet sheet;
@@ -200,8 +196,8 @@ Sheet to_sheet(std::span<const ScenarioResult> results, bool verbose, std::strin
       {.columns = {{"id"}, {"what happens", "", kWrappedText}, {"figures", "", kVersion, 1}, {"result"}},
        .more = ""});
   for (const ScenarioResult& result : results) {
-    const auto agreed = std::count_if(result.comparisons.begin(), result.comparisons.end(),
-                                      [](const Comparison& row) { return row.ok; });
+    const auto agreed =
+        std::ranges::count_if(result.comparisons, [](const Comparison& row) { return row.ok; });
     table.add({result.scenario->id,
                result.scenario->title,
                fmt::format("{} of {}", agreed, result.comparisons.size()),

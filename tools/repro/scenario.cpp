@@ -22,8 +22,7 @@ RuntimeOptions Stage::card(std::string_view profile) const {
 }
 
 const Measured::Figure* Measured::find(std::string_view name) const {
-  const auto found =
-      std::find_if(figures.begin(), figures.end(), [&](const auto& figure) { return figure.first == name; });
+  const auto found = std::ranges::find_if(figures, [&](const auto& figure) { return figure.first == name; });
   return found == figures.end() ? nullptr : &found->second;
 }
 

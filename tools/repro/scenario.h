@@ -61,15 +61,15 @@ void note_refusal(Measured& measured, std::string_view end, const std::function<
 void note_room(Measured& measured, std::string name, const std::function<void()>& act);
 
 struct Scenario {
-  std::string_view id, title, story;
-  std::span<const Expected> expected;
-  Measured (*run)(const Stage& stage);     // throws if anything else than the story goes wrong
-  std::string_view fix = {};               // empty where nothing needs to be fixed
-  std::span<const Expected> fixed = {};    // figures with the fix
-  CheckedOn on = CheckedOn::kEveryDevice;  // where it can run
+  std::string_view id, title, story = {};
+  std::vector<Expected> expected = {};
+  Measured (*run)(const Stage& stage) = nullptr;  // throws if anything else than the story goes wrong
+  std::string_view fix = {};                      // empty where nothing needs to be fixed
+  std::vector<Expected> fixed = {};               // figures with the fix
+  CheckedOn on = CheckedOn::kEveryDevice;         // where it can run
 };
 
-// All, by letter and then by number.
+// All of scenarios.txt, by letter and then by number.
 std::span<const Scenario> scenarios();
 // By its id, in either case. Throws InvalidArgument for an unknown one.
 const Scenario& find_scenario(std::string_view id);

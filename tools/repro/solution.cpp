@@ -112,11 +112,11 @@ Solved refuse_held(const Scenario& scenario) {
     solved.process_bytes = event.process_bytes;
   }
   const std::vector<size_t> held = history.live_blocks(failure.event);
-  const bool leaks = std::any_of(verdict.findings.begin(), verdict.findings.end(),
-                                 [](const auto& finding) { return finding.cause == Cause::kLeak; });
+  const bool leaks = std::ranges::any_of(verdict.findings,
+                                         [](const auto& finding) { return finding.cause == Cause::kLeak; });
   if (leaks) {
-    const int64_t count = std::count_if(steps.list().begin(), steps.list().end(),
-                                        [&](const report::Step& step) { return step.begin < failure.event; });
+    const int64_t count = std::ranges::count_if(
+        steps.list(), [&](const report::Step& step) { return step.begin < failure.event; });
     const int64_t growth = failure.live_bytes / std::max<int64_t>(count, 1);
     solved.text = fmt::format(
         "a leak: what is live grows by {} each step and never falls, so any card fills up ({} "
@@ -144,8 +144,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 Solved solve(const Scenario& scenario) {
-  const auto row =
-      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.id == scenario.id; });
+  const auto row = std::ranges::find_if(kRows, [&](const Row& r) { return r.id == scenario.id; });
   Solved solved;
   if (row == std::end(kRows)) {
     solved.text = "not a memory problem";
@@ -157,8 +156,8 @@ Solved solve(const Scenario& scenario) {
 }
 
 Sheet to_sheet(std::span<const Solved> solved) {
-  const auto count = std::count_if(solved.begin(), solved.end(),
-                                   [](const Solved& one) { return one.outcome == SolveOutcome::kSolved; });
+  const auto count =
+      std::ranges::count_if(solved, [](const Solved& one) { return one.outcome == SolveOutcome::kSolved; });
   Sheet sheet;
   sheet.verdict(fmt::format("{} of {} scenarios solved automatically", count, solved.size()));
   SheetTable& table = sheet.table({.key = "scenarios",

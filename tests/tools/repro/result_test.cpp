@@ -15,14 +15,14 @@
 namespace headroom::repro {
 namespace {
 
-constexpr Expected kFigures[] = {
+const std::vector<Expected> kFigures = {
     {"outcome", "ok"},
     {"process_bytes", 448 * kMiB},
     {"steps", 3},
     {"device_bytes", 600 * kMiB, CheckedOn::kSimulated},
     {"pool_bytes", 266 * kMiB, CheckedOn::kEveryDevice, "demand differs"},
 };
-constexpr Scenario kScenario{"X1", "a title", "a story", kFigures, nullptr};
+const Scenario kScenario{"X1", "a title", "a story", kFigures, nullptr};
 
 Measured as_expected() {
   Measured measured;
@@ -86,6 +86,7 @@ TEST(Scenarios, HaveIdsOfTheirOwnInOrderAndAFixHasFigures) {
   std::vector<std::string_view> ids;
   for (const Scenario& scenario : scenarios()) {
     ids.push_back(scenario.id);
+    EXPECT_NE(scenario.run, nullptr) << scenario.id;
     EXPECT_FALSE(scenario.expected.empty()) << scenario.id;
     EXPECT_EQ(scenario.fix.empty(), scenario.fixed.empty()) << scenario.id;
     EXPECT_EQ(&find_scenario(scenario.id), &scenario);
