@@ -198,7 +198,7 @@ void import_cum_prod(NodeImport& n) {
     if (i == extent - 1 && is_exclusive) break;
     products.push_back(products.empty() ? part : a.mul(products.back(), part));
   }
-  if (is_reverse) std::reverse(products.begin(), products.end());
+  if (is_reverse) std::ranges::reverse(products);
   n.out(n.im.concat(products, axis));
 }
 

@@ -21,7 +21,7 @@ std::optional<bool> known_flag(const NodeImport& n, const Item& item) {
 }
 
 bool is_any_missing(const std::vector<Item>& items) {
-  return std::any_of(items.begin(), items.end(), [](const Item& item) { return item.is_missing; });
+  return std::ranges::any_of(items, [](const Item& item) { return item.is_missing; });
 }
 
 // The results of all turns, along an axis of their own.
@@ -142,7 +142,7 @@ void import_scan(NodeImport& n) {
   n.outputs = std::move(carried);
   for (size_t i = 0; i < results; ++i) {
     if (collected[i].empty()) n.fail("collects the results of no turn");
-    if (out_backwards[i] != 0) std::reverse(collected[i].begin(), collected[i].end());
+    if (out_backwards[i] != 0) std::ranges::reverse(collected[i]);
     n.out(stacked(n, collected[i], static_cast<int>(out_axes[i])));
   }
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numbers>
 
@@ -13,15 +12,6 @@ namespace headroom::onnx {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-void add_unary(NodeImport& n, UnaryKind kind, float alpha = 0, float beta = 0) {
-  const Item& x = n.in(0);
-  if (is_float(x.type)) {
-    n.out(n.im.unary(kind, x, alpha, beta));
-  } else {  // for whole numbers: abs, sign, ...
-    n.out(n.im.cast(n.im.unary(kind, n.im.cast(x, ElementType::kFloat), alpha, beta), x.type));
-  }
-}
 
 // Old versions broadcast b to the axes of a from `axis` on.
 Item right_operand(const NodeImport& n) {
@@ -33,10 +23,6 @@ Item right_operand(const NodeImport& n) {
   return n.im.reshape(b, Shape(std::span<const int64_t>(extents)));
 }
 
-void add_binary(NodeImport& n, BinaryKind kind) {
-  n.out(n.im.binary(kind, n.in(0), right_operand(n)));
-}
-
 // Combines any number of operands.
 Item combine_all(const NodeImport& n, BinaryKind kind) {
   Item result = n.in(0);
@@ -44,25 +30,26 @@ Item combine_all(const NodeImport& n, BinaryKind kind) {
   return result;
 }
 
-void add_compare(NodeImport& n, CompareKind kind, bool swaps = false) {
+}  // namespace
+
+void add_unary(NodeImport& n, UnaryKind kind, float alpha, float beta) {
+  const Item& x = n.in(0);
+  if (is_float(x.type)) {
+    n.out(n.im.unary(kind, x, alpha, beta));
+  } else {  // for whole numbers: abs, sign, ...
+    n.out(n.im.cast(n.im.unary(kind, n.im.cast(x, ElementType::kFloat), alpha, beta), x.type));
+  }
+}
+
+void add_binary(NodeImport& n, BinaryKind kind) {
+  n.out(n.im.binary(kind, n.in(0), right_operand(n)));
+}
+
+void add_compare(NodeImport& n, CompareKind kind, bool swaps) {
   const Item a = n.in(0), b = right_operand(n);
   n.out(n.im.compare(kind, swaps ? b : a, swaps ? a : b));
 }
 
-}  // namespace
-
-void import_add(NodeImport& n) {
-  add_binary(n, BinaryKind::kAdd);
-}
-void import_sub(NodeImport& n) {
-  add_binary(n, BinaryKind::kSub);
-}
-void import_mul(NodeImport& n) {
-  add_binary(n, BinaryKind::kMul);
-}
-void import_div(NodeImport& n) {
-  add_binary(n, BinaryKind::kDiv);
-}
 void import_max(NodeImport& n) {
   n.out(combine_all(n, BinaryKind::kMax));
 }
@@ -94,54 +81,6 @@ void import_mod(NodeImport& n) {
   n.out(n.im.cast(n.im.binary(BinaryKind::kMul, n.im.unary(UnaryKind::kSign, x), rest), a.type));
 }
 
-void import_relu(NodeImport& n) {
-  add_unary(n, UnaryKind::kRelu);
-}
-void import_sigmoid(NodeImport& n) {
-  add_unary(n, UnaryKind::kSigmoid);
-}
-void import_tanh(NodeImport& n) {
-  add_unary(n, UnaryKind::kTanh);
-}
-void import_exp(NodeImport& n) {
-  add_unary(n, UnaryKind::kExp);
-}
-void import_log(NodeImport& n) {
-  add_unary(n, UnaryKind::kLog);
-}
-void import_sqrt(NodeImport& n) {
-  add_unary(n, UnaryKind::kSqrt);
-}
-void import_reciprocal(NodeImport& n) {
-  add_unary(n, UnaryKind::kReciprocal);
-}
-void import_erf(NodeImport& n) {
-  add_unary(n, UnaryKind::kErf);
-}
-void import_abs(NodeImport& n) {
-  add_unary(n, UnaryKind::kAbs);
-}
-void import_sin(NodeImport& n) {
-  add_unary(n, UnaryKind::kSin);
-}
-void import_cos(NodeImport& n) {
-  add_unary(n, UnaryKind::kCos);
-}
-void import_floor(NodeImport& n) {
-  add_unary(n, UnaryKind::kFloor);
-}
-void import_ceil(NodeImport& n) {
-  add_unary(n, UnaryKind::kCeil);
-}
-void import_round(NodeImport& n) {
-  add_unary(n, UnaryKind::kRound);
-}
-void import_sign(NodeImport& n) {
-  add_unary(n, UnaryKind::kSign);
-}
-void import_softplus(NodeImport& n) {
-  add_unary(n, UnaryKind::kSoftplus);
-}
 void import_leaky_relu(NodeImport& n) {
   add_unary(n, UnaryKind::kLeakyRelu, n.number("alpha", 0.01f));
 }
@@ -213,32 +152,6 @@ void import_hard_swish(NodeImport& n) {
 void import_gelu(NodeImport& n) {
   const bool is_tanh = n.text("approximate", "none") == "tanh";
   n.out(n.im.unary(is_tanh ? UnaryKind::kTanhGelu : UnaryKind::kGelu, n.in(0)));
-}
-
-void import_equal(NodeImport& n) {
-  add_compare(n, CompareKind::kEqual);
-}
-void import_less(NodeImport& n) {
-  add_compare(n, CompareKind::kLess);
-}
-void import_less_or_equal(NodeImport& n) {
-  add_compare(n, CompareKind::kLessEqual);
-}
-void import_greater(NodeImport& n) {
-  add_compare(n, CompareKind::kLess, true);
-}
-void import_greater_or_equal(NodeImport& n) {
-  add_compare(n, CompareKind::kLessEqual, true);
-}
-// Computes logical ops as the minimum or maximum of 0 and 1.
-void import_and(NodeImport& n) {
-  add_binary(n, BinaryKind::kMin);
-}
-void import_or(NodeImport& n) {
-  add_binary(n, BinaryKind::kMax);
-}
-void import_xor(NodeImport& n) {
-  add_compare(n, CompareKind::kNotEqual);
 }
 
 void import_not(NodeImport& n) {

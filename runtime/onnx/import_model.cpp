@@ -367,8 +367,8 @@ class ModelImport {
       if (side_results_.contains(input))
         refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
     }
-    const bool has_body = std::any_of(node.attributes.begin(), node.attributes.end(),
-                                      [](const Attribute& attribute) { return attribute.body != nullptr; });
+    const bool has_body = std::ranges::any_of(
+        node.attributes, [](const Attribute& attribute) { return attribute.body != nullptr; });
     if (!has_body) summarize(node, inputs, outputs, first_value);
   }
 
@@ -435,7 +435,7 @@ class ModelImport {
 
 size_t ImportedModel::find_output(std::string_view name) const {
   if (name.empty()) return 0;
-  const auto found = std::find(output_names.begin(), output_names.end(), name);
+  const auto found = std::ranges::find(output_names, name);
   if (found != output_names.end()) return static_cast<size_t>(found - output_names.begin());
   throw InvalidArgument(fmt::format("{}: has no output '{}'; there are: {}", model->path, printable(name),
                                     printable(fmt::format("{}", fmt::join(output_names, ", ")))));

@@ -183,7 +183,7 @@ std::vector<Value> Importer::add(const Op& op, const std::vector<Value>& operand
   std::string name;
   if (node_ != nullptr) {
     name = node_->module.empty() ? node_->name : node_->module;
-    std::replace(name.begin(), name.end(), '.', '/');
+    std::ranges::replace(name, '.', '/');
     name = fmt::format("{}/{}", name.starts_with('/') ? name.substr(1) : name, op_name(op));
   }
   return graph_.add(op, operands, name, place());
@@ -292,9 +292,8 @@ void Importer::require_unclipped(const Item& item) const {
                               item.type == ElementType::kUint32;
   if (!may_be_clipped || !item.constant) return;
   const std::span<const int32_t> numbers = item.constant->data<int32_t>();
-  const bool is_clipped = std::any_of(numbers.begin(), numbers.end(), [](int32_t number) {
-    return number == INT32_MAX || number == INT32_MIN;
-  });
+  const bool is_clipped =
+      std::ranges::any_of(numbers, [](int32_t number) { return number == INT32_MAX || number == INT32_MIN; });
   if (is_clipped) throw Unsupported{"computes with a whole number beyond 32 bits"};
 }
 
@@ -307,8 +306,7 @@ Item Importer::binary(BinaryKind kind, const Item& a, const Item& b) {
   const auto scalar_of = [](const Item& item) -> std::optional<float> {
     if (!item.constant || item.constant->elements() == 0 || item.dtype() != DType::kF32) return std::nullopt;
     const std::span<const float> numbers = item.constant->data<float>();
-    if (std::any_of(numbers.begin(), numbers.end(), [&](float x) { return x != numbers[0]; }))
-      return std::nullopt;
+    if (std::ranges::any_of(numbers, [&](float x) { return x != numbers[0]; })) return std::nullopt;
     return numbers[0];
   };
   const std::optional<float> left = scalar_of(a), right = scalar_of(b);
@@ -367,7 +365,7 @@ Item Importer::rounded(const Item& x, ElementType half) {
 }
 
 Item Importer::reduce(ReduceKind kind, const Item& x, std::vector<int> axes, bool keep_axes) {
-  std::sort(axes.begin(), axes.end());
+  std::ranges::sort(axes);
   axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
   if (x.dtype() != DType::kF32)
     return cast(reduce(kind, cast(x, ElementType::kFloat), axes, keep_axes), x.type);
@@ -377,13 +375,13 @@ Item Importer::reduce(ReduceKind kind, const Item& x, std::vector<int> axes, boo
   const Axes place_of = inverse(order);
   std::vector<int> moved;
   for (int axis : axes) moved.push_back(place_of[static_cast<size_t>(axis)]);
-  std::sort(moved.begin(), moved.end());
+  std::ranges::sort(moved);
   const Value result = add_one(Reduce{kind, moved, keep_axes}, {value});
   if (keep_axes) return item_of(result, x.type, order);
   // The axes that are left, numbered anew.
   Axes left;
   for (int axis : order) {
-    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
+    if (std::ranges::find(axes, axis) != axes.end()) continue;
     left.push_back(axis - static_cast<int>(std::lower_bound(axes.begin(), axes.end(), axis) - axes.begin()));
   }
   return item_of(result, x.type, left);

@@ -67,8 +67,7 @@ Item Importer::reshape(const Item& x, const Shape& shape) {
         }
         return -1;
       };
-      std::stable_sort(groups.begin(), groups.end(),
-                       [&](size_t a, size_t b) { return first_place(a) < first_place(b); });
+      std::ranges::stable_sort(groups, [&](size_t a, size_t b) { return first_place(a) < first_place(b); });
       Axes new_order;
       for (size_t group : groups)
         new_order.insert(new_order.end(), to_groups[group].begin(), to_groups[group].end());
@@ -112,8 +111,8 @@ Item Importer::expand(const Item& x, const Shape& shape) {
 }
 
 Item Importer::slice(const Item& x, const Slice& options) {
-  const bool is_whole = options.extents == x.shape && std::all_of(options.steps.begin(), options.steps.end(),
-                                                                  [](int64_t s) { return s == 1; });
+  const bool is_whole =
+      options.extents == x.shape && std::ranges::all_of(options.steps, [](int64_t s) { return s == 1; });
   if (is_whole) return x;
   if (x.constant) return apply(options, {x}, x.type);
   const Axes order = order_of(x);

@@ -6,7 +6,7 @@
 namespace headroom::onnx {
 
 bool all_constant(const std::vector<Item>& items) {
-  return std::all_of(items.begin(), items.end(), [](const Item& item) { return item.constant.has_value(); });
+  return std::ranges::all_of(items, [](const Item& item) { return item.constant.has_value(); });
 }
 
 Axes in_order(int rank) {
@@ -16,7 +16,7 @@ Axes in_order(int rank) {
 }
 
 bool is_in_order(const Axes& axes) {
-  return std::is_sorted(axes.begin(), axes.end());
+  return std::ranges::is_sorted(axes);
 }
 
 Shape permuted(const Shape& from, const Axes& order) {

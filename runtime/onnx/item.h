@@ -1,10 +1,8 @@
 // One ONNX value while a model is imported. Knows no op.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "runtime/graph/graph.h"

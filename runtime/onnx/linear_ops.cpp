@@ -13,7 +13,7 @@ namespace {
 bool is_zero(const Item& item) {
   if (!item.constant || item.dtype() != DType::kF32) return false;
   const auto values = item.constant->data<float>();
-  return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+  return std::ranges::all_of(values, [](float value) { return value == 0; });
 }
 
 // Returns ONNX's filter (K,C/groups,KH,KW) in the order that `conv` needs. Filters stored in 16 bits are for

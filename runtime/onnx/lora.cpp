@@ -33,11 +33,11 @@ bool has_part(const std::string& name, const std::string& part) {
 
 bool Adapters::is_target(const std::string& name, const OnnxNode& node, const Model& model) const {
   if (!settings_.targets.empty()) {
-    return std::any_of(settings_.targets.begin(), settings_.targets.end(),
-                       [&](const std::string& part) { return has_part(name, part); });
+    return std::ranges::any_of(settings_.targets,
+                               [&](const std::string& part) { return has_part(name, part); });
   }
-  return std::none_of(model.outputs.begin(), model.outputs.end(), [&](const ValueType& output) {
-    return std::find(node.outputs.begin(), node.outputs.end(), output.name) != node.outputs.end();
+  return std::ranges::none_of(model.outputs, [&](const ValueType& output) {
+    return std::ranges::find(node.outputs, output.name) != node.outputs.end();
   });
 }
 

@@ -23,8 +23,8 @@ class Attentions : private GraphView {
       : GraphView(graph, keep), target_(graph), needs_gradient_(graph.values().size()) {
     for (const Value& parameter : parameters) needs_gradient_[static_cast<size_t>(parameter.id)] = true;
     for (const Node& node : graph.nodes()) {
-      const bool any = std::any_of(node.inputs.begin(), node.inputs.end(),
-                                   [&](int input) { return needs_gradient_[static_cast<size_t>(input)]; });
+      const bool any = std::ranges::any_of(
+          node.inputs, [&](int input) { return needs_gradient_[static_cast<size_t>(input)]; });
       for (int output : node.outputs) needs_gradient_[static_cast<size_t>(output)] = any;
     }
   }
@@ -329,11 +329,11 @@ class Attentions : private GraphView {
         const bool is_kept = static_cast<size_t>(value) < needs_gradient_.size() && kept(value);
         return is_kept || read.contains(value);
       };
-      if (is_move && std::none_of(node->outputs.begin(), node->outputs.end(), is_needed)) continue;
+      if (is_move && std::ranges::none_of(node->outputs, is_needed)) continue;
       read.insert(node->inputs.begin(), node->inputs.end());
       rest.push_back(std::move(*node));
     }
-    std::reverse(rest.begin(), rest.end());
+    std::ranges::reverse(rest);
     return rest;
   }
 

@@ -120,8 +120,7 @@ class Gelus : private GraphView {
     if (!expression.nodes.insert(node).second) return true;
     if (expression.nodes.size() > kMaxNodes) return false;
     const std::vector<int>& operands = graph().node(node).inputs;
-    return std::all_of(operands.begin(), operands.end(),
-                       [&](int i) { return collect(expression, i, middle); });
+    return std::ranges::all_of(operands, [&](int i) { return collect(expression, i, middle); });
   }
 
   bool computes(const Expression& expression, UnaryKind kind) const {
@@ -156,7 +155,7 @@ class Gelus : private GraphView {
 
   // Returns true if no other node reads the intermediate values of y.
   bool is_closed(const Expression& expression) const {
-    return std::all_of(expression.nodes.begin(), expression.nodes.end(), [&](int node) {
+    return std::ranges::all_of(expression.nodes, [&](int node) {
       const int value = output(node);
       if (value == expression.y) return true;
       return !kept(value) && std::all_of(readers(value).begin(), readers(value).end(),

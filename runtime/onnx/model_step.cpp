@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/text.h"

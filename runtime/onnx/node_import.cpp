@@ -73,8 +73,8 @@ int NodeImport::axis(int64_t axis, int rank) const {
 std::vector<int> NodeImport::axes(const std::vector<int64_t>& list, int rank) const {
   std::vector<int> result;
   for (int64_t one : list) result.push_back(axis(one, rank));
-  std::sort(result.begin(), result.end());
-  if (std::adjacent_find(result.begin(), result.end()) != result.end()) fail("an axis is named twice");
+  std::ranges::sort(result);
+  if (std::ranges::adjacent_find(result) != result.end()) fail("an axis is named twice");
   return result;
 }
 

@@ -5,14 +5,33 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/text.h"
+
 namespace headroom::onnx {
 namespace {
 
+template <UnaryKind kKind>
+void unary(NodeImport& n) {
+  add_unary(n, kKind);
+}
+template <BinaryKind kKind>
+void binary(NodeImport& n) {
+  add_binary(n, kKind);
+}
+template <CompareKind kKind, bool kSwaps = false>
+void compare(NodeImport& n) {
+  add_compare(n, kKind, kSwaps);
+}
+template <ReduceKind kKind>
+void reduce(NodeImport& n) {
+  add_reduction(n, kKind);
+}
+
 constexpr OpRow kOps[] = {
-    {"Abs", 1, "abs", import_abs},
+    {"Abs", 1, "abs", unary<UnaryKind::kAbs>},
     {"Acosh", 9, "mul, sub, sqrt, add, log", import_acosh},
-    {"Add", 1, "add", import_add, "axis broadcast"},
-    {"And", 1, "minimum of 0 and 1", import_and, "axis broadcast"},
+    {"Add", 1, "add", binary<BinaryKind::kAdd>, "axis broadcast"},
+    {"And", 1, "minimum of 0 and 1", binary<BinaryKind::kMin>, "axis broadcast"},
     {"ArgMax", 1, "argmax", import_arg_max, "axis keepdims select_last_index"},
     {"ArgMin", 1, "argmax of the negated", import_arg_min, "axis keepdims select_last_index"},
     {"Asinh", 9, "abs, mul, add, sqrt, log, sign", import_asinh},
@@ -29,7 +48,7 @@ constexpr OpRow kOps[] = {
     {"Cast", 1, "cast; 64-bit integers become 32-bit, 16-bit and 64-bit floats 32-bit", import_cast,
      "round_mode saturate to"},
     {"CastLike", 15, "cast", import_cast_like, "round_mode saturate"},
-    {"Ceil", 1, "ceil", import_ceil},
+    {"Ceil", 1, "ceil", unary<UnaryKind::kCeil>},
     {"Celu", 12, "elu", import_celu, "alpha"},
     {"CenterCropPad", 18, "slice, slice_grad; the shape is a constant", import_center_crop_pad, "axes"},
     {"Clip", 1, "clip; the limits are constants", import_clip, "max min"},
@@ -41,25 +60,25 @@ constexpr OpRow kOps[] = {
      "auto_pad dilations group kernel_shape pads strides"},
     {"ConvTranspose", 1, "conv2d_input_grad", import_conv_transpose,
      "auto_pad dilations group kernel_shape output_padding output_shape pads strides"},
-    {"Cos", 7, "cos", import_cos},
+    {"Cos", 7, "cos", unary<UnaryKind::kCos>},
     {"Cosh", 9, "exp, add, mul", import_cosh},
     {"CumProd", 26, "slice, mul, concat; up to 4,096 numbers", import_cum_prod, "exclusive reverse"},
     {"CumSum", 11, "cumulative_sum", import_cum_sum, "exclusive reverse"},
     {"DepthToSpace", 1, "reshape, transpose", import_depth_to_space, "blocksize mode"},
     {"DequantizeLinear", 10, "cast, sub, mul where its result is used; the weight stays in 8 or 4 bits",
      import_dequantize_linear, "axis block_size output_dtype"},
-    {"Div", 1, "div", import_div, "axis broadcast"},
+    {"Div", 1, "div", binary<BinaryKind::kDiv>, "axis broadcast"},
     {"Dropout", 1, "dropout when training, else nothing", import_dropout, "ratio seed"},
     {"DynamicQuantizeLinear", 11, "max, round", import_dynamic_quantize_linear},
     {"Einsum", 12, "transpose, matmul, sum; no diagonals", import_einsum, "equation"},
     {"Elu", 1, "elu", import_elu, "alpha"},
-    {"Equal", 1, "equal", import_equal, "axis broadcast"},
-    {"Erf", 9, "erf", import_erf},
-    {"Exp", 1, "exp", import_exp},
+    {"Equal", 1, "equal", compare<CompareKind::kEqual>, "axis broadcast"},
+    {"Erf", 9, "erf", unary<UnaryKind::kErf>},
+    {"Exp", 1, "exp", unary<UnaryKind::kExp>},
     {"Expand", 8, "broadcast_to", import_expand},
     {"EyeLike", 9, "folded", import_eye_like, "dtype k"},
     {"Flatten", 1, "reshape", import_flatten, "axis"},
-    {"Floor", 1, "floor", import_floor},
+    {"Floor", 1, "floor", unary<UnaryKind::kFloor>},
     {"GRU", 1, "matmul, sigmoid, tanh, mul, add for each step; one length for all sequences", import_gru,
      "activation_alpha activation_beta activations clip direction hidden_size layout linear_before_reset"},
     {"Gather", 1, "slice for one index, else gather; indices that depend on the data are not negative",
@@ -70,8 +89,8 @@ constexpr OpRow kOps[] = {
     {"Gemm", 1, "matmul, add", import_gemm, "alpha beta broadcast transA transB"},
     {"GlobalAveragePool", 1, "mean", import_global_average_pool},
     {"GlobalMaxPool", 1, "max", import_global_max_pool},
-    {"Greater", 1, "less", import_greater, "axis broadcast"},
-    {"GreaterOrEqual", 12, "less_equal", import_greater_or_equal},
+    {"Greater", 1, "less", compare<CompareKind::kLess, true>, "axis broadcast"},
+    {"GreaterOrEqual", 12, "less_equal", compare<CompareKind::kLessEqual, true>},
     {"GroupNormalization", 18, "layer_norm, mul, add", import_group_normalization,
      "epsilon num_groups stash_type"},
     {"HardSigmoid", 1, "hard_sigmoid", import_hard_sigmoid, "alpha beta"},
@@ -88,9 +107,9 @@ constexpr OpRow kOps[] = {
      "activation_alpha activation_beta activations clip direction hidden_size input_forget layout"},
     {"LayerNormalization", 17, "layer_norm", import_layer_normalization, "axis epsilon stash_type"},
     {"LeakyRelu", 1, "leaky_relu", import_leaky_relu, "alpha"},
-    {"Less", 1, "less", import_less, "axis broadcast"},
-    {"LessOrEqual", 12, "less_equal", import_less_or_equal},
-    {"Log", 1, "log", import_log},
+    {"Less", 1, "less", compare<CompareKind::kLess>, "axis broadcast"},
+    {"LessOrEqual", 12, "less_equal", compare<CompareKind::kLessEqual>},
+    {"Log", 1, "log", unary<UnaryKind::kLog>},
     {"LogSoftmax", 1, "max, sub, exp, sum, log", import_log_softmax, "axis"},
     {"Loop", 1, "its graph for each turn; their number is a constant", import_loop, "body"},
     {"LpNormalization", 1, "abs or mul, sum, sqrt, div; p of 1 or 2", import_lp_normalization, "axis p"},
@@ -103,13 +122,13 @@ constexpr OpRow kOps[] = {
     {"Min", 1, "minimum", import_min},
     {"Mish", 18, "softplus, tanh, mul", import_mish},
     {"Mod", 10, "mod", import_mod, "fmod"},
-    {"Mul", 1, "mul, scale", import_mul, "axis broadcast"},
+    {"Mul", 1, "mul, scale", binary<BinaryKind::kMul>, "axis broadcast"},
     {"Neg", 1, "scale", import_neg},
     {"NegativeLogLikelihoodLoss", 12, "equal, where, sum", import_negative_log_likelihood_loss,
      "ignore_index reduction"},
     {"Not", 1, "equal", import_not},
     {"OneHot", 9, "equal, where", import_one_hot, "axis"},
-    {"Or", 1, "maximum of 0 and 1", import_or, "axis broadcast"},
+    {"Or", 1, "maximum of 0 and 1", binary<BinaryKind::kMax>, "axis broadcast"},
     {"PRelu", 1, "where", import_prelu},
     {"Pad", 1, "slice_grad, gather; the pads are constants", import_pad, "mode paddings pads value"},
     {"Pow", 1, "pow, power, sqrt", import_pow, "axis broadcast"},
@@ -125,19 +144,19 @@ constexpr OpRow kOps[] = {
     {"RandomUniform", 1, "random_uniform", import_random_uniform, "dtype high low seed shape"},
     {"RandomUniformLike", 1, "random_uniform", import_random_uniform_like, "dtype high low seed"},
     {"Range", 11, "folded", import_range, "stash_type"},
-    {"Reciprocal", 1, "reciprocal", import_reciprocal},
+    {"Reciprocal", 1, "reciprocal", unary<UnaryKind::kReciprocal>},
     {"ReduceL1", 1, "abs, sum", import_reduce_l1, "axes keepdims noop_with_empty_axes"},
     {"ReduceL2", 1, "mul, sum, sqrt", import_reduce_l2, "axes keepdims noop_with_empty_axes"},
     {"ReduceLogSum", 1, "sum, log", import_reduce_log_sum, "axes keepdims noop_with_empty_axes"},
     {"ReduceLogSumExp", 1, "max, exp, sum, log", import_reduce_log_sum_exp,
      "axes keepdims noop_with_empty_axes"},
-    {"ReduceMax", 1, "max", import_reduce_max, "axes keepdims noop_with_empty_axes"},
-    {"ReduceMean", 1, "mean", import_reduce_mean, "axes keepdims noop_with_empty_axes"},
+    {"ReduceMax", 1, "max", reduce<ReduceKind::kMax>, "axes keepdims noop_with_empty_axes"},
+    {"ReduceMean", 1, "mean", reduce<ReduceKind::kMean>, "axes keepdims noop_with_empty_axes"},
     {"ReduceMin", 1, "max of the negated", import_reduce_min, "axes keepdims noop_with_empty_axes"},
     {"ReduceProd", 1, "mul", import_reduce_prod, "axes keepdims noop_with_empty_axes"},
-    {"ReduceSum", 1, "sum", import_reduce_sum, "axes keepdims noop_with_empty_axes"},
+    {"ReduceSum", 1, "sum", reduce<ReduceKind::kSum>, "axes keepdims noop_with_empty_axes"},
     {"ReduceSumSquare", 1, "mul, sum", import_reduce_sum_square, "axes keepdims noop_with_empty_axes"},
-    {"Relu", 1, "relu", import_relu},
+    {"Relu", 1, "relu", unary<UnaryKind::kRelu>},
     {"Reshape", 1, "reshape; the shape is a constant once the free axes are bound", import_reshape,
      "allowzero shape"},
     {"Resize", 10, "matmul by the weights of each axis; no antialias, no cropping", import_resize,
@@ -147,7 +166,7 @@ constexpr OpRow kOps[] = {
     {"ReverseSequence", 10, "gather", import_reverse_sequence, "batch_axis time_axis"},
     {"RotaryEmbedding", 23, "slice, mul, add, concat", import_rotary_embedding,
      "interleaved num_heads rotary_embedding_dim"},
-    {"Round", 11, "round", import_round},
+    {"Round", 11, "round", unary<UnaryKind::kRound>},
     {"Scan", 8, "its graph for each turn; since opset 9", import_scan,
      "body num_scan_inputs scan_input_axes scan_input_directions scan_output_axes scan_output_directions"},
     {"ScatterElements", 11, "concat, gather; constant indices, no reduction", import_scatter_elements,
@@ -162,27 +181,27 @@ constexpr OpRow kOps[] = {
     {"SequenceLength", 11, "folded", import_sequence_length},
     {"Shape", 1, "folded", import_shape, "end start"},
     {"Shrink", 9, "less, where, sub, add", import_shrink, "bias lambd"},
-    {"Sigmoid", 1, "sigmoid", import_sigmoid},
-    {"Sign", 9, "sign", import_sign},
-    {"Sin", 7, "sin", import_sin},
+    {"Sigmoid", 1, "sigmoid", unary<UnaryKind::kSigmoid>},
+    {"Sign", 9, "sign", unary<UnaryKind::kSign>},
+    {"Sin", 7, "sin", unary<UnaryKind::kSin>},
     {"Sinh", 9, "exp, sub, mul", import_sinh},
     {"Size", 1, "folded", import_size},
     {"Slice", 1, "slice", import_slice, "axes ends starts"},
     {"Softmax", 1, "softmax", import_softmax, "axis"},
     {"SoftmaxCrossEntropyLoss", 12, "max, sub, exp, sum, log, equal, where",
      import_softmax_cross_entropy_loss, "axis ignore_index reduction"},
-    {"Softplus", 1, "softplus", import_softplus},
+    {"Softplus", 1, "softplus", unary<UnaryKind::kSoftplus>},
     {"Softsign", 1, "abs, div", import_softsign},
     {"SpaceToDepth", 1, "reshape, transpose", import_space_to_depth, "blocksize mode"},
     {"Split", 1, "slice", import_split, "axis num_outputs split"},
     {"SplitToSequence", 11, "slice", import_split_to_sequence, "axis keepdims"},
-    {"Sqrt", 1, "sqrt", import_sqrt},
+    {"Sqrt", 1, "sqrt", unary<UnaryKind::kSqrt>},
     {"Squeeze", 1, "reshape", import_squeeze, "axes"},
-    {"Sub", 1, "sub", import_sub, "axis broadcast"},
+    {"Sub", 1, "sub", binary<BinaryKind::kSub>, "axis broadcast"},
     {"Sum", 1, "add", import_sum},
     {"Swish", 24, "sigmoid, mul", import_swish, "alpha"},
     {"Tan", 7, "sin, cos, div", import_tan},
-    {"Tanh", 1, "tanh", import_tanh},
+    {"Tanh", 1, "tanh", unary<UnaryKind::kTanh>},
     {"ThresholdedRelu", 10, "where", import_thresholded_relu, "alpha"},
     {"Tile", 1, "broadcast_to", import_tile},
     {"TopK", 1,
@@ -193,10 +212,9 @@ constexpr OpRow kOps[] = {
     {"Unsqueeze", 1, "reshape", import_unsqueeze, "axes"},
     {"Upsample", 7, "matmul by the weights of each axis", import_resize, "mode scales"},
     {"Where", 9, "where", import_where},
-    {"Xor", 1, "not_equal", import_xor, "axis broadcast"},
+    {"Xor", 1, "not_equal", compare<CompareKind::kNotEqual>, "axis broadcast"},
 };
-static_assert(std::is_sorted(std::begin(kOps), std::end(kOps),
-                             [](const OpRow& a, const OpRow& b) { return a.name < b.name; }));
+static_assert(std::ranges::is_sorted(kOps, [](const OpRow& a, const OpRow& b) { return a.name < b.name; }));
 
 }  // namespace
 
@@ -224,12 +242,8 @@ std::string_view why_unknown(std::string_view domain, std::string_view op) {
 }
 
 bool takes_attribute(const OpRow& op, std::string_view name) {
-  for (std::string_view rest = op.attributes; !rest.empty();) {
-    const size_t end = std::min(rest.find(' '), rest.size());
-    if (rest.substr(0, end) == name) return true;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return false;
+  const std::vector<std::string_view> known = split(op.attributes, " ");
+  return std::ranges::find(known, name) != known.end();
 }
 
 std::string op_table_text() {

@@ -86,8 +86,7 @@ std::optional<std::vector<float>> numbers_of(const Tensor* tensor) {
 }
 
 bool are_all(const std::optional<std::vector<float>>& numbers, float number) {
-  return numbers &&
-         std::all_of(numbers->begin(), numbers->end(), [&](float element) { return element == number; });
+  return numbers && std::ranges::all_of(*numbers, [&](float element) { return element == number; });
 }
 
 // Returns true if the tensor hides scores: it has -infinity or a number near the lowest one, which no
@@ -103,8 +102,7 @@ bool is_mask(const Tensor& tensor) {
     part.extents = {count};
     part.data = tensor.data.subspan(static_cast<size_t>(at * bytes), static_cast<size_t>(count * bytes));
     const auto numbers = numbers_of(&part);
-    if (numbers && std::any_of(numbers->begin(), numbers->end(), [](float x) { return x < kHidden; }))
-      return true;
+    if (numbers && std::ranges::any_of(*numbers, [](float x) { return x < kHidden; })) return true;
   }
   return false;
 }
@@ -236,7 +234,7 @@ void find_moved_statistics(const Model& model, Roles& roles) {
     const Attribute* const stays = node.find("momentum");
     const float least = (stays == nullptr ? 0.9f : stays->number) * (1 - 1e-6f);
     const auto is_below = [&](float number) { return !(number >= least); };
-    if (std::any_of(variance->begin(), variance->end(), is_below)) return;
+    if (std::ranges::any_of(*variance, is_below)) return;
     has_moved = has_moved || !are_all(mean, 0) || !are_all(variance, 1);
     before[tensor(3)->name] = 0;
     before[tensor(4)->name] = 1;
@@ -351,9 +349,8 @@ Roles find_roles(const Model& model, bool is_training) {
                                       merged, merged == 1 ? "" : "s", made));
   }
   if (is_told && batch_norms == 0 && convolutions > 0) {
-    const bool was_normalized =
-        std::any_of(signature.buffers.begin(), signature.buffers.end(),
-                    [](const std::string& name) { return name.ends_with("running_mean"); });
+    const bool was_normalized = std::ranges::any_of(
+        signature.buffers, [](const std::string& name) { return name.ends_with("running_mean"); });
     if (was_normalized) {
       roles.notes.push_back(
           "the export has folded batch normalization into the convolutions: training goes on without it "

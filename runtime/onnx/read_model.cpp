@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <span>
-#include <string>
 #include <system_error>
 #include <unordered_map>
 #include <unordered_set>

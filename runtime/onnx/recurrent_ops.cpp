@@ -105,7 +105,7 @@ void import_layer(NodeImport& n, const Layer& layer) {
   if (n.has(3)) require_shape(n, 3, {directions, 2 * gates * hidden});
   if (n.has(4)) {
     const std::vector<int64_t> lengths = n.integers_in(4);
-    if (std::any_of(lengths.begin(), lengths.end(), [&](int64_t length) { return length != steps; }))
+    if (std::ranges::any_of(lengths, [&](int64_t length) { return length != steps; }))
       n.fail("has sequences of several lengths");
   }
   for (size_t i = 5; i < 5 + layer.states; ++i) {

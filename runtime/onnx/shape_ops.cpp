@@ -43,7 +43,7 @@ std::vector<int64_t> equal_sizes(const NodeImport& n, int64_t extent, int64_t pa
 Item without_axes(const NodeImport& n, const Item& x, const std::vector<int>& axes) {
   std::vector<int64_t> extents;
   for (int axis = 0; axis < x.rank(); ++axis) {
-    if (!std::binary_search(axes.begin(), axes.end(), axis)) {
+    if (!std::ranges::binary_search(axes, axis)) {
       extents.push_back(x.shape[axis]);
     } else if (x.shape[axis] != 1) {
       n.fail(fmt::format("squeezes axis {} of extent {}", axis, x.shape[axis]));
@@ -223,7 +223,7 @@ void import_unsqueeze(NodeImport& n) {
   const int shift = x.rank() - inner.rank();
   int at = 0;
   for (int axis = 0; axis < rank; ++axis) {
-    const bool is_new = std::binary_search(axes.begin(), axes.end(), axis);
+    const bool is_new = std::ranges::binary_search(axes, axis);
     extents.push_back(is_new ? 1 : x.shape[at]);
     compact.push_back(is_new || at < shift ? 1 : inner[at - shift]);
     if (!is_new) ++at;
@@ -242,10 +242,10 @@ void import_transpose(NodeImport& n) {
   for (int64_t axis : n.integers("perm")) order.push_back(n.axis(axis, x.rank()));
   if (order.empty()) {
     order = in_order(x.rank());
-    std::reverse(order.begin(), order.end());
+    std::ranges::reverse(order);
   }
   Axes sorted = order;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   if (sorted != in_order(x.rank())) n.fail("its perm is not a permutation");
   n.out(n.im.transpose(x, order));
 }
@@ -381,8 +381,7 @@ void import_slice(NodeImport& n) {
     slice.steps[static_cast<size_t>(axis)] = count < 2 ? 1 : step;
     slice.extents = slice.extents.with(axis, count);
   }
-  const bool is_dense =
-      std::all_of(slice.steps.begin(), slice.steps.end(), [](int64_t step) { return step == 1; });
+  const bool is_dense = std::ranges::all_of(slice.steps, [](int64_t step) { return step == 1; });
   if (is_dense) slice.steps = {};
   n.out(n.im.slice(x, slice));
 }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "runtime/onnx/op_table.h"
@@ -33,10 +32,6 @@ Reduction reduction_of(const NodeImport& n) {
 
 Item reduced(const NodeImport& n, ReduceKind kind, const Item& x, const Reduction& how) {
   return how.is_none ? x : n.im.reduce(kind, x, how.axes, how.keeps);
-}
-
-void add_reduction(NodeImport& n, ReduceKind kind) {
-  n.out(reduced(n, kind, n.in(0), reduction_of(n)));
 }
 
 Item squared(const NodeImport& n, const Item& x) {
@@ -91,14 +86,8 @@ Value filled(const NodeImport& n, float value, int64_t extent) {
 
 }  // namespace
 
-void import_reduce_mean(NodeImport& n) {
-  add_reduction(n, ReduceKind::kMean);
-}
-void import_reduce_sum(NodeImport& n) {
-  add_reduction(n, ReduceKind::kSum);
-}
-void import_reduce_max(NodeImport& n) {
-  add_reduction(n, ReduceKind::kMax);
+void add_reduction(NodeImport& n, ReduceKind kind) {
+  n.out(reduced(n, kind, n.in(0), reduction_of(n)));
 }
 
 void import_reduce_min(NodeImport& n) {
@@ -141,7 +130,7 @@ void import_reduce_log_sum_exp(NodeImport& n) {
   if (!how.keeps) {
     std::vector<int64_t> extents;
     for (int axis = 0; axis < x.rank(); ++axis) {
-      if (!std::binary_search(how.axes.begin(), how.axes.end(), axis)) extents.push_back(x.shape[axis]);
+      if (!std::ranges::binary_search(how.axes, axis)) extents.push_back(x.shape[axis]);
     }
     result = n.im.reshape(result, Shape(std::span<const int64_t>(extents)));
   }
@@ -170,7 +159,7 @@ void import_reduce_prod(NodeImport& n) {
   if (!how.keeps) {
     std::vector<int64_t> extents;
     for (int axis = 0; axis < whole.rank(); ++axis) {
-      if (!std::binary_search(how.axes.begin(), how.axes.end(), axis)) extents.push_back(whole[axis]);
+      if (!std::ranges::binary_search(how.axes, axis)) extents.push_back(whole[axis]);
     }
     x = n.im.reshape(x, Shape(std::span<const int64_t>(extents)));
   }
