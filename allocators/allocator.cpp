@@ -104,8 +104,8 @@ Allocator::Block Allocator::allocate_and_adopt(int64_t bytes, Stream stream) {
   const Block block = do_allocate(bytes, stream);
   if (block.pointer == nullptr || cache_bytes_ == 0) return block;
   try {
-    const auto found = std::find_if(cache_lanes_.begin(), cache_lanes_.end(),
-                                    [&](const CacheLane* lane) { return lane->stream() == stream; });
+    const auto found =
+        std::ranges::find_if(cache_lanes_, [&](const CacheLane* lane) { return lane->stream() == stream; });
     if (found != cache_lanes_.end()) {
       (*found)->adopt(block, bytes);
     } else if (lanes_.has_lane(stream)) {
@@ -126,8 +126,7 @@ Allocator::Block Allocator::allocate_and_adopt(int64_t bytes, Stream stream) {
 }
 
 bool Allocator::forget(const void* pointer, int64_t bytes) noexcept {
-  return std::any_of(cache_lanes_.begin(), cache_lanes_.end(),
-                     [&](CacheLane* lane) { return lane->forget(pointer, bytes); });
+  return std::ranges::any_of(cache_lanes_, [&](CacheLane* lane) { return lane->forget(pointer, bytes); });
 }
 
 bool Allocator::empty_caches() noexcept {

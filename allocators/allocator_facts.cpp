@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <functional>
 #include <unordered_map>
-#include <utility>
 
 #include "allocators/allocator.h"
 
@@ -26,8 +25,8 @@ Snapshot Allocator::snapshot() const {
   const Lock lock(*this);
   Snapshot result{statistics_now(), {}};
   do_snapshot(result.segments);
-  std::sort(result.segments.begin(), result.segments.end(),
-            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  std::ranges::sort(result.segments,
+                    [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
   std::unordered_map<const void*, SnapshotBlock::State> states;
   for (const PendingBlocks::Pending& pending : pending_.pending()) {
     states[pending.pointer] = SnapshotBlock::State::kPending;

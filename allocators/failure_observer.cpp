@@ -126,7 +126,7 @@ void FailureObserver::note_failure(const Allocator& allocator, int64_t requested
   failure_->facts = allocator.facts(requested_bytes);
   names_missing_ = true;
   for (const auto& [pointer, block] : live_) failure_->live.push_back(block);
-  std::sort(failure_->live.begin(), failure_->live.end(), [](const LiveBlock& a, const LiveBlock& b) {
+  std::ranges::sort(failure_->live, [](const LiveBlock& a, const LiveBlock& b) {
     return std::tie(b.bytes, a.tensor, a.op) < std::tie(a.bytes, b.tensor, b.op);
   });
   const MemoryFacts& facts = failure_->facts;

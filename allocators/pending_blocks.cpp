@@ -7,7 +7,7 @@ namespace headroom {
 
 void PendingBlocks::record_use(void* pointer, Stream stream) {
   std::vector<Stream>& streams = other_uses_[pointer];
-  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+  if (std::ranges::find(streams, stream) == streams.end()) streams.push_back(stream);
 }
 
 bool PendingBlocks::defer(void* pointer, int64_t bytes, Stream stream) noexcept {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -94,8 +93,8 @@ TriedBatch BatchSearch::judge(int64_t batch, const Traced& program) const {
 }
 
 const TriedBatch* BatchSearch::find(int64_t batch) const {
-  const auto found = std::find_if(trials_.begin(), trials_.end(),
-                                  [&](const TriedBatch& trial) { return trial.batch == batch; });
+  const auto found =
+      std::ranges::find_if(trials_, [&](const TriedBatch& trial) { return trial.batch == batch; });
   return found == trials_.end() ? nullptr : &*found;
 }
 

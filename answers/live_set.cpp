@@ -6,7 +6,6 @@
 #include <iterator>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "base/text.h"
 #include "trace/unfold.h"
@@ -34,8 +33,7 @@ class Shares {
       if (names_[i].empty()) unnamed = bytes_[i];
       if (!names_[i].empty() && bytes_[i] > 0) shares.push_back({std::string(names_[i]), bytes_[i]});
     }
-    std::stable_sort(shares.begin(), shares.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::ranges::stable_sort(shares, [](const auto& a, const auto& b) { return a.second > b.second; });
     if (unnamed > 0 && !shares.empty()) shares.push_back({std::string(nothing), unnamed});
     return shares;
   }
@@ -100,8 +98,8 @@ std::string place_text(const Trace& trace, int64_t position) {
   };
   if (source_of(event) != 0) return text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
-  const auto next = std::find_if(trace.marks.begin(), trace.marks.end(),
-                                 [&](const TraceMark& mark) { return mark.position > position; });
+  const auto next =
+      std::ranges::find_if(trace.marks, [&](const TraceMark& mark) { return mark.position > position; });
   if (next != trace.marks.begin() && std::prev(next)->step > 0) {
     const TraceMark& mark = *std::prev(next);
     add(fmt::format("step {}, {}", mark.step, kStepPhaseNames[static_cast<size_t>(mark.phase)]));

@@ -115,8 +115,8 @@ class Lowering final : PlanWork {
     return DeviceSet(std::move(all));
   }
   size_t position_of(std::string_view name) const {
-    const auto found = std::find_if(devices_.begin(), devices_.end(),
-                                    [&](const Recorded& device) { return device.name == name; });
+    const auto found =
+        std::ranges::find_if(devices_, [&](const Recorded& device) { return device.name == name; });
     return static_cast<size_t>(found - devices_.begin());
   }
 

@@ -42,8 +42,7 @@ int amount_of(const MemorySolution& solution, std::string_view name) {
 }
 
 bool keeps_bits(const MemorySolution& solution) {
-  return std::all_of(solution.levers.begin(), solution.levers.end(),
-                     [](const Lever& lever) { return lever.bits.empty(); });
+  return std::ranges::all_of(solution.levers, [](const Lever& lever) { return lever.bits.empty(); });
 }
 
 std::string describe_parts(const MemorySolution& solution) {

@@ -56,8 +56,7 @@ void change_virtual_limit(ChangeKind kind, Search& search) {
   const auto logical = static_cast<size_t>(parse_device_name(device).ordinal);
   const int physical = gpus.find(parse_device_name(device)).physical;
   const std::optional<int> number = gpus.physical[static_cast<size_t>(physical)].ordinal;
-  const auto of_gpu =
-      std::find_if(sizes.begin(), sizes.end(), [&](const GpuSizes& one) { return one.gpu == number; });
+  const auto of_gpu = std::ranges::find_if(sizes, [&](const GpuSizes& one) { return one.gpu == number; });
   if (of_gpu == sizes.end()) return;  // it is whole, or was cut up in code
   size_t place = 0;
   int64_t room = search.present.device.total_bytes;
@@ -246,8 +245,7 @@ Play play_of(const MakePrograms& make) {
 }  // namespace
 
 const TriedChange* OutOfMemoryReport::smallest() const {
-  const auto found =
-      std::find_if(changes.begin(), changes.end(), [](const TriedChange& change) { return change.fits; });
+  const auto found = std::ranges::find_if(changes, [](const TriedChange& change) { return change.fits; });
   return found == changes.end() ? nullptr : &*found;
 }
 

@@ -1,21 +1,17 @@
 #include "answers/play.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstddef>
 #include <deque>
 #include <limits>
 #include <map>
 #include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "answers/player.h"
 #include "answers/sharing_replicas.h"
 #include "base/errors.h"
+#include "base/text.h"
 #include "device/host/simulated_gpu.h"
 #include "runtime/session/device_set.h"
 #include "runtime/session/start_op.h"
@@ -37,17 +33,16 @@ void note_failure(const OutOfMemory& error, int64_t event, Prediction& played) {
 
 bool needs_limit(const StrategySettings& settings) {
   const std::span<const Strategy> known = strategies();
-  return std::any_of(known.begin(), known.end(), [&](const Strategy& strategy) {
+  return std::ranges::any_of(known, [&](const Strategy& strategy) {
     return strategy.name == settings.name && strategy.needs_limit;
   });
 }
 
 // A count of a trace's settings, which may be anything: at most 2^40.
 std::optional<int64_t> parsed_count(std::string_view text) {
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < 0) return std::nullopt;
-  return std::min(count, int64_t{1} << 40);
+  const auto count = parse_number<int64_t>(text);
+  if (!count || *count < 0) return std::nullopt;
+  return std::min(*count, int64_t{1} << 40);
 }
 
 DeviceProfile bare_profile(DeviceProfile profile, int64_t capacity_bytes) {
@@ -396,8 +391,8 @@ bool would_play_alike(const Traced& program, const Prediction& fitted, const Run
   if (fitted.enough_total == 0 || fitted.enough_total > smaller.device.total_bytes) return false;
   if (!program.starts_libraries) return true;
   Machine machine(smaller);
-  return std::all_of(fitted.devices.begin(), fitted.devices.end(),
-                     [&](const PlayedDevice& device) { return is_below_limit(device, machine); });
+  return std::ranges::all_of(fitted.devices,
+                             [&](const PlayedDevice& device) { return is_below_limit(device, machine); });
 }
 
 RunSetup with_libraries(const Traced& program, RunSetup setup) {

@@ -31,7 +31,7 @@ class TraceStreams {
   Stream operator[](int32_t position) const { return streams_[static_cast<size_t>(position)]; }
   // The trace's handle of a stream.
   uint64_t in_trace(Stream stream) const {
-    const auto found = std::find(streams_.begin(), streams_.end(), stream);
+    const auto found = std::ranges::find(streams_, stream);
     return found == streams_.end() ? 0 : trace_.streams[static_cast<size_t>(found - streams_.begin())];
   }
 

@@ -153,11 +153,10 @@ std::optional<int64_t> least_raise(const Traced& program, const RunSetup& setup,
 
 void note_peaks(Prediction& prediction) {
   const std::vector<PlayedDevice>& devices = prediction.devices;
-  const auto fullest =
-      std::max_element(devices.begin(), devices.end(), [](const PlayedDevice& a, const PlayedDevice& b) {
-        return std::pair(a.process_bytes, a.statistics.reserved.peak) <
-               std::pair(b.process_bytes, b.statistics.reserved.peak);
-      });
+  const auto fullest = std::ranges::max_element(devices, [](const PlayedDevice& a, const PlayedDevice& b) {
+    return std::pair(a.process_bytes, a.statistics.reserved.peak) <
+           std::pair(b.process_bytes, b.statistics.reserved.peak);
+  });
   prediction.fullest = static_cast<size_t>(fullest - devices.begin());
   prediction.total_bytes = fullest->process_bytes;
   prediction.context_bytes = fullest->context_bytes;

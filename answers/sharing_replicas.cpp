@@ -31,7 +31,7 @@ Traced replica_of(const Traced& program, int rank) {
   for (size_t i = 0; i < program.turns.size(); ++i) {
     const Turn& turn = program.turns[i];
     if (program.devices[turn.device].rank != rank) continue;
-    const bool begins_step = std::binary_search(program.steps.begin(), program.steps.end(), i);
+    const bool begins_step = std::ranges::binary_search(program.steps, i);
     if (begins_step) replica.steps.push_back(replica.turns.size());
     replica.turns.push_back({positions[turn.device], turn.events, turn.start});
   }
@@ -63,7 +63,7 @@ RunSetup setup_beside(const BytesOfGpus& others, RunSetup setup) {
 
 bool has_sharing_replicas(const Traced& program, const RunSetup& setup) {
   std::vector<int> ranks(setup.gpus.physical.size(), -1);
-  return std::any_of(program.devices.begin(), program.devices.end(), [&](const TracedDevice& device) {
+  return std::ranges::any_of(program.devices, [&](const TracedDevice& device) {
     const size_t gpu = position_of(setup, device.name);
     if (gpu == kNoGpu) return false;
     const int before = std::exchange(ranks[gpu], device.rank);

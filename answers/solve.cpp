@@ -118,7 +118,7 @@ MemorySolution Solver::solve(int64_t memory_bytes, SplitBatch split, bool compre
 }
 
 bool Solver::all_fit(const std::vector<Best>& all) {
-  return std::all_of(all.begin(), all.end(), [](const Best& best) { return best.solution.fits; });
+  return std::ranges::all_of(all, [](const Best& best) { return best.solution.fits; });
 }
 
 // The least budget in which all fit; 0 where one of them fits in none.
@@ -133,7 +133,7 @@ int64_t Solver::least_of(const std::vector<Best>& all) {
 }
 
 MemorySolution Solver::of_slowest(const std::vector<Best>& all) {
-  const auto slowest = std::max_element(all.begin(), all.end(), [](const Best& a, const Best& b) {
+  const auto slowest = std::ranges::max_element(all, [](const Best& a, const Best& b) {
     return std::pair(a.solution.us, a.solution.process_bytes) <
            std::pair(b.solution.us, b.solution.process_bytes);
   });

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "answers/solve.h"

@@ -67,7 +67,7 @@ std::optional<Lever> batch_in_parts(const Program& program, int parts) {
   if (!program.part || has_too_many_nodes(program, parts)) return {};
   std::shared_ptr<const Graph> part = program.part(parts);
   if (part == nullptr || !why_not_split(*program.graph, *part, parts, program.targets).empty()) return {};
-  const bool normalizes = std::any_of(part->nodes().begin(), part->nodes().end(), [](const Node& node) {
+  const bool normalizes = std::ranges::any_of(part->nodes(), [](const Node& node) {
     return std::holds_alternative<BatchNorm>(node.op) || std::holds_alternative<BatchNormStatistics>(node.op);
   });
   return Lever{.name = kSplitBatchLever,

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <string>
 
 #include "base/errors.h"
 #include "base/text.h"

@@ -92,22 +92,6 @@ std::optional<Edge> EdgeSearch::next_to(int64_t from, int64_t lowest, int64_t mo
   return above(from, most, work_.is_long ? 2 * std::max(from, lowest) - from : 0);
 }
 
-std::optional<Edge> EdgeSearch::lowest(int64_t failing, int64_t most) {
-  const int64_t least = failing + unit_;
-  std::optional<Edge> edge = above(failing, most, work_.is_long ? 2 * least - failing : 0);
-  for (bool goes_on = edge && !work_.is_long; goes_on && !work_.is_spent();) {
-    goes_on = false;
-    const int64_t units = (edge->fitting - least) / unit_;
-    for (int64_t i = 0; i < kSamples && !goes_on; ++i) {
-      const int64_t at = least + sample(units, i) * unit_;
-      if (at >= edge->fitting || !fits(at)) continue;
-      edge = narrow(at, failing, 0);
-      goes_on = true;
-    }
-  }
-  return edge;
-}
-
 Edge EdgeSearch::highest(int64_t fitting, int64_t most) {
   int64_t step = unit_;
   const int64_t from = fitting;

@@ -59,8 +59,6 @@ class EdgeSearch {
   // Returns the edge next to `from`: below it if `from` fits, with no failing sample between them, and not
   // below `lowest`; otherwise above it.
   std::optional<Edge> next_to(int64_t from, int64_t lowest, int64_t most);
-  // Returns the lowest edge found above `failing`: continues below samples that fit.
-  std::optional<Edge> lowest(int64_t failing, int64_t most);
   // Returns the edge above `fitting`, by guesses; doubles if there are none. Failing is above `most` if that
   // fits.
   Edge highest(int64_t fitting, int64_t most);

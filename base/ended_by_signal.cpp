@@ -7,8 +7,6 @@
 #include <array>
 #include <atomic>
 #include <csignal>
-#include <string>
-#include <string_view>
 #include <utility>
 
 namespace headroom {

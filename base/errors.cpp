@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <exception>
 #include <utility>
 
 #include "base/bytes.h"

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 #include <unordered_set>
 #include <utility>
 
@@ -51,9 +50,7 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 13> kStoredBytes = {{
                                                                                 {"BOOL", 1}}};
 
 std::string_view type_name(DType dtype) {
-  return std::find_if(kTypeNames.begin(), kTypeNames.end(),
-                      [&](const auto& row) { return row.first == dtype; })
-      ->second;
+  return std::ranges::find_if(kTypeNames, [&](const auto& row) { return row.first == dtype; })->second;
 }
 
 // Finds a name that a header has twice: the parser would silently keep the last. The parser's own callback
@@ -125,7 +122,7 @@ class Reader {
         entries.push_back(read_entry(name, value));
       }
     }
-    std::sort(entries.begin(), entries.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    std::ranges::sort(entries, [](const StoredTensor& a, const StoredTensor& b) {
       return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
     });
     int64_t at = 0;
@@ -197,7 +194,7 @@ class Reader {
       bad("needs dtype, shape and data_offsets, and nothing else");
     }
     const Json& dtype = value["dtype"];
-    const auto row = std::find_if(kStoredBytes.begin(), kStoredBytes.end(), [&](const auto& known) {
+    const auto row = std::ranges::find_if(kStoredBytes, [&](const auto& known) {
       return dtype.is_string() && dtype.get_ref<const std::string&>() == known.first;
     });
     if (row == kStoredBytes.end() || (only_ours_ && !dtype_of_name(row->first)))

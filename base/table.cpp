@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <string_view>
 #include <type_traits>
 
@@ -63,9 +62,8 @@ Table::Layout Table::layout(size_t width) const {
     return sum;
   };
   while (width > 0 && total(least) > width) {
-    const auto last = std::max_element(made.shown.begin(), made.shown.end(), [&](size_t a, size_t b) {
-      return columns_[a].drop < columns_[b].drop;
-    });
+    const auto last = std::ranges::max_element(
+        made.shown, [&](size_t a, size_t b) { return columns_[a].drop < columns_[b].drop; });
     if (last == made.shown.end() || columns_[*last].drop == 0) break;
     // A column without a title is omitted together with the one before it.
     if (!columns_[*last].title.empty()) made.left_out.push_back(columns_[*last].title);
@@ -96,7 +94,7 @@ Table Table::rest(const Layout& made) const {
   std::vector<size_t> kept;
   bool has_name = false;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    const auto at = std::find(made.shown.begin(), made.shown.end(), i) - made.shown.begin();
+    const auto at = std::ranges::find(made.shown, i) - made.shown.begin();
     const bool is_shown = at < std::ssize(made.shown);
     // A column of marks names no row.
     const bool is_name = is_shown && !has_name && !columns_[i].is_number && made.widths[at] > 1;
@@ -145,7 +143,7 @@ std::string Table::text(const Terminal& terminal, std::string_view more) const {
   };
   std::vector<TableCell> head;
   for (const TableColumn& column : columns_) head.emplace_back(column.title);
-  const bool has_head = std::any_of(head.begin(), head.end(), [](const auto& c) { return !c.text.empty(); });
+  const bool has_head = std::ranges::any_of(head, [](const auto& c) { return !c.text.empty(); });
   if (has_head) add_row(head, true);
   for (const std::vector<TableCell>& row : rows_) add_row(row, false);
   if (!made.left_out.empty() && !terminal.is_live() && made.shown.size() > 1) {

@@ -70,7 +70,7 @@ class Line {
   }
 
   std::string read_while(bool (*accept)(char)) {
-    const auto end = std::find_if_not(rest_.begin(), rest_.end(), accept);
+    const auto end = std::ranges::find_if_not(rest_, accept);
     const std::string result(rest_.begin(), end);
     rest_.remove_prefix(result.size());
     return result;

@@ -1,7 +1,5 @@
 #include "collective/join_tasks.h"
 
-#include <algorithm>
-
 #include "base/errors.h"
 
 namespace headroom {

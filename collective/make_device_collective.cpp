@@ -15,8 +15,8 @@ bool is_each_apart(std::span<Device* const> devices, Collective& host) {
     host.broadcast(std::as_writable_bytes(std::span(of_rank)), root);
     all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
-  std::sort(all.begin(), all.end());
-  return std::adjacent_find(all.begin(), all.end()) == all.end();
+  std::ranges::sort(all);
+  return std::ranges::adjacent_find(all) == all.end();
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Raw device memory, as a driver hands it out: the bottom seam. Knows no strategy and no tensor.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstddef>
 
 #include "base/errors.h"
@@ -54,11 +53,7 @@ std::string DeviceName::full_text() const {
 }
 
 std::optional<int> parse_ordinal(std::string_view digits) {
-  int ordinal = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, ordinal);
-  if (error != std::errc() || stop != end || digits.starts_with('-')) return std::nullopt;
-  return ordinal;
+  return digits.starts_with('-') ? std::nullopt : parse_number<int>(digits);
 }
 
 DeviceName parse_device_name(std::string_view text) {

@@ -99,38 +99,27 @@ constexpr std::string_view kVariables =
     "NCCL_SOCKET_IFNAME NCCL_SOCKET_NTHREADS NCCL_SOCKET_RETRY_CNT NCCL_SOCKET_RETRY_SLEEP_MSEC "
     "NCCL_SYM_CTAS NCCL_TOPO_DUMP_FILE NCCL_TOPO_FILE NCCL_TREE_THRESHOLD NCCL_TUNER_PLUGIN "
     "NCCL_UID_STAGGER_RATE NCCL_UID_STAGGER_THRESHOLD NCCL_VERSION NCCL_WIN_ENABLE NCCL_WORK_FIFO_BYTES "
-    "NCCL_WORK_FIFO_DEPTH ";
+    "NCCL_WORK_FIFO_DEPTH";
 
 constexpr std::string_view kFamilies[] = {"cuda", "cublas", "cublaslt", "cudnn", "nvidia", "tf",
                                           "xla",  "jax",    "pytorch",  "torch", "nccl"};
 
 const std::vector<std::string_view>& variables() {
-  static const std::vector<std::string_view> all = [] {
-    std::vector<std::string_view> names;
-    for (size_t begin = 0, end = 0; (end = kVariables.find(' ', begin)) != kVariables.npos; begin = end + 1) {
-      names.push_back(kVariables.substr(begin, end - begin));
-    }
-    return names;
-  }();
+  static const std::vector<std::string_view> all = split(kVariables, " ");
   return all;
 }
 
 // True if the part before the first '_' is nearly one of ours: most variables are left out by it at once.
 bool is_of_a_family(const std::string& name) {
   const std::string family = name.substr(0, name.find('_'));
-  return family.size() < name.size() &&
-         std::any_of(std::begin(kFamilies), std::end(kFamilies),
-                     [&](std::string_view known) { return edit_distance(family, known) <= 1; });
+  return family.size() < name.size() && std::ranges::any_of(kFamilies, [&](std::string_view known) {
+           return edit_distance(family, known) <= 1;
+         });
 }
 
-std::vector<std::string> sorted_words(const std::string& name) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('_', begin), name.size());
-    words.push_back(name.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  std::sort(words.begin(), words.end());
+std::vector<std::string_view> sorted_words(std::string_view name) {
+  std::vector<std::string_view> words = split(name, "_");
+  std::ranges::sort(words);
   return words;
 }
 
@@ -144,12 +133,12 @@ std::string_view without_number(std::string_view name) {
 std::string_view intended_variable(std::string_view name) {
   constexpr size_t kLongest = 80, kLettersForAMistake = 8;
   const auto is_known = [](std::string_view text) {
-    return std::find(variables().begin(), variables().end(), text) != variables().end();
+    return std::ranges::find(variables(), text) != variables().end();
   };
   const std::string given = lowered(name);
   if (name.size() > kLongest || !is_of_a_family(given) || is_known(name) || is_known(without_number(name)))
     return {};
-  const std::vector<std::string> words = sorted_words(given);
+  const std::vector<std::string_view> words = sorted_words(given);
   std::string_view nearest;
   int64_t least = 0;
   for (const std::string_view known : variables()) {

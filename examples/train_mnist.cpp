@@ -251,7 +251,7 @@ Fingerprint fingerprint_of(const OptionSet& set) {
     }
     const size_t equals = std::min(word.find('='), word.size());
     const std::string name = word.substr(2, equals - 2);
-    const bool is_own = std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
+    const bool is_own = std::ranges::find(kOwn, name) != kOwn.end();
     value = is_own ? nullptr : &fingerprint[name];
     if (value != nullptr && equals < word.size()) *value = word.substr(equals + 1);
   }

@@ -1,7 +1,5 @@
 #include "ops/custom.h"
 
-#include <string>
-
 namespace headroom {
 
 Outputs Custom::infer(const OpCheck& c) const {

@@ -65,7 +65,7 @@ Outputs Transpose::infer(const OpCheck& c) const {
   c.count(1);
   const int rank = c.shape(0).rank();
   std::vector<int> sorted(axes.begin(), axes.end());
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   std::vector<int> expected(static_cast<size_t>(rank));
   std::iota(expected.begin(), expected.end(), 0);
   c.require(sorted == expected,

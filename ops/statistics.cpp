@@ -10,15 +10,14 @@ namespace headroom {
 namespace {
 
 Shape reduced(const OpCheck& check, const Shape& x, const PerAxis<int>& axes, bool keep) {
-  check.require(
-      std::is_sorted(axes.begin(), axes.end()) && std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
-      "axes must be sorted and distinct");
+  check.require(std::ranges::is_sorted(axes) && std::ranges::adjacent_find(axes) == axes.end(),
+                "axes must be sorted and distinct");
   std::vector<int64_t> extents;
   for (int axis : axes) {
     check.require(axis >= 0 && axis < x.rank(), fmt::format("axis {} is outside rank {}", axis, x.rank()));
   }
   for (int axis = 0; axis < x.rank(); ++axis) {
-    const bool reduce = std::binary_search(axes.begin(), axes.end(), axis);
+    const bool reduce = std::ranges::binary_search(axes, axis);
     if (!reduce) extents.push_back(x[axis]);
     if (reduce && keep) extents.push_back(1);
   }

@@ -29,7 +29,7 @@ class HtmlWriter {
   void operator()(const SheetTable& table) {
     std::vector<size_t> shown;
     for (size_t i = 0; i < table.columns.size(); ++i) {
-      const bool has_value = std::any_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      const bool has_value = std::ranges::any_of(table.rows, [&](const auto& row) {
         const Cell& cell = row.cells[i];
         if (!cell.shown && cell.value.is_null()) return false;
         return !(cell.shown ? *cell.shown : shown_as(cell.value, table.columns[i].unit)).empty();

@@ -23,8 +23,7 @@ List records(const SheetTable& table) {
 
 // Adds to the list of that key.
 void append(Record& record, const std::string& key, const List& list) {
-  const auto found =
-      std::find_if(record.begin(), record.end(), [&](const Field& field) { return field.key == key; });
+  const auto found = std::ranges::find_if(record, [&](const Field& field) { return field.key == key; });
   if (found == record.end()) return record.push_back({key, list});
   List joined = std::get<List>(found->value.data());
   joined.insert(joined.end(), list.begin(), list.end());

@@ -35,11 +35,9 @@ std::string shown_as(const Datum& value, const Unit& unit) {
 }
 
 void Sheet::lines(std::string_view text, size_t indent) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    fact(std::string(text.substr(0, end)), indent);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  if (text.empty()) return;
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  for (const std::string_view line : split(text, "\n")) fact(std::string(line), indent);
 }
 
 void SheetTable::add(std::vector<Cell> cells, Mark mark) {

@@ -74,7 +74,7 @@ class TextWriter {
       const Column& column = sheet.columns[i];
       if (!column.title) continue;
       shown.push_back(i);
-      is_empty.push_back(std::all_of(sheet.rows.begin(), sheet.rows.end(), [i](const SheetTable::Row& row) {
+      is_empty.push_back(std::ranges::all_of(sheet.rows, [i](const SheetTable::Row& row) {
         return row.cells[i].value.is_null() && !row.cells[i].shown;
       }));
       columns.push_back({.title = *column.title,

@@ -241,7 +241,7 @@ class MarkFinder {
     }
     if (sites.empty()) return;
     // Other threads begin in other functions.
-    const auto main = std::max_element(roots.begin(), roots.end(), [](const auto& a, const auto& b) {
+    const auto main = std::ranges::max_element(roots, [](const auto& a, const auto& b) {
       return std::pair(a.second, -a.first) < std::pair(b.second, -b.first);
     });
     std::erase_if(
@@ -266,8 +266,7 @@ class MarkFinder {
       return site.path->frames.size() > level ? site.path->frames[level] : -1;
     };
     const auto is_before = [&](const Site& a, const Site& b) { return line_of(a) < line_of(b); };
-    if (!std::is_sorted(sites.begin(), sites.end(), is_before))
-      std::stable_sort(sites.begin(), sites.end(), is_before);
+    if (!std::ranges::is_sorted(sites, is_before)) std::ranges::stable_sort(sites, is_before);
     std::vector<Loop> inner;
     for (size_t begin = 0, end = 0; begin < sites.size(); begin = end) {
       const int32_t line = line_of(sites[begin]);
@@ -282,14 +281,13 @@ class MarkFinder {
         inner.push_back(std::move(found));
     }
     if (inner.empty()) return loop;
-    const bool only_modules =
-        std::all_of(inner.begin(), inner.end(), [](const Loop& found) { return found.in_module; });
+    const bool only_modules = std::ranges::all_of(inner, [](const Loop& found) { return found.in_module; });
     Loop all = {{}, only_modules};
     for (const Loop& found : inner) {
       if (found.in_module != only_modules) continue;
       all.starts.insert(all.starts.end(), found.starts.begin(), found.starts.end());
     }
-    std::sort(all.starts.begin(), all.starts.end());
+    std::ranges::sort(all.starts);
     return all;
   }
 
@@ -331,7 +329,7 @@ class MarkFinder {
       last = turn;
     }
     const size_t turns = starts.size();
-    return std::all_of(turns_of.begin(), turns_of.end(), [&](const auto& line) {
+    return std::ranges::all_of(turns_of, [&](const auto& line) {
       const auto& [count, latest] = line.second;
       if (count + 1 >= turns) return count > 1 || latest < turns;
       return count == 1 && latest <= 1;  // only in the first call, as what is made once
@@ -360,14 +358,14 @@ class MarkFinder {
       }
       this_turn.try_emplace(line, site.event);
     }
-    std::sort(starts.begin(), starts.end());
+    std::ranges::sort(starts);
     starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
     return starts;
   }
 
   // If there is no loop, a step ends with the optimizer, or with backward if there is no optimizer.
   void start_after_phases() {
-    const bool has_optimizer = std::find(kinds_.begin(), kinds_.end(), Kind::kOptimizer) != kinds_.end();
+    const bool has_optimizer = std::ranges::find(kinds_, Kind::kOptimizer) != kinds_.end();
     const Kind last = has_optimizer ? Kind::kOptimizer : Kind::kBackward;
     bool ended = true;
     for (size_t i = 0; i < kinds_.size(); ++i) {

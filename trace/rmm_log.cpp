@@ -1,9 +1,9 @@
 // Reads the log of RMM's logging adaptor (logging_resource_adaptor.hpp): one line per call of any thread.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstddef>
 
+#include "base/text.h"
 #include "trace/formats.h"
 #include "trace/trace_builder.h"
 
@@ -15,10 +15,8 @@ constexpr int64_t kDayNs = int64_t{86'400} * 1'000'000'000;
 // "23:59:59.123456" as nanoseconds of its day.
 int64_t parse_time_of_day(std::string_view text) {
   const auto number = [&](size_t at, size_t length, int limit) {
-    int value = -1;
-    const char* begin = text.data() + at;
-    const auto [stop, error] = std::from_chars(begin, begin + length, value);
-    return error == std::errc() && stop == begin + length && value >= 0 && value < limit ? value : -1;
+    const int value = parse_number<int>(text.substr(at, length)).value_or(-1);
+    return value >= 0 && value < limit ? value : -1;
   };
   if (text.size() == 15 && text[2] == ':' && text[5] == ':' && text[8] == '.') {
     const int64_t hours = number(0, 2, 24), minutes = number(3, 2, 60), seconds = number(6, 2, 61);

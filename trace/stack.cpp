@@ -44,7 +44,7 @@ std::string op_of(const std::vector<StackFrame>& frames) {
     if (native.empty() && !op.empty() && !op.starts_with("empty") && !op.starts_with("resize")) native = op;
   }
   if (!native.empty()) return fmt::format("aten::{}", native);
-  const auto python = std::find_if(frames.begin(), frames.end(), [](const auto& f) { return f.is_python(); });
+  const auto python = std::ranges::find_if(frames, [](const auto& f) { return f.is_python(); });
   if (python == frames.end()) return frames.empty() ? "" : std::string(frames.front().function);
   // "linear.forward"; a function of the user is no op.
   if (!python->is_library()) return "";
@@ -121,7 +121,7 @@ std::vector<StackFrame> frames_of(std::string_view stack) {
 StackSummary summarize(const std::vector<StackFrame>& frames) {
   StackSummary summary;
   summary.op = op_of(frames);
-  const auto first = [&](auto holds) { return std::find_if(frames.begin(), frames.end(), holds); };
+  const auto first = [&](auto holds) { return std::ranges::find_if(frames, holds); };
   const auto users = first([](const StackFrame& f) { return f.is_users(); });
   const auto package = first([](const StackFrame& f) { return f.is_python() && !f.is_torch(); });
   if (users != frames.end()) {

@@ -85,14 +85,13 @@ class DeviceHistory {
       : pickle_(pickle), number_(number), events_(pickle.list(events)) {}
 
   bool has_blocks() const {
-    return std::any_of(events_.begin(), events_.end(),
-                       [&](Value event) { return action(event) != Action::kOther; });
+    return std::ranges::any_of(events_, [&](Value event) { return action(event) != Action::kOther; });
   }
 
   // Returns true if there is anything to show without a history: live blocks, or a request that failed.
   bool has_moment() const {
-    return std::any_of(events_.begin(), events_.end(),
-                       [&](Value event) { return kind_of(event) == DeviceEvent::Kind::kOutOfMemory; }) ||
+    return std::ranges::any_of(
+               events_, [&](Value event) { return kind_of(event) == DeviceEvent::Kind::kOutOfMemory; }) ||
            !live_before().empty();
   }
 
@@ -188,7 +187,7 @@ class DeviceHistory {
     const std::string_view file = pickle_.text(pickle_.get(frame, "filename"));
     if (file.find(":\\") != 1) return file;
     std::string& changed = files_.emplace_back(file);
-    std::replace(changed.begin(), changed.end(), '\\', '/');
+    std::ranges::replace(changed, '\\', '/');
     return changed;
   }
 
@@ -292,8 +291,7 @@ class DeviceHistory {
       }
     }
     add_held(seen, before);
-    std::sort(before.begin(), before.end(),
-              [](const Block& a, const Block& b) { return a.address < b.address; });
+    std::ranges::sort(before, [](const Block& a, const Block& b) { return a.address < b.address; });
     return before;
   }
 

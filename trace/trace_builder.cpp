@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 
 #include "base/bytes.h"
 #include "base/errors.h"

@@ -65,7 +65,7 @@ class Unfolding {
       changes.emplace_back(parts[i].first, true, i);
       changes.emplace_back(parts[i].end, false, i);
     }
-    std::sort(changes.begin(), changes.end());
+    std::ranges::sort(changes);
     std::vector<int32_t> numbers(parts.size());
     for (const auto& [position, allocates, i] : changes) {
       const TracePart& part = parts[i];

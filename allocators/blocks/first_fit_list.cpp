@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -57,8 +56,7 @@ void FirstFitList::set(int32_t key, int32_t amount, int32_t number) noexcept {
 int32_t FirstFitList::first_with(int32_t amount) noexcept {
   uint32_t leaf = 0;
   if (!groups_.empty()) {
-    const auto group =
-        std::find_if(groups_.begin(), groups_.end(), [amount](int32_t most) { return most >= amount; });
+    const auto group = std::ranges::find_if(groups_, [amount](int32_t most) { return most >= amount; });
     visits_ += group - groups_.begin();
     if (group == groups_.end()) return kNone;
     leaf = static_cast<uint32_t>(group - groups_.begin()) * kGroup;
@@ -241,8 +239,8 @@ int32_t FirstFitList::largest_in(const Leaf& leaf) {
 }
 
 void FirstFitList::clear(Leaf& leaf) {
-  std::fill(std::begin(leaf.keys), std::end(leaf.keys), Four{kAboveAll, kAboveAll, kAboveAll, kAboveAll});
-  std::fill(std::begin(leaf.amounts), std::end(leaf.amounts), Four{});
+  std::ranges::fill(leaf.keys, Four{kAboveAll, kAboveAll, kAboveAll, kAboveAll});
+  std::ranges::fill(leaf.amounts, Four{});
   leaf.count = leaf.filled = 0;
 }
 

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,6 +17,7 @@
 #include "allocators/headroom_strategy.h"
 #include "allocators/strategies/strategy_text.h"
 #include "base/errors.h"
+#include "base/text.h"
 #include "device/gpus.h"
 #include "device/host/cpu_device.h"
 #include "device/host/simulated_gpu.h"
@@ -69,12 +68,11 @@ void require(bool holds, const char* message) {
 }
 
 int ordinal_in(std::string_view text, std::string_view name) {
-  int ordinal = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
-  if (text.empty() || error != std::errc() || stop != text.data() + text.size() || ordinal < 0) {
+  const auto ordinal = parse_number<int>(text);
+  if (!ordinal || *ordinal < 0) {
     throw InvalidArgument(fmt::format("device '{}': '{}' is not the number of a GPU", name, text));
   }
-  return ordinal;
+  return *ordinal;
 }
 
 std::unique_ptr<Device> device_of(std::string_view name) {
@@ -196,7 +194,7 @@ headroom_status headroom_record_use(headroom_allocator* allocator, void* pointer
       return;
     }
     std::vector<Stream>& users = found->second.users;
-    if (std::find(users.begin(), users.end(), Stream{stream}) == users.end()) users.push_back({stream});
+    if (std::ranges::find(users, Stream{stream}) == users.end()) users.push_back({stream});
   });
 }
 

@@ -1,11 +1,10 @@
 #include "allocators/packing/exact_search.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <numeric>
-#include <utility>
 
 namespace headroom::packing {
 
@@ -72,7 +71,7 @@ ExactSearch::Answer ExactSearch::fits_below(int64_t capacity, const SearchSettin
   settings_ = settings;
   reset();
   if (problem_.items.empty()) return Answer::kFits;
-  if (*std::max_element(left_.begin(), left_.end()) > capacity) return Answer::kDoesNotFit;
+  if (*std::ranges::max_element(left_) > capacity) return Answer::kDoesNotFit;
   const Part all{0, lists_.size(), 0, problem_.columns, lists_.size()};
   sort(all);
   ranks_.clear();
@@ -261,7 +260,7 @@ bool ExactSearch::raise_bounds(const Part& part, int64_t floor) {
       starts_.emplace_back(std::max({at(support_, index), at(bound_, index), floor}), index);
     }
     work_ += 4 * static_cast<int64_t>(starts_.size());
-    std::sort(starts_.begin(), starts_.end());
+    std::ranges::sort(starts_);
     ends_.clear();
     int64_t busy_until = 0;
     for (const auto& [start, index] : starts_) {
@@ -269,7 +268,7 @@ bool ExactSearch::raise_bounds(const Part& part, int64_t floor) {
       ends_.emplace_back(start + item(index).size, index);
     }
     if (busy_until > capacity_) return fail(column);
-    std::sort(ends_.begin(), ends_.end(), std::greater<>());
+    std::ranges::sort(ends_, std::greater<>());
     for (const auto& [start, index] : starts_) {
       if (start + at(left_, column) <= capacity_) continue;
       int64_t top = start + item(index).size;

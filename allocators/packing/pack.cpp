@@ -30,9 +30,8 @@ class Packer {
     read_blocks();
     divide();
     // The part that needs most comes first: the others only have to be no higher.
-    std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
-      return a.base + a.lower_bound > b.base + b.lower_bound;
-    });
+    std::ranges::stable_sort(
+        parts_, [](const Part& a, const Part& b) { return a.base + a.lower_bound > b.base + b.lower_bound; });
     if (!parts_.empty()) bound_ = std::max(bound_, parts_[0].base + parts_[0].lower_bound);
     height_ = std::max(height_, bound_);
     for (const Part& part : parts_) pack_part(part);
@@ -92,8 +91,8 @@ class Packer {
     Part all;
     all.items.resize(problem_.items.size());
     std::iota(all.items.begin(), all.items.end(), size_t{0});
-    std::stable_sort(all.items.begin(), all.items.end(),
-                     [&](size_t a, size_t b) { return problem_.items[a].first < problem_.items[b].first; });
+    std::ranges::stable_sort(
+        all.items, [&](size_t a, size_t b) { return problem_.items[a].first < problem_.items[b].first; });
     std::vector<Part> open;
     if (!all.items.empty()) open.push_back(std::move(all));
     for (int round = 0; !open.empty(); ++round) {

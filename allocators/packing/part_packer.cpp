@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -58,7 +57,7 @@ class PartPacker {
     for (size_t i = 0; i < problem_.items.size(); ++i) {
       keys.emplace_back(-key(problem_.items[i]), static_cast<int>(i));
     }
-    std::sort(keys.begin(), keys.end());
+    std::ranges::sort(keys);
     ItemOrder order;
     for (const auto& [unused, index] : keys) order.push_back(index);
     return order;
@@ -219,7 +218,7 @@ class PartPacker {
         low = middle + 1;
     }
     large.assign(by_size.begin(), by_size.begin() + static_cast<ptrdiff_t>(high));
-    std::sort(large.begin(), large.end());
+    std::ranges::sort(large);
     return large;
   }
 

@@ -1,7 +1,5 @@
 #include "allocators/packing/problem.h"
 
-#include <cstddef>
-
 #include "base/errors.h"
 
 namespace headroom::packing {
@@ -23,7 +21,7 @@ void compress_columns(Problem& problem) {
     add(problem.items[i].first, kBegins | i);
     add(problem.items[i].end, i);
   }
-  std::sort(changes.begin(), changes.end());
+  std::ranges::sort(changes);
   int column = -1;
   bool is_new = true;  // an item ended since the last one began
   for (const uint64_t change : changes) {

@@ -41,7 +41,7 @@ struct Problem {
   // The most units live in one column: no placement is lower.
   int64_t lower_bound() const {
     const std::vector<int64_t> units = live();
-    return units.empty() ? 0 : *std::max_element(units.begin(), units.end());
+    return units.empty() ? 0 : *std::ranges::max_element(units);
   }
 };
 

@@ -29,13 +29,13 @@ class TimePacker {
     by_end_ =
         sorted([](const Item& a, const Item& b) { return a.end != b.end ? a.end < b.end : a.size < b.size; });
     const std::vector<int64_t> live = problem_.live();
-    const auto peak = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
+    const auto peak = static_cast<int>(std::ranges::max_element(live) - live.begin());
     // Items that live longest lie lowest, so that free memory stays in one piece above them.
     Indices at_peak;
     for (size_t i = 0; i < problem_.items.size(); ++i) {
       if (problem_.items[i].first <= peak && peak < problem_.items[i].end) at_peak.push_back(i);
     }
-    std::stable_sort(at_peak.begin(), at_peak.end(), [&](size_t a, size_t b) {
+    std::ranges::stable_sort(at_peak, [&](size_t a, size_t b) {
       return problem_.items[a].columns() > problem_.items[b].columns();
     });
     offer(std::max(place_forwards(at_peak, peak), place_backwards(at_peak, peak)));
@@ -49,8 +49,8 @@ class TimePacker {
   Indices sorted(const Before& before) const {
     Indices order(problem_.items.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return before(problem_.items[a], problem_.items[b]); });
+    std::ranges::stable_sort(
+        order, [&](size_t a, size_t b) { return before(problem_.items[a], problem_.items[b]); });
     return order;
   }
 

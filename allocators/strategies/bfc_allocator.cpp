@@ -37,7 +37,7 @@ std::vector<int64_t> BfcAllocator::region_bytes() const {
       regions.back().second += store_.at(block).bytes;
     }
   });
-  std::sort(regions.begin(), regions.end());
+  std::ranges::sort(regions);
   std::vector<int64_t> result;
   for (const auto& [place, bytes] : regions) result.push_back(bytes);
   return result;

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cstddef>
-#include <optional>
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {
@@ -30,11 +29,10 @@ size_t interval_of(int64_t bytes) {
 
 // Parses a power of two, or zero if allowed; nullopt for other text.
 std::optional<int64_t> parse_power(std::string_view text, bool zero_allowed) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  const bool fits = value == 0 ? zero_allowed : std::has_single_bit(static_cast<uint64_t>(value));
-  return fits && value <= int64_t{1} << 40 ? std::optional(value) : std::nullopt;
+  const auto value = parse_number<int64_t>(text);
+  if (!value || *value < 0) return std::nullopt;
+  const bool fits = *value == 0 ? zero_allowed : std::has_single_bit(static_cast<uint64_t>(*value));
+  return fits && *value <= int64_t{1} << 40 ? value : std::nullopt;
 }
 
 }  // namespace

@@ -68,8 +68,7 @@ ExpandablePool::Index ExpandablePool::grow(int64_t bytes, int64_t max_bytes) {
 ExpandablePool::Index ExpandablePool::lowest_place(int64_t bytes) const {
   std::vector<Index> unmapped;  // nearly always one
   store.for_each_free(kUnmapped, [&](Index block) { unmapped.push_back(block); });
-  std::sort(unmapped.begin(), unmapped.end(),
-            [&](Index a, Index b) { return store.at(a).place < store.at(b).place; });
+  std::ranges::sort(unmapped, [&](Index a, Index b) { return store.at(a).place < store.at(b).place; });
   for (Index first : unmapped) {
     const Index previous = store.at(first).previous;
     if (previous != BlockStore::kNone && store.is_free(previous)) first = previous;
@@ -158,7 +157,7 @@ int64_t ExpandablePool::release_idle() noexcept {
 }
 
 ExpandablePool::Range& ExpandablePool::range_of(const std::byte* address) {
-  return *std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+  return *std::ranges::find_if(ranges_, [&](const Range& range) {
     return address >= range.base && address < range.base + range_bytes_;
   });
 }

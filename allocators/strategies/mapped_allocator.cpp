@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <new>
 
 #include "base/bytes.h"
 

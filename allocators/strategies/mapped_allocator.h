@@ -2,7 +2,6 @@
 // new ones. Copies nothing.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "allocators/strategies/mapped_lane.h"
 
-#include <algorithm>
 #include <new>
 
 #include "allocators/strategies/mapped_lanes.h"
@@ -60,7 +59,7 @@ MemoryBlock MappedLane::bring_back(MappedSpace& space, int64_t bytes) {
   missing_.clear();
   const MappedRange::Place place = space.range.place_at(offset, bytes, missing_);
   const auto can_come = [&](const PageRow& row) { return pages_.can_come_back(space, row); };
-  if (place.offset < 0 || !std::all_of(missing_.begin(), missing_.end(), can_come)) return {};
+  if (place.offset < 0 || !std::ranges::all_of(missing_, can_come)) return {};
   missing_.clear();
   space.range.occupy(place, bytes, missing_);
   bool done = true;

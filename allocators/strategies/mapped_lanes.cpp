@@ -30,8 +30,8 @@ void MappedLanes::note(MappedLane& lane) noexcept {
 
 void MappedLanes::compare_clocks() noexcept {
   const int64_t before = now_;
-  std::sort(noted_.begin(), noted_.end(),
-            [](const MappedLane* a, const MappedLane* b) { return a->own_time() < b->own_time(); });
+  std::ranges::sort(noted_,
+                    [](const MappedLane* a, const MappedLane* b) { return a->own_time() < b->own_time(); });
   for (MappedLane* lane : noted_) {
     lane->activity.is_noted = false;
     if (lane->own_time() <= before) continue;

@@ -93,7 +93,7 @@ void MappedPages::lift(MappedSpace& space, int64_t first, int64_t count, int64_t
 
 void MappedPages::sort_spare() noexcept {
   // Pages without a home come first: kNowhere + 1 is 0.
-  std::sort(spare_.begin(), spare_.end(), [&](Index a, Index b) { return at(a).home + 1 < at(b).home + 1; });
+  std::ranges::sort(spare_, [&](Index a, Index b) { return at(a).home + 1 < at(b).home + 1; });
 }
 
 bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for_good) {

@@ -102,8 +102,9 @@ void MappedAllocator::look_for_idle(MappedLane& lane, Reach reach) {
     return idle_.size() > before;
   });
   // Among pages idle for equally long, uses those of the older lane.
-  std::sort(within_reach_.begin(), within_reach_.end(),
-            [](const MappedLane* a, const MappedLane* b) { return a->activity.number < b->activity.number; });
+  std::ranges::sort(within_reach_, [](const MappedLane* a, const MappedLane* b) {
+    return a->activity.number < b->activity.number;
+  });
 }
 
 void MappedAllocator::note_idle(MappedPages::Index page) {
@@ -180,9 +181,8 @@ bool MappedAllocator::collect_pages(MappedSpace& space, int64_t count) {
       continue;
     }
     const std::vector<MappedPages::Index>& spare = pages_.spare();
-    const auto other = std::find_if(spare.begin(), spare.end(), [&](MappedPages::Index page) {
-      return pages_.bytes_of(page) != page_bytes;
-    });
+    const auto other = std::ranges::find_if(
+        spare, [&](MappedPages::Index page) { return pages_.bytes_of(page) != page_bytes; });
     if (other != spare.end()) {
       if (lanes_.now() > waited_at_) wait_for_streams();
       given_back += pages_.bytes_of(*other);
@@ -214,7 +214,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
     const MappedSpace::Address& address = space.addresses[static_cast<size_t>(at)];
     return address.page != MappedPages::kNone && address.left_at > waited_at_;
   };
-  if (std::any_of(missing_pages_.begin(), missing_pages_.end(), is_in_use)) wait_for_streams();
+  if (std::ranges::any_of(missing_pages_, is_in_use)) wait_for_streams();
   pages_.sort_spare();
   settling_.clear();
   for (const MappedPages::Index page : pages_.spare()) {
@@ -238,7 +238,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
 // Makes the stream of `to` wait for work on pages of `from`.
 void MappedAllocator::take_over(MappedSpace& from, const MappedSpace& to) {
   if (from.stream == to.stream || lanes_.now() <= waited_at_) return;
-  if (std::find(followed_.begin(), followed_.end(), from.stream) != followed_.end()) return;
+  if (std::ranges::find(followed_, from.stream) != followed_.end()) return;
   followed_.push_back(from.stream);
   follow(to.stream, from.stream);
 }
@@ -258,8 +258,8 @@ MappedSpace& MappedAllocator::with_oldest_idle() {
 }
 
 int64_t MappedAllocator::spare_pages(int64_t page_bytes) const {
-  return std::count_if(pages_.spare().begin(), pages_.spare().end(),
-                       [&](MappedPages::Index page) { return pages_.bytes_of(page) == page_bytes; });
+  return std::ranges::count_if(pages_.spare(),
+                               [&](MappedPages::Index page) { return pages_.bytes_of(page) == page_bytes; });
 }
 
 // Bytes of pages that can be moved under one block.

@@ -1,6 +1,5 @@
 #include "allocators/strategies/mapped_range.h"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -274,8 +273,7 @@ void MappedRange::sort_unmapped(size_t max_count) const {
     }
     if (at(last_).state == State::kUnmapped) sorted_unmapped_.push_back(last_);
   }
-  std::sort(sorted_unmapped_.begin(), sorted_unmapped_.end(),
-            [&](Index a, Index b) { return at(a).offset < at(b).offset; });
+  std::ranges::sort(sorted_unmapped_, [&](Index a, Index b) { return at(a).offset < at(b).offset; });
 }
 
 // Reserves room for more unmapped pieces, so that later steps cannot fail.

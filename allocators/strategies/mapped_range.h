@@ -111,8 +111,8 @@ class MappedRange {
 
   // Returns true if all pages before this one are mapped.
   bool is_mapped_up_to(int64_t page) const {
-    return std::all_of(unmapped_.begin(), unmapped_.end(),
-                       [&](Index piece) { return at(piece).offset >= page * page_bytes_; });
+    return std::ranges::all_of(unmapped_,
+                               [&](Index piece) { return at(piece).offset >= page * page_bytes_; });
   }
 
   int64_t largest_mapped_piece() const;

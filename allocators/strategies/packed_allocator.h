@@ -2,7 +2,6 @@
 // one arena.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <memory_resource>
 #include <vector>

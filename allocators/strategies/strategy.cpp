@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <vector>
 
 #include "allocators/strategies/arena_allocator.h"
 #include "allocators/strategies/bfc_allocator.h"
@@ -268,14 +267,14 @@ std::vector<const Strategy*> cures() {
   for (const Strategy& strategy : kStrategies) {
     if (strategy.cure_order > 0) result.push_back(&strategy);
   }
-  std::sort(result.begin(), result.end(),
-            [](const Strategy* a, const Strategy* b) { return a->cure_order < b->cure_order; });
+  std::ranges::sort(result,
+                    [](const Strategy* a, const Strategy* b) { return a->cure_order < b->cure_order; });
   return result;
 }
 
 bool takes_all_free_memory(const StrategySettings& settings) {
   if (settings.limit_bytes || settings.memory_fraction || settings.allow_growth) return false;
-  return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& strategy) {
+  return std::ranges::any_of(kStrategies, [&](const Strategy& strategy) {
     return strategy.name == settings.name && strategy.takes_all_free_memory;
   });
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -20,7 +19,7 @@ void StrategyOptions::require_known(std::string_view strategy, std::span<const S
   std::vector<std::string_view> keys;
   for (const StrategyOption& option : known) keys.push_back(option.key);
   for (const auto& [key, value] : given_) {
-    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    if (std::ranges::find(keys, key) != keys.end()) continue;
     throw InvalidArgument(keys.empty() ? fmt::format("strategy {} has no options, so no '{}'", strategy, key)
                                        : fmt::format("strategy {} has no option '{}': it has {}", strategy,
                                                      key, list_with_suggestion(key, keys)));
@@ -67,9 +66,8 @@ std::optional<bool> StrategyOptions::flag(std::string_view key) const {
 std::optional<int64_t> StrategyOptions::count(std::string_view key, int64_t low, int64_t high) const {
   const auto value = text(key);
   if (!value) return {};
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
-  if (error != std::errc() || end != value->data() + value->size() || number < low || number > high) {
+  const auto number = parse_number<int64_t>(*value);
+  if (!number || *number < low || *number > high) {
     throw InvalidArgument(
         fmt::format("{} is '{}': it must be a whole number from {} to {}", key, *value, low, high));
   }
@@ -77,10 +75,8 @@ std::optional<int64_t> StrategyOptions::count(std::string_view key, int64_t low,
 }
 
 double parse_share(std::string_view text, std::string_view what, bool may_be_all) {
-  double share = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
-  if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1) ||
-      (share == 1 && !may_be_all)) {
+  const double share = parse_number<double>(text).value_or(0);
+  if (!(share > 0 && share <= 1) || (share == 1 && !may_be_all)) {
     throw InvalidArgument(fmt::format("{} is '{}': it must be a number above 0 and {} 1", what, text,
                                       may_be_all ? "at most" : "below"));
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -23,12 +22,11 @@ void set_once(std::optional<T>& target, T value, std::string_view what) {
 }
 
 int64_t parse_call(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 1) {
+  const auto number = parse_number<int64_t>(text);
+  if (!number || *number < 1) {
     throw InvalidArgument(fmt::format("fail is '{}': calls are counted from 1", text));
   }
-  return number;
+  return *number;
 }
 
 // "3", "3.." and "3..5".

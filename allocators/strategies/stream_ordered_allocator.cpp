@@ -81,8 +81,8 @@ void StreamOrderedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments)
     if (live.pointer == nullptr) continue;
     pool.blocks.push_back({live.pointer, live.bytes, live.bytes, SnapshotBlock::State::kActive, live.stream});
   }
-  std::sort(pool.blocks.begin(), pool.blocks.end(),
-            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  std::ranges::sort(pool.blocks,
+                    [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
   if (pool.bytes > live_bytes_) pool.blocks.push_back({.bytes = pool.bytes - live_bytes_});
   if (pool.bytes > 0) segments.push_back(std::move(pool));
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -21,14 +19,13 @@ constexpr std::string_view kNative = "native", kAsync = "cudaMallocAsync";
 
 // The value of a whole number of MiB, `least` or more, as a size.
 std::string mebibytes(std::string_view text, std::string_view key, int64_t least = 1) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   constexpr int64_t kMost = int64_t{1} << 30;
-  if (error != std::errc() || end != text.data() + text.size() || number < least || number > kMost) {
+  const auto number = parse_number<int64_t>(text);
+  if (!number || *number < least || *number > kMost) {
     throw InvalidArgument(
         fmt::format("{} is '{}': it must be a whole number of MiB from {} to {}", key, text, least, kMost));
   }
-  return fmt::format("{}MiB", number);
+  return fmt::format("{}MiB", *number);
 }
 
 bool is_true(std::string_view text, std::string_view key) {

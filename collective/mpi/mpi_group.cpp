@@ -94,8 +94,7 @@ void MpiGroup::meet(const CollectiveCall& call) {
   send(message);
   peers_[rank_].arrived = call;
   const auto have_arrived = [this] {
-    return std::all_of(peers_.begin(), peers_.end(),
-                       [](const Peer& peer) { return peer.arrived.has_value(); });
+    return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.arrived.has_value(); });
   };
   for (Patience patience(timeout_);;) {
     listen();

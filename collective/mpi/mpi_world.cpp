@@ -8,7 +8,6 @@
 #include <deque>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/errors.h"
 #include "collective/mpi/mpi_group.h"

@@ -193,9 +193,9 @@ void RankWatch::check_signals(Clock::time_point now) {
   const milliseconds delay = work_answers_signals_ ? milliseconds(timeout_ms_) : kEndDelay;
   if (!first_signal_ || reporter_ >= 0 || now - *first_signal_ < delay + turn * kEndDelay) return;
   const auto is_signaled = [](const Peer& peer) { return peer.signal != 0 && !peer.is_done; };
-  const auto first = std::find_if(peers_.begin(), peers_.end(), is_signaled);
+  const auto first = std::ranges::find_if(peers_, is_signaled);
   if (first == peers_.end()) return;
-  const bool is_all = size_ > 1 && std::all_of(peers_.begin(), peers_.end(), is_signaled);
+  const bool is_all = size_ > 1 && std::ranges::all_of(peers_, is_signaled);
   end_for(static_cast<int>(first - peers_.begin()),
           fmt::format("asked to end by {}{}", first->signal == SIGINT ? "SIGINT" : "SIGTERM",
                       is_all ? ", as all ranks were" : ""));
@@ -247,8 +247,7 @@ void RankWatch::finish() {
   std::unique_lock lock(mutex_);
   send_all({RankMessageKind::kDone});
   changed_.wait(lock, [this] {
-    return std::all_of(peers_.begin(), peers_.end(),
-                       [](const Peer& peer) { return peer.is_done || !peer.is_linked; });
+    return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.is_done || !peer.is_linked; });
   });
 }
 

@@ -1,6 +1,5 @@
 #include "device/host/host_captures.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>

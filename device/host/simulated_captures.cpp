@@ -65,7 +65,7 @@ class LanesCapture final : public Capture {
 
 std::unique_ptr<Capture> SimulatedCaptures::capture(std::span<const Task> tasks, int64_t repeats) {
   check_tasks(tasks, repeats);
-  if (std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.lane > 0; }))
+  if (std::ranges::any_of(tasks, [](const Task& task) { return task.lane > 0; }))
     return std::make_unique<LanesCapture>(tasks, repeats, streams_);
   return HostCaptures().capture(tasks, repeats);
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -28,7 +27,7 @@ uintptr_t address_of_use(const MemoryUse& use) {
 }  // namespace
 
 size_t StreamChecker::index_of(Stream stream) {
-  const auto found = std::find(streams_.begin(), streams_.end(), stream);
+  const auto found = std::ranges::find(streams_, stream);
   if (found != streams_.end()) return static_cast<size_t>(found - streams_.begin());
   streams_.push_back(stream);
   clocks_.emplace_back();

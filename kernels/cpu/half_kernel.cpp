@@ -1,6 +1,5 @@
 #include "kernels/cpu/half_kernel.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 #include <vector>
@@ -101,7 +100,7 @@ class HalfKernel final : public Kernel {
 }  // namespace
 
 bool has_half(std::span<const TensorSpec> specs) {
-  return std::any_of(specs.begin(), specs.end(), [](const TensorSpec& spec) { return is_half(spec.dtype); });
+  return std::ranges::any_of(specs, [](const TensorSpec& spec) { return is_half(spec.dtype); });
 }
 
 void widen(DType stored, const void* from, float* to, int64_t n) {

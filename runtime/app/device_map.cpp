@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -14,16 +13,6 @@
 
 namespace headroom {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 // The number that an element of CUDA_VISIBLE_DEVICES begins with, as strtol would read it: "0, 1" and
 // "0gpu,1gpu" are both 0 and 1. PyTorch's torch.cuda counts GPUs by the same rule.
@@ -60,14 +49,14 @@ std::vector<int> shown(const std::vector<PhysicalGpu>& physical) {
   for (size_t i = 0; i < physical.size(); ++i) {
     if (physical[i].ordinal) positions.push_back(static_cast<int>(i));
   }
-  std::sort(positions.begin(), positions.end(), [&](int a, int b) {
+  std::ranges::sort(positions, [&](int a, int b) {
     return physical[static_cast<size_t>(a)].ordinal < physical[static_cast<size_t>(b)].ordinal;
   });
   return positions;
 }
 
 void check_limits(const PhysicalGpu& gpu, const GpuSizes& limits) {
-  if (std::any_of(limits.bytes.begin(), limits.bytes.end(), [](int64_t bytes) { return bytes <= 0; })) {
+  if (std::ranges::any_of(limits.bytes, [](int64_t bytes) { return bytes <= 0; })) {
     throw InvalidArgument(
         fmt::format("virtual devices of GPU {}: each needs a limit above 0 bytes", limits.gpu));
   }
@@ -88,13 +77,13 @@ std::vector<GpuSizes> parse_gpu_sizes(std::string_view text, std::string_view wh
   constexpr std::string_view kExample = "GPU:SIZE,SIZE, such as 0:1GiB,1GiB/1:2GiB";
   std::vector<GpuSizes> result;
   if (text.empty()) return result;
-  for (const std::string_view part : split(text, '/')) {
+  for (const std::string_view part : split(text, "/")) {
     const size_t colon = part.find(':');
     if (colon == std::string_view::npos) {
       throw InvalidArgument(fmt::format("{}: '{}' has no sizes; write {}", what, part, kExample));
     }
     GpuSizes sizes{gpu_number(part.substr(0, colon), what, kExample), {}};
-    for (const std::string_view size : split(part.substr(colon + 1), ',')) {
+    for (const std::string_view size : split(part.substr(colon + 1), ",")) {
       sizes.bytes.push_back(parse_bytes(size, what));
     }
     for (const GpuSizes& other : result) {
@@ -120,7 +109,7 @@ std::string format_gpu_sizes(std::span<const GpuSizes> sizes) {
 std::vector<int> parse_gpu_numbers(std::string_view text, std::string_view what) {
   std::vector<int> numbers;
   if (text == "none") return numbers;
-  for (const std::string_view part : split(text, ',')) {
+  for (const std::string_view part : split(text, ",")) {
     numbers.push_back(gpu_number(part, what, "numbers such as 1,2, or none"));
   }
   return numbers;
@@ -141,8 +130,7 @@ const LogicalGpu& DeviceMap::find(const DeviceName& name) const {
 }
 
 bool DeviceMap::has_virtual() const {
-  return std::any_of(logical.begin(), logical.end(),
-                     [](const LogicalGpu& gpu) { return gpu.limit_bytes.has_value(); });
+  return std::ranges::any_of(logical, [](const LogicalGpu& gpu) { return gpu.limit_bytes.has_value(); });
 }
 
 DeviceMap make_device_map(std::vector<PhysicalGpu> physical, const std::optional<std::vector<int>>& wanted,
@@ -158,7 +146,7 @@ DeviceMap make_device_map(std::vector<PhysicalGpu> physical, const std::optional
                         gpu, by_ordinal.size()));
       }
       const int position = by_ordinal[static_cast<size_t>(gpu)];
-      if (std::find(map.visible.begin(), map.visible.end(), position) != map.visible.end()) {
+      if (std::ranges::find(map.visible, position) != map.visible.end()) {
         refuse_twice("visible devices", gpu);
       }
       map.visible.push_back(position);
@@ -170,11 +158,10 @@ DeviceMap make_device_map(std::vector<PhysicalGpu> physical, const std::optional
   }
 
   const auto limits_of = [&](int gpu) {
-    return std::find_if(virtual_limits.begin(), virtual_limits.end(),
-                        [&](const GpuSizes& sizes) { return sizes.gpu == gpu; });
+    return std::ranges::find_if(virtual_limits, [&](const GpuSizes& sizes) { return sizes.gpu == gpu; });
   };
   for (const GpuSizes& limits : virtual_limits) {
-    const bool is_visible = std::any_of(map.visible.begin(), map.visible.end(), [&](int position) {
+    const bool is_visible = std::ranges::any_of(map.visible, [&](int position) {
       return map.physical[static_cast<size_t>(position)].ordinal == limits.gpu;
     });
     if (!is_visible) {
@@ -221,7 +208,7 @@ std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<
   if (cuda_visible_devices == nullptr || gpus.size() == 1) return gpus;
   for (PhysicalGpu& gpu : gpus) gpu.ordinal.reset();
   int next = 0;
-  for (const std::string_view part : split(cuda_visible_devices, ',')) {
+  for (const std::string_view part : split(cuda_visible_devices, ",")) {
     const std::optional<int> number = leading_number(part);
     if (!number || static_cast<size_t>(*number) >= gpus.size()) break;
     std::optional<int>& ordinal = gpus[static_cast<size_t>(*number)].ordinal;
@@ -280,8 +267,8 @@ std::vector<std::string> mapping_lines(const DeviceMap& map) {
 }
 
 std::string count_line(const DeviceMap& map) {
-  const auto count = std::count_if(map.physical.begin(), map.physical.end(),
-                                   [](const PhysicalGpu& gpu) { return gpu.ordinal.has_value(); });
+  const auto count =
+      std::ranges::count_if(map.physical, [](const PhysicalGpu& gpu) { return gpu.ordinal.has_value(); });
   return fmt::format("{} Physical GPU{}, {} Logical GPU{}", count, count == 1 || map.has_virtual() ? "" : "s",
                      map.logical.size(), map.logical.size() == 1 ? "" : "s");
 }

@@ -101,7 +101,7 @@ DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::v
         fmt::format("visible and virtual devices are GPUs; the device is '{}'", options.device));
   }
   const bool all_shown =
-      std::all_of(gpus.begin(), gpus.end(), [](const PhysicalGpu& gpu) { return gpu.ordinal.has_value(); });
+      std::ranges::all_of(gpus, [](const PhysicalGpu& gpu) { return gpu.ordinal.has_value(); });
   DeviceMap map = make_device_map(std::move(gpus), wanted, virtual_limits);
   const char* const variable = std::getenv("CUDA_VISIBLE_DEVICES");
   if (variable != nullptr && !all_shown) {
@@ -114,8 +114,8 @@ DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::v
 std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap& map, int physical,
                                  Backing backing) {
   const PhysicalGpu& gpu = map.physical[static_cast<size_t>(physical)];
-  const auto first = std::find_if(map.logical.begin(), map.logical.end(),
-                                  [&](const LogicalGpu& logical) { return logical.physical == physical; });
+  const auto first = std::ranges::find_if(
+      map.logical, [&](const LogicalGpu& logical) { return logical.physical == physical; });
   const std::string name = DeviceName{DeviceType::kGpu, static_cast<int>(first - map.logical.begin())}.text();
   if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
     profile->others_bytes = gpu.used_bytes;

@@ -46,11 +46,9 @@ std::string help_line(const std::string& name, std::string_view text, size_t wid
 // Each line, which may begin with blanks, in lines of that width.
 std::string wrapped_lines(std::string_view text, size_t width) {
   std::string made;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    made += Terminal(width, false).wrapped(text.substr(at, end - at)) + "\n";
-    at = end + 1;
-  }
+  if (text.empty()) return {};
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  for (const std::string_view line : split(text, "\n")) made += Terminal(width, false).wrapped(line) + "\n";
   return made;
 }
 
@@ -156,7 +154,7 @@ std::string OptionSet::help_of(std::string_view group, size_t width) const {
 std::vector<std::string> OptionSet::group_titles() const {
   std::vector<std::string> titles;
   for (const Option& option : options_) {
-    const bool is_known = std::find(titles.begin(), titles.end(), option.group) != titles.end();
+    const bool is_known = std::ranges::find(titles, option.group) != titles.end();
     if (!is_known && !option.group.empty() && option.group != kCommonGroup) titles.push_back(option.group);
   }
   return titles;
@@ -191,16 +189,15 @@ std::string OptionSet::help() const {
 }
 
 std::string OptionSet::short_help_for(const std::string& argument) const {
-  const auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const KindOfArgument& k) {
-    return !argument.empty() && k.includes(argument);
-  });
+  const auto kind = std::ranges::find_if(
+      kinds_, [&](const KindOfArgument& k) { return !argument.empty() && k.includes(argument); });
   if (kind == kinds_.end()) return short_help();
   const size_t width = help_width();
   std::string text =
       wrapped_lines(description_, width) + usage() + fmt::format("\nOptions for {}:\n", kind->name);
   for (const auto& [name, other_text] : kind->options) {
-    const auto option = std::find_if(options_.begin(), options_.end(),
-                                     [&, n = name](const Option& o) { return o.name == n; });
+    const auto option =
+        std::ranges::find_if(options_, [&, n = name](const Option& o) { return o.name == n; });
     if (option == options_.end()) continue;
     text += other_text.empty()
                 ? help_line(with_value(*option), with_few_choices(option->help), width)

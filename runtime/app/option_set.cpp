@@ -5,15 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <memory>
 #include <ostream>
 #include <sstream>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -116,7 +112,7 @@ void OptionSet::add_option_name(std::string name, std::string help, std::string*
 void OptionSet::add_choice(std::string name, std::string help, std::string* target,
                            std::vector<std::string> known, std::function<bool(const std::string&)> also) {
   const auto set = [=](Text text, Text origin) {
-    if (std::find(known.begin(), known.end(), text) == known.end() && !(also && also(text))) {
+    if (std::ranges::find(known, text) == known.end() && !(also && also(text))) {
       const std::vector<std::string_view> words(known.begin(), known.end());
       refuse_value(text, origin, words);
     }
@@ -131,14 +127,14 @@ void OptionSet::add_choice(std::string name, std::string help, std::string* targ
 
 void OptionSet::explain_in_short(std::initializer_list<std::string_view> names) {
   for (Option& option : options_) {
-    if (std::find(names.begin(), names.end(), option.name) != names.end()) option.explain_in_short = true;
+    if (std::ranges::find(names, option.name) != names.end()) option.explain_in_short = true;
   }
 }
 
 void OptionSet::add_names(std::string name, std::string help, std::span<const std::string_view> known,
                           std::function<void(size_t)> set, std::function<std::string_view()> get) {
   const auto set_name = [=](Text text, Text origin) {
-    const auto found = std::find(known.begin(), known.end(), text);
+    const auto found = std::ranges::find(known, text);
     if (found == known.end()) refuse_value(text, origin, known);
     set(static_cast<size_t>(found - known.begin()));
   };
@@ -229,12 +225,12 @@ void OptionSet::add_override(std::string name, std::string variable) {
 }
 
 bool OptionSet::is_given(std::string_view name) const {
-  return std::any_of(options_.begin(), options_.end(),
-                     [&](const Option& option) { return option.name == name && option.origin != "default"; });
+  return std::ranges::any_of(
+      options_, [&](const Option& option) { return option.name == name && option.origin != "default"; });
 }
 
 bool OptionSet::is_on_command_line(std::string_view name) const {
-  return std::any_of(options_.begin(), options_.end(), [&](const Option& option) {
+  return std::ranges::any_of(options_, [&](const Option& option) {
     return option.name == name && option.origin == fmt::format("--{}", name);
   });
 }
@@ -246,8 +242,7 @@ void OptionSet::add(Option option) {
 }
 
 OptionSet::Option* OptionSet::find(std::string_view name) {
-  const auto at =
-      std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
+  const auto at = std::ranges::find_if(options_, [&](const Option& o) { return o.name == name; });
   return at == options_.end() ? nullptr : &*at;
 }
 
@@ -271,7 +266,7 @@ bool has_command(int argc, const char* const* argv) {
 // CLI11 would take the value of such an option for an option.
 std::vector<std::string> OptionSet::own_words(int argc, const char* const* argv) {
   const std::vector<std::string> all(argv, argv + argc);
-  const auto end = std::find(all.begin(), all.end(), "--");
+  const auto end = std::ranges::find(all, "--");
   if (end != all.end()) after_dashes_.assign(end + 1, all.end());
   std::vector<std::string> words;
   for (auto word = all.begin(); word != end; ++word) {
@@ -355,8 +350,8 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     for (const Option& option : options_) names.push_back("--" + option.name);
     const std::vector<std::string_view> known(names.begin(), names.end());
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
-    const bool takes_model = std::any_of(options_.begin(), options_.end(),
-                                         [](const Option& option) { return option.name == "model"; });
+    const bool takes_model =
+        std::ranges::any_of(options_, [](const Option& option) { return option.name == "model"; });
     if (takes_model && word.ends_with(".onnx")) {
       throw InvalidArgument(fmt::format("unknown argument '{0}'; did you mean '--model {0}'?", unknown[0]));
     }

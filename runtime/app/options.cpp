@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
-#include <vector>
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
@@ -39,8 +36,7 @@ struct SimulatedName {
 
 bool is_profile(std::string_view name) {
   const auto profiles = device_profiles();
-  return std::any_of(profiles.begin(), profiles.end(),
-                     [&](const DeviceProfile& profile) { return profile.name == name; });
+  return std::ranges::any_of(profiles, [&](const DeviceProfile& profile) { return profile.name == name; });
 }
 
 // "sim", "sim:PROFILE", "sim:PROFILE:N", and for profiles that exist "PROFILE" and "PROFILE:N".

@@ -4,7 +4,6 @@
 
 #include <exception>
 #include <thread>
-#include <vector>
 
 #include "base/errors.h"
 #include "runtime/app/place.h"

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "collective/device_collective.h"

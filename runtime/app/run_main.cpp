@@ -9,8 +9,6 @@
 #include <cstdio>
 #include <exception>
 #include <new>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include "base/ended_by_signal.h"

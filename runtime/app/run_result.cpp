@@ -71,9 +71,8 @@ RunResult merge(const std::vector<const RunResult*>& replicas) {
   const auto rate = [](const RunResult* run) {
     return run->outcome == RunOutcome::kOk ? 0 : run->outcome == RunOutcome::kReplicaFailure ? 1 : 2;
   };
-  const auto told =
-      std::max_element(replicas.begin(), replicas.end(),
-                       [&](const RunResult* a, const RunResult* b) { return rate(a) < rate(b); });
+  const auto told = std::ranges::max_element(
+      replicas, [&](const RunResult* a, const RunResult* b) { return rate(a) < rate(b); });
   RunResult merged = **told;
   merged.devices.clear();
   merged.replicas.clear();

@@ -59,7 +59,7 @@ std::vector<DeviceName> Runtime::available_devices() const {
 void Runtime::set_current_device(std::string_view name) {
   const DeviceName wanted = parse_device_name(name);
   const std::vector<DeviceName> names = available_devices();
-  if (std::find(names.begin(), names.end(), wanted) == names.end()) {
+  if (std::ranges::find(names, wanted) == names.end()) {
     try {
       map_.find(wanted);
     } catch (const InvalidArgument& error) {
@@ -83,13 +83,12 @@ void Runtime::set_memory_growth(bool allow_growth) {
 
 void Runtime::set_memory_growth(int gpu, bool allow_growth) {
   require_not_initialized("memory growth");
-  if (std::any_of(virtual_.begin(), virtual_.end(),
-                  [&](const GpuSizes& sizes) { return sizes.gpu == gpu; })) {
+  if (std::ranges::any_of(virtual_, [&](const GpuSizes& sizes) { return sizes.gpu == gpu; })) {
     throw InvalidArgument(fmt::format(
         "Cannot set memory growth on device when virtual devices configured: GPU {} has some", gpu));
   }
-  if (std::none_of(map_.physical.begin(), map_.physical.end(),
-                   [&](const PhysicalGpu& physical) { return physical.ordinal == gpu; })) {
+  if (std::ranges::none_of(map_.physical,
+                           [&](const PhysicalGpu& physical) { return physical.ordinal == gpu; })) {
     throw InvalidArgument(fmt::format("memory growth of GPU {}: there is no such GPU", gpu));
   }
   growth_[gpu] = allow_growth;

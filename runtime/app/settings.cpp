@@ -134,7 +134,7 @@ std::span<const std::string_view> settings() {
 }
 
 bool is_setting(std::string_view key) {
-  return std::binary_search(std::begin(kSettings), std::end(kSettings), key);
+  return std::ranges::binary_search(kSettings, key);
 }
 
 }  // namespace headroom

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"

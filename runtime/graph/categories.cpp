@@ -13,8 +13,8 @@ bool trains_weights(const Op& op) {
 
 std::vector<MemoryCategory> categorize(const Graph& graph) {
   std::vector<MemoryCategory> categories;
-  const bool trains = std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                                  [](const Node& node) { return trains_weights(node.op); });
+  const bool trains =
+      std::ranges::any_of(graph.nodes(), [](const Node& node) { return trains_weights(node.op); });
   for (const ValueInfo& value : graph.values()) {
     const bool is_weight =
         value.kind == ValueKind::kVariable && !trains && value.initializer.kind != Initializer::Kind::kNone;

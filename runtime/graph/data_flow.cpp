@@ -1,7 +1,6 @@
 #include "runtime/graph/data_flow.h"
 
 #include <numeric>
-#include <vector>
 
 namespace headroom {
 

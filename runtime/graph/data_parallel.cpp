@@ -43,7 +43,7 @@ std::vector<Gradient> find_gradients(const std::vector<Node>& nodes, size_t valu
       gradients.push_back({made_at[static_cast<size_t>(value)], value});
     }
   }
-  std::sort(gradients.begin(), gradients.end());
+  std::ranges::sort(gradients);
   gradients.erase(std::unique(gradients.begin(), gradients.end()), gradients.end());
   return gradients;
 }
@@ -56,7 +56,7 @@ std::vector<std::vector<Gradient>> group_by_device(const std::vector<Gradient>& 
   for (const Gradient& gradient : gradients) {
     const std::string& device = graph.value(gradient.value).device;
     const DeviceName name = device.empty() ? DeviceName{} : parse_device_name(device);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == name; });
+    auto group = std::ranges::find_if(groups, [&](const auto& g) { return g.first == name; });
     if (group == groups.end()) group = groups.insert(groups.end(), {name, {}});
     group->second.push_back(gradient);
   }

@@ -26,7 +26,7 @@ int from_end(int axis, const Value& x) {
 
 Value reduce(ReduceKind kind, Value x, std::vector<int> axes, bool keep_axes, CodePlace place) {
   for (int& axis : axes) axis = from_end(axis, x);
-  std::sort(axes.begin(), axes.end());
+  std::ranges::sort(axes);
   return one(Reduce{kind, std::move(axes), keep_axes}, {x}, place);
 }
 
@@ -137,7 +137,7 @@ Value transpose(Value x, std::vector<int> axes, CodePlace place) {
 }
 Value transpose(Value x, CodePlace place) {
   std::vector<int> axes = all_axes(x);
-  std::reverse(axes.begin(), axes.end());
+  std::ranges::reverse(axes);
   return transpose(x, std::move(axes), place);
 }
 Value concat(std::vector<Value> values, int axis, CodePlace place) {

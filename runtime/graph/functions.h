@@ -3,7 +3,6 @@
 // `place` is the caller's line of code, which reports show as the origin of a tensor.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "runtime/graph/graph.h"

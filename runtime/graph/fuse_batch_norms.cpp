@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 
 #include "runtime/graph/fuse_rules.h"

@@ -44,7 +44,7 @@ class ConvNorms : private GraphView {
     // Gamma's gradient comes with the filter's now.
     const auto is_early = [&](int reader) { return reader < found.first(); };
     const std::span<const int> of_gamma = readers(output(norm_grad, 1));
-    if (std::any_of(of_gamma.begin(), of_gamma.end(), is_early)) return {};
+    if (std::ranges::any_of(of_gamma, is_early)) return {};
     const bool is_changed = changes(conv, std::max(found.input_grad, found.filter_grad),
                                     {input(conv, 0), input(conv, 1), input(norm_grad, 2)});
     if (is_changed || !on_one_device({conv, norm_grad, found.input_grad, found.filter_grad})) return {};

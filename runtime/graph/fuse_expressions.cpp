@@ -31,7 +31,7 @@ struct Formula {
     return operands.size() <= Expression::kMaxOperands && instructions.size() <= Expression::kMaxInstructions;
   }
   bool reads(int value) const {
-    return std::any_of(operands.begin(), operands.end(), [&](const Operand& x) { return x.value == value; });
+    return std::ranges::any_of(operands, [&](const Operand& x) { return x.value == value; });
   }
 };
 
@@ -54,13 +54,12 @@ class FormulaBuilder {
  public:
   // Returns the number of the operand, as an instruction names it until finish().
   int operand(const Operand& x) {
-    const auto at =
-        std::find(formula_.operands.begin(), formula_.operands.end(), x) - formula_.operands.begin();
+    const auto at = std::ranges::find(formula_.operands, x) - formula_.operands.begin();
     if (at == std::ssize(formula_.operands)) formula_.operands.push_back(x);
     return static_cast<int>(at);
   }
   int result(int value) const {
-    const auto found = std::find(formula_.results.begin(), formula_.results.end(), value);
+    const auto found = std::ranges::find(formula_.results, value);
     return value < 0 || found == formula_.results.end()
                ? -1
                : kFirstResult + static_cast<int>(found - formula_.results.begin());
@@ -150,10 +149,10 @@ class Expressions : private GraphView {
   // False for gradients of constants, which nothing reads. Nodes after this one are known.
   bool leads_somewhere(int i) const {
     const std::vector<int>& outputs = graph().node(i).outputs;
-    return outputs.empty() || std::any_of(outputs.begin(), outputs.end(), [&](int y) {
+    return outputs.empty() || std::ranges::any_of(outputs, [&](int y) {
              const auto next = readers(y);
              return kept(y) || (next.empty() && !is_backward(i)) ||
-                    std::any_of(next.begin(), next.end(), [&](int reader) { return is_needed(reader); });
+                    std::ranges::any_of(next, [&](int reader) { return is_needed(reader); });
            });
   }
   // Drops nodes that nothing needs and that read what has gone.
@@ -161,7 +160,7 @@ class Expressions : private GraphView {
     for (int i = 0; i < node_count(); ++i) {
       const std::vector<int>& inputs = graph().node(i).inputs;
       const auto is_gone = [&](int x) { return maker(x) >= 0 && is_gone_[static_cast<size_t>(maker(x))]; };
-      if (is_needed(i) || std::none_of(inputs.begin(), inputs.end(), is_gone)) continue;
+      if (is_needed(i) || std::ranges::none_of(inputs, is_gone)) continue;
       drop(i, nodes);
     }
   }
@@ -293,7 +292,7 @@ class Expressions : private GraphView {
       step.alpha += static_cast<float>(begin);
       step.beta += static_cast<float>(begin);
     }
-    std::fill(formula.results.begin(), formula.results.end(), -1);
+    std::ranges::fill(formula.results, -1);
     formula.axis_from_end = axis_from_end;
   }
   // Returns true if a formula is 0 outside [begin, end) of an axis with `extent`, as its operand has a window
@@ -304,14 +303,14 @@ class Expressions : private GraphView {
     const Shape& own = shape(formula.operands[0].value);
     const int64_t last = first + own[own.rank() - 1 - formula.axis_from_end];
     return std::max<int64_t>(0, first) == begin && std::min(extent, last) == end &&
-           std::all_of(formula.instructions.begin(), formula.instructions.end(), [](const Instruction& step) {
+           std::ranges::all_of(formula.instructions, [](const Instruction& step) {
              return step.code == Instruction::Code::kScale && std::isfinite(step.alpha);
            });
   }
   // Returns true if nothing changes what a formula reads before node i.
   bool stays(const Formula& formula, int i) const {
-    return std::all_of(formula.operands.begin(), formula.operands.end(),
-                       [&](const Operand& x) { return changed_at_[static_cast<size_t>(x.value)] > i; });
+    return std::ranges::all_of(
+        formula.operands, [&](const Operand& x) { return changed_at_[static_cast<size_t>(x.value)] > i; });
   }
 
   // Returns the value that a broadcast makes x of, if node i can read that: expressions broadcast their
@@ -383,8 +382,8 @@ class Expressions : private GraphView {
     const auto whole = static_cast<double>(shape(y).elements());
     for (const Operand& x : made_of.operands) {
       const auto own = static_cast<double>(shape(x.value).elements());
-      const bool is_known = std::any_of(large.begin(), large.end(),
-                                        [&](const Source& other) { return other.value == x.value; });
+      const bool is_known =
+          std::ranges::any_of(large, [&](const Source& other) { return other.value == x.value; });
       if ((own == whole || x.begin) && !is_known) large.push_back({x.value, std::min(1.0, own / whole)});
     }
     return large;
@@ -394,7 +393,7 @@ class Expressions : private GraphView {
   double added_by(const Node& reader, int y, const std::vector<Source>& sources) const {
     double added = 0;
     for (const Source& source : sources) {
-      const bool is_read = std::any_of(reader.inputs.begin(), reader.inputs.end(), [&](int other) {
+      const bool is_read = std::ranges::any_of(reader.inputs, [&](int other) {
         if (other == y) return false;
         const Formula* made_of = is_inlined_[static_cast<size_t>(other)] ? formula(other) : nullptr;
         return other == source.value || (made_of && made_of->reads(source.value));
@@ -408,7 +407,7 @@ class Expressions : private GraphView {
   // them instead: then no more than one of them may.
   bool keeps_more_alive(int i, const std::vector<Source>& sources) const {
     if (is_backward(i) || !is_read_backward_[static_cast<size_t>(output(i))]) return false;
-    return std::count_if(sources.begin(), sources.end(), [&](const Source& source) {
+    return std::ranges::count_if(sources, [&](const Source& source) {
              return maker(source.value) >= 0 && !is_read_backward_[static_cast<size_t>(source.value)];
            }) > 1;
   }
@@ -472,8 +471,8 @@ class Expressions : private GraphView {
   }
   // Returns true if a formula of one instruction reads what was broadcast.
   static bool is_other_than(const Node& node, const Formula& made_of) {
-    return std::any_of(made_of.operands.begin(), made_of.operands.end(), [&](const Operand& x) {
-      return std::find(node.inputs.begin(), node.inputs.end(), x.value) == node.inputs.end();
+    return std::ranges::any_of(made_of.operands, [&](const Operand& x) {
+      return std::ranges::find(node.inputs, x.value) == node.inputs.end();
     });
   }
 

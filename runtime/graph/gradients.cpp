@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-#include <optional>
-
 #include "base/errors.h"
 #include "runtime/graph/functions.h"
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <memory>
 
 #include "base/errors.h"
 #include "device/device_name.h"
@@ -99,8 +98,8 @@ Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initi
 
 void Graph::put_scope_on_device(std::string_view scope, std::string_view device) {
   device_of_scope_.emplace_back(fmt::format("/{}/", scope), parse_device_name(device).text());
-  std::stable_sort(device_of_scope_.begin(), device_of_scope_.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  std::ranges::stable_sort(device_of_scope_,
+                           [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
 }
 
 std::optional<std::string> Graph::device_by_name(const std::string& name) const {
@@ -117,9 +116,8 @@ std::string Graph::device_for(const Node& node, std::span<const Value> inputs) c
   const std::vector<int> changed = mutated_inputs(node.op, inputs.size());
   if (!changed.empty()) return device_of(inputs[static_cast<size_t>(changed.front())]);
   if (std::optional<std::string> device = device_by_name(node.name)) return *device;
-  const bool agree = std::all_of(inputs.begin(), inputs.end(), [&](const Value& input) {
-    return device_of(input) == device_of(inputs.front());
-  });
+  const bool agree = std::ranges::all_of(
+      inputs, [&](const Value& input) { return device_of(input) == device_of(inputs.front()); });
   return agree && !inputs.empty() ? device_of(inputs.front()) : std::string();
 }
 

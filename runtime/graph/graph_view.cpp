@@ -41,7 +41,7 @@ bool GraphView::changes(int first, int last, std::initializer_list<int> values) 
   for (int node = first; node <= last; ++node) {
     for (int i : mutated_inputs(graph_.node(node).op, graph_.node(node).inputs.size())) {
       const int changed = input(node, static_cast<size_t>(i));
-      if (std::find(values.begin(), values.end(), changed) != values.end()) return true;
+      if (std::ranges::find(values, changed) != values.end()) return true;
     }
   }
   return false;

@@ -22,8 +22,8 @@ std::vector<int> find_movable_states(const Graph& graph, std::span<const Value> 
     const auto i = static_cast<size_t>(id);
     if (is_state[i] && !is_other[i] && graph.value(id).device.empty()) states.push_back(id);
   }
-  std::stable_sort(states.begin(), states.end(),
-                   [&](int a, int b) { return graph.value(a).spec.bytes() > graph.value(b).spec.bytes(); });
+  std::ranges::stable_sort(
+      states, [&](int a, int b) { return graph.value(a).spec.bytes() > graph.value(b).spec.bytes(); });
   return states;
 }
 

@@ -40,9 +40,8 @@ int NodeSchedule::repeats() const {
 }
 
 int NodeSchedule::stores() const {
-  return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), [](const ScheduledNode& scheduled) {
-    return scheduled.kind == ScheduledKind::kStore;
-  }));
+  return static_cast<int>(std::ranges::count_if(
+      nodes, [](const ScheduledNode& scheduled) { return scheduled.kind == ScheduledKind::kStore; }));
 }
 
 void apply(const NodeSchedule& schedule, Graph& graph) {

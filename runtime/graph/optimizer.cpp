@@ -33,7 +33,7 @@ std::vector<std::string> devices_in_order(std::span<const Value> variables) {
   std::vector<std::string> devices;
   for (const Value& variable : variables) {
     const std::string& device = variable.graph->value(variable.id).device;
-    if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+    if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
   }
   return devices;
 }

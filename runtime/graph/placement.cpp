@@ -65,10 +65,10 @@ class Placer {
   // Chooses the device of an input, a variable or a node. The words are TensorFlow's.
   std::string settle(const std::string& what, const std::string& wanted) const {
     const DeviceName name = wanted.empty() ? devices_.front() : parse_device_name(wanted);
-    if (std::find(devices_.begin(), devices_.end(), name) != devices_.end()) return text_of(name);
+    if (std::ranges::find(devices_, name) != devices_.end()) return text_of(name);
     if (rules_.allow_soft_placement) {
       const auto same_kind = [&](const DeviceName& device) { return device.type == name.type; };
-      const auto found = std::find_if(devices_.begin(), devices_.end(), same_kind);
+      const auto found = std::ranges::find_if(devices_, same_kind);
       return text_of(found == devices_.end() ? devices_.front() : *found);
     }
     throw InvalidArgument(fmt::format(
@@ -98,11 +98,11 @@ class Placer {
     const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int input = node.inputs[i];
-      const bool is_changed = std::find(changed.begin(), changed.end(), static_cast<int>(i)) != changed.end();
+      const bool is_changed = std::ranges::find(changed, static_cast<int>(i)) != changed.end();
       if (device_of(input) != device && !std::holds_alternative<CopyToDevice>(node.op)) {
         if (is_changed || !(rules_.allow_copies || rules_.allow_soft_placement)) refuse(node, device, input);
         // Copies run before all updates: this one would come too early.
-        if (is_update(node.op) && std::find(updated_.begin(), updated_.end(), input) != updated_.end()) {
+        if (is_update(node.op) && std::ranges::find(updated_, input) != updated_.end()) {
           throw InvalidArgument(fmt::format("{} on {} reads {} of {}, which an update before it changes",
                                             node.name, text_or_default(device), graph_.value(input).name,
                                             text_or_default(device_of(input))));
@@ -160,9 +160,8 @@ class Placer {
 bool names_a_device(const Graph& graph) {
   const auto has_name = [](const auto& part) { return !part.device.empty(); };
   const auto is_copy = [](const Node& node) { return std::holds_alternative<CopyToDevice>(node.op); };
-  if (std::any_of(graph.nodes().begin(), graph.nodes().end(), is_copy)) return true;
-  return std::any_of(graph.values().begin(), graph.values().end(), has_name) ||
-         std::any_of(graph.nodes().begin(), graph.nodes().end(), has_name);
+  if (std::ranges::any_of(graph.nodes(), is_copy)) return true;
+  return std::ranges::any_of(graph.values(), has_name) || std::ranges::any_of(graph.nodes(), has_name);
 }
 
 }  // namespace
@@ -183,7 +182,7 @@ std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text) {
           "place: '{}' is not a scope with a device; write SCOPE=DEVICE, such as dense=/GPU:1", part));
     }
     const std::string scope(part.substr(0, equals));
-    if (std::any_of(scopes.begin(), scopes.end(), [&](const auto& other) { return other.scope == scope; })) {
+    if (std::ranges::any_of(scopes, [&](const auto& other) { return other.scope == scope; })) {
       throw InvalidArgument(fmt::format("place: the scope '{}' stands there twice", scope));
     }
     scopes.push_back({scope, parse_device_name(part.substr(equals + 1)).text()});
@@ -201,7 +200,7 @@ void require_scopes(const Graph& graph, std::span<const ScopeOnDevice> scopes) {
     const auto is_inside = [&](const auto& part) {
       return fmt::format("/{}/", part.name).find(inside) != std::string::npos;
     };
-    if (std::any_of(graph.values().begin(), graph.values().end(), is_inside)) continue;
+    if (std::ranges::any_of(graph.values(), is_inside)) continue;
     throw InvalidArgument(fmt::format("place: the graph has nothing in a scope '{}'", scope));
   }
 }
@@ -210,7 +209,7 @@ std::vector<std::string> devices_of(const Graph& graph) {
   std::vector<std::string> names = {""};
   const auto add = [&](const std::string& device) {
     if (device.empty()) return;  // most, in a large graph
-    if (std::find(names.begin(), names.end(), device) == names.end()) names.push_back(device);
+    if (std::ranges::find(names, device) == names.end()) names.push_back(device);
   };
   for (const ValueInfo& value : graph.values()) add(value.device);
   for (const Node& node : graph.nodes()) add(node.device);
@@ -222,8 +221,7 @@ bool is_state_operand(const Node& node, size_t operand) {
   const UpdateOperands operands = update_operands(node.op);
   if (operand < operands.shared || (operand - operands.shared) % operands.per_variable == 0) return false;
   const std::vector<size_t>& changed = operands.changed;
-  return std::find(changed.begin(), changed.end(), (operand - operands.shared) % operands.per_variable) !=
-         changed.end();
+  return std::ranges::find(changed, (operand - operands.shared) % operands.per_variable) != changed.end();
 }
 
 bool is_store_to_host(const Node& node) {

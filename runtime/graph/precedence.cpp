@@ -57,7 +57,7 @@ Precedence::Precedence(Predecessors predecessors, int64_t most_visits)
     }
     if (from < 0) {
       const std::span<const int> before = predecessors_.of(item);
-      const auto last = std::max_element(before.begin(), before.end());
+      const auto last = std::ranges::max_element(before);
       chain_of_[item] = static_cast<int>(chains_.size());
       chains_.push_back({last == before.end() ? -1 : *last, heir[item]});
     } else {
@@ -214,7 +214,7 @@ class Precedence::OpenItems {
         if (!is_open_[at]) passed_.push_back(item);
       }
     }
-    std::sort(passed_.begin(), passed_.end());
+    std::ranges::sort(passed_);
     for (const int item : passed_) shorten(static_cast<size_t>(item));
   }
 

@@ -163,10 +163,10 @@ class HalfStorage {
     const size_t factors = factor_count(node);
     const bool is_product = factors > 0;
     // Tensors side by side are of one type.
-    const bool joins_half = std::holds_alternative<Concat>(node.op) &&
-                            std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
-                              return twin(input) >= 0 || is_half(spec(input).dtype);
-                            });
+    const bool joins_half =
+        std::holds_alternative<Concat>(node.op) && std::ranges::any_of(node.inputs, [&](int input) {
+          return twin(input) >= 0 || is_half(spec(input).dtype);
+        });
     bool any_half = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       int& input = node.inputs[i];

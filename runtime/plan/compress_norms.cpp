@@ -1,6 +1,5 @@
 #include "runtime/plan/compress_norms.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>

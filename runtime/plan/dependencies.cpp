@@ -25,8 +25,7 @@ class Accesses {
   Accesses(const Graph& graph, const Plan& plan, const Node& node, int id) : graph_(graph), plan_(plan) {
     const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      add_value(node.inputs[i],
-                std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end());
+      add_value(node.inputs[i], std::ranges::find(mutated, static_cast<int>(i)) != mutated.end());
     }
     // A reshape writes nothing: its result is its operand.
     for (int output : node.outputs) add_value(output, !std::holds_alternative<Reshape>(node.op));
@@ -130,7 +129,7 @@ std::vector<Waits> find_dependencies(const Graph& graph, const Plan& plan, std::
       if (access.begin < access.end)
         users[{access.device, access.variable}].note(access, static_cast<int>(i));
     }
-    std::sort(conflicts.begin(), conflicts.end(), std::greater<>());
+    std::ranges::sort(conflicts, std::greater<>());
     conflicts.erase(std::unique(conflicts.begin(), conflicts.end()), conflicts.end());
     for (const int conflict : conflicts) {
       const auto j = static_cast<size_t>(conflict);

@@ -116,8 +116,8 @@ std::vector<size_t> Frontier::least_first(int64_t host_bytes) {
   std::vector<size_t> points(found_.size());
   std::iota(points.begin(), points.end(), size_t{0});
   std::erase_if(points, [&](size_t i) { return found_[i].host_bytes > host_bytes; });
-  std::stable_sort(points.begin(), points.end(),
-                   [&](size_t a, size_t b) { return found_[a].peak_bytes < found_[b].peak_bytes; });
+  std::ranges::stable_sort(points,
+                           [&](size_t a, size_t b) { return found_[a].peak_bytes < found_[b].peak_bytes; });
   return points;
 }
 

@@ -71,8 +71,8 @@ NeededNodes with_readers_behind(const Graph& graph, const NeededNodes& nodes) {
       const int value = again[input];
       if (value >= 0) giver = std::max(giver, maker[value]);
     }
-    const bool nobody_waits = std::all_of(node.outputs.begin(), node.outputs.end(),
-                                          [&](int output) { return first_reader[output] > giver; });
+    const bool nobody_waits =
+        std::ranges::all_of(node.outputs, [&](int output) { return first_reader[output] > giver; });
     if (giver <= position || !nobody_waits) continue;
     behind[giver].push_back(position);
     is_moved[position] = true;

@@ -22,8 +22,7 @@ class Placer {
     // The one whose block can go first is stored first.
     queue_.resize(stores.size());
     std::iota(queue_.begin(), queue_.end(), size_t{0});
-    std::stable_sort(queue_.begin(), queue_.end(),
-                     [&](size_t a, size_t b) { return stores[a].reader < stores[b].reader; });
+    std::ranges::stable_sort(queue_, [&](size_t a, size_t b) { return stores[a].reader < stores[b].reader; });
   }
 
   double place() {
@@ -80,8 +79,8 @@ class Placer {
   double measure() {
     std::vector<size_t> in_order(loads_.size());
     std::iota(in_order.begin(), in_order.end(), size_t{0});
-    std::stable_sort(in_order.begin(), in_order.end(),
-                     [&](size_t a, size_t b) { return loads_[a].position < loads_[b].position; });
+    std::ranges::stable_sort(in_order,
+                             [&](size_t a, size_t b) { return loads_[a].position < loads_[b].position; });
     std::vector<double> load_end_us(loads_.size());
     std::vector<double> end_us(node_us_.size());
     double now = 0, to_host_free = 0, from_host_free = 0;

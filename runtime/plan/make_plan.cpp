@@ -18,11 +18,10 @@ bool is_wanted_update(const Node& node, const Targets& targets) {
   if (!targets.updates || !is_update(node.op)) return false;
   const auto is_asked_for = [&](int position) {
     const int variable = node.inputs[position];
-    return std::any_of(targets.updated.begin(), targets.updated.end(),
-                       [&](const Value& v) { return v.id == variable; });
+    return std::ranges::any_of(targets.updated, [&](const Value& v) { return v.id == variable; });
   };
   const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
-  return targets.updated.empty() || std::any_of(changed.begin(), changed.end(), is_asked_for);
+  return targets.updated.empty() || std::ranges::any_of(changed, is_asked_for);
 }
 
 // Builds one plan. The first pass orders the nodes; the second gives each value a buffer and records where
@@ -100,8 +99,8 @@ class Planner {
   }
 
   bool made(int id) const {
-    return std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const Node& node) {
-      return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end();
+    return std::ranges::any_of(graph_.nodes(), [&](const Node& node) {
+      return std::ranges::find(node.outputs, id) != node.outputs.end();
     });
   }
 
@@ -281,7 +280,7 @@ class Planner {
     if (plan_.mode == PlanMode::kParallel) {
       std::vector<int> begins;
       for (const Life& life : lives_) begins.push_back(life.first);
-      std::sort(begins.begin(), begins.end());
+      std::ranges::sort(begins);
       begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
       last_unordered = precedence_->last_unordered(begins);
     }
@@ -390,15 +389,14 @@ NeededNodes find_needed_nodes(const Graph& graph, const Targets& targets) {
   NeededNodes needed;
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     const Node& node = graph.nodes()[i];
-    const bool is_wanted =
-        is_wanted_update(node, targets) ||
-        std::any_of(node.outputs.begin(), node.outputs.end(), [&](int output) { return is_read[output]; });
+    const bool is_wanted = is_wanted_update(node, targets) ||
+                           std::ranges::any_of(node.outputs, [&](int output) { return is_read[output]; });
     if (!is_wanted) continue;
     for (const int input : node.inputs) is_read[input] = true;
     (is_update(node.op) ? needed.updates : needed.pure).push_back(static_cast<int>(i));
   }
-  std::reverse(needed.pure.begin(), needed.pure.end());
-  std::reverse(needed.updates.begin(), needed.updates.end());
+  std::ranges::reverse(needed.pure);
+  std::ranges::reverse(needed.updates);
   return needed;
 }
 

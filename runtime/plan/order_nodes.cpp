@@ -1,7 +1,6 @@
 #include "runtime/plan/order_nodes.h"
 
 #include <algorithm>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -114,7 +113,7 @@ class Orderer {
   void for_each_root_read(const Node& node, const Visit& visit) {
     roots_.clear();
     for (const int input : node.inputs) roots_.push_back(root(input));
-    std::sort(roots_.begin(), roots_.end());
+    std::ranges::sort(roots_);
     roots_.erase(std::unique(roots_.begin(), roots_.end()), roots_.end());
     for (const size_t from : roots_) visit(from);
   }

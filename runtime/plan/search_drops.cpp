@@ -109,7 +109,7 @@ class Search {
           static_cast<double>(std::min(waiting[i].bytes, excess)) / (waiting[i].repeat_us + 0.01);
       ranked.emplace_back(-worth * std::exp(noise * (uniform() - 0.5)), i);
     }
-    std::sort(ranked.begin(), ranked.end());
+    std::ranges::sort(ranked);
     std::vector<StepModel::Gap> result;
     for (const auto& [worth, i] : ranked) result.push_back(waiting[i]);
     return result;
@@ -171,8 +171,7 @@ class Search {
       const double worth = static_cast<double>(std::min(value.bytes, excess)) * value.us;
       ranked.emplace_back(-worth * std::exp(noise * (uniform() - 0.5)), value);
     }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(ranked, [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<Drop> tries;
     Drop several;
     int64_t bytes = 0;
@@ -243,8 +242,7 @@ class Search {
   void restore(DropPlan plan, int64_t budget_bytes) {
     model_.evaluate(plan.choices);
     std::vector<StepModel::Gap> repeats = model_.repeats();
-    std::stable_sort(repeats.begin(), repeats.end(),
-                     [](const auto& a, const auto& b) { return a.repeat_us > b.repeat_us; });
+    std::ranges::stable_sort(repeats, [](const auto& a, const auto& b) { return a.repeat_us > b.repeat_us; });
     std::vector<int64_t> most_at = model_.most_at();
     for (const StepModel::Gap& repeat : repeats) {
       if (is_exhausted()) break;

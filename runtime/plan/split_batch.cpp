@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -97,8 +96,7 @@ class Splitter {
       if (is_placed[i]) continue;
       Node node = whole_.nodes()[i];
       // Nodes that no session needs may read values that now exist only in the parts.
-      const bool reads_gone =
-          std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return is_gone[input]; });
+      const bool reads_gone = std::ranges::any_of(node.inputs, [&](int input) { return is_gone[input]; });
       if (reads_gone) {
         for (const int output : node.outputs) is_gone[output] = true;
         continue;
@@ -132,16 +130,16 @@ class Splitter {
   }
 
   bool is_table(int id) const {
-    return std::any_of(whole_.nodes().begin(), whole_.nodes().end(), [&](const Node& node) {
+    return std::ranges::any_of(whole_.nodes(), [&](const Node& node) {
       return std::holds_alternative<TakeBatch>(node.op) &&
-             std::find(node.inputs.begin(), node.inputs.end(), id) != node.inputs.end();
+             std::ranges::find(node.inputs, id) != node.inputs.end();
     });
   }
   bool is_changed(size_t id) const {
-    return std::any_of(whole_.nodes().begin(), whole_.nodes().end(), [&](const Node& node) {
+    return std::ranges::any_of(whole_.nodes(), [&](const Node& node) {
       const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
-      return std::any_of(changed.begin(), changed.end(),
-                         [&](int position) { return node.inputs[position] == static_cast<int>(id); });
+      return std::ranges::any_of(changed,
+                                 [&](int position) { return node.inputs[position] == static_cast<int>(id); });
     });
   }
 
@@ -160,8 +158,7 @@ class Splitter {
     is_behind_.assign(whole_.nodes().size(), false);
     for (size_t i = needed_.pure.size(); i-- > 0;) {
       const Node& node = whole_.node(needed_.pure[i]);
-      const bool does =
-          std::any_of(node.outputs.begin(), node.outputs.end(), [&](int output) { return leads[output]; });
+      const bool does = std::ranges::any_of(node.outputs, [&](int output) { return leads[output]; });
       if (!does) continue;
       for (const int input : node.inputs) leads[input] = true;
     }
@@ -169,7 +166,7 @@ class Splitter {
     for (const int id : needed_.pure) {
       const Node& node = whole_.node(id);
       const auto is_any = [&](const std::vector<int>& ids, const std::vector<bool>& set) {
-        return std::any_of(ids.begin(), ids.end(), [&](int v) { return set[v]; });
+        return std::ranges::any_of(ids, [&](int v) { return set[v]; });
       };
       if (is_any(node.outputs, leads)) continue;
       if (!is_any(node.inputs, is_gradient_) && !is_any(node.inputs, is_after)) continue;
@@ -188,11 +185,10 @@ class Splitter {
       return "the step uses several devices";
     }
     const auto reads = [&](Role wanted) {
-      return std::any_of(node.inputs.begin(), node.inputs.end(),
-                         [&](int input) { return role(input) == wanted; });
+      return std::ranges::any_of(node.inputs, [&](int input) { return role(input) == wanted; });
     };
     const bool depends = reads(Role::kCut) || reads(Role::kPerPart) || reads(Role::kAfter);
-    const auto differs = std::find_if(node.outputs.begin(), node.outputs.end(), [&](int output) {
+    const auto differs = std::ranges::find_if(node.outputs, [&](int output) {
       return whole_.value(output).spec != spec_of_part(static_cast<size_t>(output));
     });
     const bool is_in_part_shape = reads(Role::kPartShape) || differs != node.outputs.end();

@@ -60,9 +60,9 @@ class Losses : private GraphView {
         return {};
       }
     }
-    const bool is_whole = !kept(logits) && !kept(output(found.gradient)) &&
-                          std::none_of(found.reshapes.begin(), found.reshapes.end(),
-                                       [&](int reshape) { return kept(output(reshape)); });
+    const bool is_whole =
+        !kept(logits) && !kept(output(found.gradient)) &&
+        std::ranges::none_of(found.reshapes, [&](int reshape) { return kept(output(reshape)); });
     if (!is_whole || depends_on(input(found.gradient, 2), loss)) return {};
     return found;
   }
@@ -89,7 +89,7 @@ class Losses : private GraphView {
         }
       }
     }
-    std::sort(result.begin(), result.end());
+    std::ranges::sort(result);
     return result;
   }
 
@@ -102,7 +102,7 @@ class Losses : private GraphView {
     if (const auto* reduce = op<Reduce>(node)) {
       const int rank = shape(input(node, 0)).rank();
       return reduce->kind == ReduceKind::kSum && !reduce->keep_axes && std::ssize(reduce->axes) == rank - 1 &&
-             std::all_of(reduce->axes.begin(), reduce->axes.end(), [&](int axis) { return axis < rank - 1; });
+             std::ranges::all_of(reduce->axes, [&](int axis) { return axis < rank - 1; });
     }
     if (op<DenseFilterGrad>(node)) return is_gradient(input(node, 1)) && !is_gradient(input(node, 0));
     const auto* matmul = op<MatMul>(node);
@@ -151,7 +151,7 @@ class LossInRows {
     region.values.assign(graph_.values().size(), Role::kShared);
     region.nodes.assign(graph_.nodes().size(), Role::kShared);
     for (const int value : cuts_) region.values[value] = Role::kCut;
-    const int last = *std::max_element(region_.begin(), region_.end());
+    const int last = *std::ranges::max_element(region_);
     for (const int id : region_) {
       region.nodes[id] = Role::kPerPart;
       for (const int output : graph_.node(id).outputs) region.values[output] = Role::kPerPart;
@@ -159,7 +159,7 @@ class LossInRows {
     for (size_t id = 0; id < region.nodes.size(); ++id) {
       region.order.push_back(static_cast<int>(id));
       const Node& node = graph_.nodes()[id];
-      const bool reads_parts = std::any_of(node.inputs.begin(), node.inputs.end(), [&](int operand) {
+      const bool reads_parts = std::ranges::any_of(node.inputs, [&](int operand) {
         const Role role = region.values[operand];
         return role == Role::kPerPart || role == Role::kAfter;
       });

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
-#include <utility>
 
 #include "base/bytes.h"
 
@@ -108,8 +107,8 @@ class Emitter {
   }
 
   void collect(int id) {
-    const auto result = std::find_if(region_.results.begin(), region_.results.end(),
-                                     [&](const auto& other) { return other.first == id; });
+    const auto result =
+        std::ranges::find_if(region_.results, [&](const auto& other) { return other.first == id; });
     if (result == region_.results.end()) return;
     const int made = of_part_[id];
     if (result->second == Join::kRows) {

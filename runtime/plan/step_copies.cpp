@@ -49,8 +49,7 @@ void StepModel::insert_copies(const Choices& choices) {
       last_reader[storage] = static_cast<int>(e);
     }
   }
-  std::stable_sort(loads_.begin(), loads_.end(),
-                   [&](int a, int b) { return first_reader[a] < first_reader[b]; });
+  std::ranges::stable_sort(loads_, [&](int a, int b) { return first_reader[a] < first_reader[b]; });
   std::vector<HostCopy> stores, loads;
   for (const int load : loads_) {
     const int gap = instances_[load].gap, root = root_of_gap_[gap];
@@ -74,11 +73,11 @@ void StepModel::insert_copies(const Choices& choices) {
   std::vector<size_t> store_order(stores.size()), load_order(loads.size());
   std::iota(store_order.begin(), store_order.end(), size_t{0});
   std::iota(load_order.begin(), load_order.end(), size_t{0});
-  std::stable_sort(store_order.begin(), store_order.end(), [&](size_t a, size_t b) {
+  std::ranges::stable_sort(store_order, [&](size_t a, size_t b) {
     return std::pair(stores[a].position, stores[a].reader) < std::pair(stores[b].position, stores[b].reader);
   });
-  std::stable_sort(load_order.begin(), load_order.end(),
-                   [&](size_t a, size_t b) { return loads[a].position < loads[b].position; });
+  std::ranges::stable_sort(load_order,
+                           [&](size_t a, size_t b) { return loads[a].position < loads[b].position; });
   std::vector<int> loads_left(stores.size());
   for (const HostCopy& load : loads) ++loads_left[load.source];
   std::vector<Entry> entries;

@@ -102,9 +102,8 @@ std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed) 
       times.push_back(0);
       continue;
     }
-    const bool is_half = std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
-      return headroom::is_half(graph.value(input).spec.dtype);
-    });
+    const bool is_half = std::ranges::any_of(
+        node.inputs, [&](int input) { return headroom::is_half(graph.value(input).spec.dtype); });
     const double flops_per_us = speed.flops_per_us * (is_half ? speed.half_factor : 1);
     const double arithmetic = static_cast<double>(flops_of(graph, node)) / flops_per_us;
     const double traffic = static_cast<double>(moved_bytes_of(graph, node, is_read)) / speed.bytes_per_us;

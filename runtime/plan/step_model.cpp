@@ -69,7 +69,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   for (size_t id = 0; id < values; ++id) {
     root_of_.push_back(static_cast<int>(id));
     const TensorSpec& spec = graph.value(static_cast<int>(id)).spec;
-    const auto found = std::find(specs.begin(), specs.end(), spec);
+    const auto found = std::ranges::find(specs, spec);
     spec_of_.push_back(static_cast<int>(found - specs.begin()));
     if (found == specs.end()) specs.push_back(spec);
   }
@@ -89,7 +89,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     std::vector<int> used;
     for (const int input : node.inputs) {
       const int root = root_of_[input];
-      if (node.is_reshape || std::find(used.begin(), used.end(), root) != used.end()) continue;
+      if (node.is_reshape || std::ranges::find(used, root) != used.end()) continue;
       used.push_back(root);
       uses[root].push_back(position);
     }
@@ -183,8 +183,7 @@ void StepModel::find_results_given_again(std::vector<std::vector<int>>& uses) {
     if (again < 0 || roots_[id].maker < 0 || node_of_[again] < 0) continue;
     const Root& root = roots_[again];
     const auto is_reader = [&](int position) {
-      return position + 1 < static_cast<int>(nodes_.size()) &&
-             std::binary_search(uses[id].begin(), uses[id].end(), position);
+      return position + 1 < static_cast<int>(nodes_.size()) && std::ranges::binary_search(uses[id], position);
     };
     std::vector<int>& uses_again = uses[again];
     for (int position = root.maker + 1; is_reader(position); ++position) uses_again.push_back(position);
@@ -201,7 +200,7 @@ void StepModel::find_restorers(const NodeCosts& costs) {
     if (restorer < 0) continue;
     const Node& node = graph_.node(restorer);
     const int id = std::exchange(restorer, node_of_[node.outputs[0]]);
-    const bool can_run = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+    const bool can_run = std::ranges::all_of(node.inputs, [&](int input) {
       return node_of_[input] >= 0 || graph_.value(input).kind != ValueKind::kResult;
     });
     if (restorer >= 0 || !can_run) continue;
@@ -359,7 +358,7 @@ void StepModel::emit_all(const Choices& choices) {
   stack_.clear();
   loads_.clear();
   is_too_long_ = false;
-  std::fill(now_.begin(), now_.end(), -1);
+  std::ranges::fill(now_, -1);
   passed_.assign(roots_.size(), 0);
   has_run_.assign(nodes_.size(), 0);
   for (size_t time = 0; time < nodes_.size() && !is_too_long_; ++time) {

@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 #include <memory_resource>
-#include <optional>
 #include <span>
 #include <vector>
 

@@ -22,7 +22,7 @@ double StepModel::repeat_us(const Choices& choices, int root, int time, std::vec
     const int from = root_of_[input];
     const Root& source = roots_[from];
     if (source.maker < 0 || seen.size() >= kMostNodes) continue;
-    if (std::find(seen.begin(), seen.end(), from) != seen.end()) continue;
+    if (std::ranges::find(seen, from) != seen.end()) continue;
     const int gap = gap_at(from, time);
     const Keep keep = gap < 0 ? Keep::kAlways : choices[source.first_gap + gap];
     if (keep == Keep::kAlways) continue;

@@ -59,8 +59,7 @@ StreamWork BoundPlan::work_of(int id) const {
     if (view.data != nullptr) work.uses.push_back({view.data, info.spec.bytes(), writes, info.name});
   };
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    use(bound.inputs[i], node.inputs[i],
-        std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end());
+    use(bound.inputs[i], node.inputs[i], std::ranges::find(mutated, static_cast<int>(i)) != mutated.end());
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) use(bound.outputs[i], node.outputs[i], true);
   const int workspace = plan_.workspace_of_node[static_cast<size_t>(id)];

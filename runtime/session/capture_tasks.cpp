@@ -12,10 +12,9 @@ namespace headroom {
 namespace {
 
 bool changes(const Node& node, int value) {
-  if (std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end()) return true;
+  if (std::ranges::find(node.outputs, value) != node.outputs.end()) return true;
   const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
-  return std::any_of(mutated.begin(), mutated.end(),
-                     [&](int i) { return node.inputs[static_cast<size_t>(i)] == value; });
+  return std::ranges::any_of(mutated, [&](int i) { return node.inputs[static_cast<size_t>(i)] == value; });
 }
 
 // A kernel may read inputs before it waits if none of the nodes that it waits for changes them: all earlier
@@ -24,13 +23,13 @@ bool may_start_early(const BoundPlan& plan, int id, const Waits& waits, const st
   const std::optional<std::vector<int>> early = plan.node(id).kernel->early_inputs();
   if (!early) return false;
   const Graph& graph = plan.graph();
-  return std::all_of(early->begin(), early->end(), [&](int input) {
+  return std::ranges::all_of(*early, [&](int input) {
     const int value = graph.node(id).inputs[static_cast<size_t>(input)];
     const auto changed_by = [&](int position) {
       return changes(graph.node(nodes[static_cast<size_t>(position)]), value);
     };
-    return std::none_of(waits.after.begin(), waits.after.end(), changed_by) &&
-           std::none_of(waits.after_previous.begin(), waits.after_previous.end(), changed_by);
+    return std::ranges::none_of(waits.after, changed_by) &&
+           std::ranges::none_of(waits.after_previous, changed_by);
   });
 }
 
@@ -46,7 +45,7 @@ void put_host_copies_in_order(const Graph& graph, std::span<const int> nodes, st
     tasks[i].lane = 1 + static_cast<int>(direction);
     int& before = last[direction];
     std::vector<int>& after = tasks[i].after;
-    if (before >= 0 && std::find(after.begin(), after.end(), before) == after.end()) after.push_back(before);
+    if (before >= 0 && std::ranges::find(after, before) == after.end()) after.push_back(before);
     before = static_cast<int>(i);
   }
 }

@@ -34,7 +34,7 @@ DeviceSet::DeviceSet(std::vector<PlacedDevice> all)
 const PlacedDevice& DeviceSet::find(std::string_view name) const {
   if (name.empty()) return front();
   if (name == kHostPlace) return host_->placed;
-  const auto found = std::find_if(all_.begin(), all_.end(), [&](const PlacedDevice& placed) {
+  const auto found = std::ranges::find_if(all_, [&](const PlacedDevice& placed) {
     return (placed.in_graph.empty() ? placed.name : placed.in_graph) == name;
   });
   if (found != all_.end()) return *found;

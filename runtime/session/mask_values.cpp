@@ -20,8 +20,8 @@ std::vector<bool> find_constants(const Graph& graph) {
       is_constant[static_cast<size_t>(node.inputs[static_cast<size_t>(i)])] = false;
   }
   for (const Node& node : graph.nodes()) {
-    const bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                 [&](int input) { return is_constant[static_cast<size_t>(input)]; });
+    const bool all =
+        std::ranges::all_of(node.inputs, [&](int input) { return is_constant[static_cast<size_t>(input)]; });
     for (const int output : node.outputs)
       is_constant[static_cast<size_t>(output)] = all && !node.inputs.empty();
   }
@@ -53,13 +53,13 @@ MaskValues::MaskValues(const Graph& graph, const Kernels& kernels, Device& devic
   for (size_t id = graph.nodes().size(); id-- > 0;) {
     const Node& node = graph.nodes()[id];
     const auto is_wanted = [&](int output) { return is_needed[static_cast<size_t>(output)]; };
-    if (std::none_of(node.outputs.begin(), node.outputs.end(), is_wanted)) continue;
+    if (std::ranges::none_of(node.outputs, is_wanted)) continue;
     nodes_.push_back(static_cast<int>(id));
     for (const int value : node.inputs) is_needed[static_cast<size_t>(value)] = true;
     for (const int value : node.outputs) is_needed[static_cast<size_t>(value)] = true;
     bytes_ = std::max(bytes_, kernels.workspace_bytes()[id]);
   }
-  std::reverse(nodes_.begin(), nodes_.end());
+  std::ranges::reverse(nodes_);
   bytes_ = round_up(bytes_, kMaskAlignment);  // workspaces come first
   for (size_t value = 0; value < is_needed.size(); ++value) {
     if (!is_needed[value]) continue;

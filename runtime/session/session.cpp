@@ -82,8 +82,8 @@ void Session::run_node(int id, Stream stream) {
 // Host memory belongs to its device.
 bool Session::has_several_devices() const {
   const std::vector<const PlacedDevice*>& all = bound_.devices();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const PlacedDevice* placed) { return placed->device != all.front()->device; });
+  return std::ranges::any_of(
+      all, [&](const PlacedDevice* placed) { return placed->device != all.front()->device; });
 }
 
 void Session::synchronize() {
@@ -96,9 +96,9 @@ void Session::wait_before_updates() {
 
 std::string_view Session::not_captured_because() const {
   const bool call_tasks = device().captures().call_tasks();
-  const bool are_of_one_kind = std::all_of(
-      bound_.devices().begin(), bound_.devices().end(),
-      [&](const PlacedDevice* placed) { return placed->device->captures().call_tasks() == call_tasks; });
+  const bool are_of_one_kind = std::ranges::all_of(bound_.devices(), [&](const PlacedDevice* placed) {
+    return placed->device->captures().call_tasks() == call_tasks;
+  });
   return are_of_one_kind ? "" : "a CUDA graph holds the work of GPUs, and this plan has some on the CPU";
 }
 
@@ -118,7 +118,7 @@ void Session::run_group(int group) {
 
 int64_t Session::replay(int64_t most) {
   const bool is_ready =
-      std::all_of(groups_.begin(), groups_.end(), [](const GroupState& state) { return state.is_ready(); });
+      std::ranges::all_of(groups_, [](const GroupState& state) { return state.is_ready(); });
   if (!is_ready || groups_.empty() || max_of_many_ == 0) return 0;
   const int64_t wanted = std::min(most, max_of_many_);
   if (!many_is_queued_ && wanted > std::max<int64_t>(1, steps_of_many_)) {
@@ -187,9 +187,9 @@ void Session::guard_run(const Work& work) {
   if (has_several_devices() && stream_ != Stream{}) {
     throw InvalidArgument("a session on several devices runs on their default streams");
   }
-  device_takes_work_ =
-      std::any_of(bound_.devices().begin(), bound_.devices().end(),
-                  [&](const PlacedDevice* placed) { return placed->device->streams().takes_work(stream_); });
+  device_takes_work_ = std::ranges::any_of(bound_.devices(), [&](const PlacedDevice* placed) {
+    return placed->device->streams().takes_work(stream_);
+  });
   try {
     // The last one becomes the current GPU of this thread, which may have used another.
     for (size_t i = bound_.devices().size(); i-- > 0;) bound_.devices()[i]->device->initialize();

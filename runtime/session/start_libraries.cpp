@@ -1,7 +1,6 @@
 // Apart from start_op.cpp: a prediction needs no kernel.
 #include <array>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/errors.h"

@@ -28,8 +28,7 @@ std::vector<Library> libraries_of(const Graph& graph, std::string_view device) {
   for (const Node& node : graph.nodes()) {
     if (node.device != device || std::holds_alternative<CopyToDevice>(node.op)) continue;
     const Library library = library_of(node.op);
-    if (std::find(libraries.begin(), libraries.end(), library) == libraries.end())
-      libraries.push_back(library);
+    if (std::ranges::find(libraries, library) == libraries.end()) libraries.push_back(library);
   }
   return libraries;
 }

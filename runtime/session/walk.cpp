@@ -9,7 +9,7 @@ namespace headroom {
 Walk::Walk(PlanMemory& memory) : memory_(memory) {
   const std::vector<Step>& steps = memory_.plan().steps;
   const auto is_run = [](const Step& step) { return step.kind == StepKind::kRun; };
-  nodes_.reserve(static_cast<size_t>(std::count_if(steps.begin(), steps.end(), is_run)));
+  nodes_.reserve(static_cast<size_t>(std::ranges::count_if(steps, is_run)));
   steps_.reserve(steps.size());
   for (const Step& step : steps) {
     if (!is_run(step)) {

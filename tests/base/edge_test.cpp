@@ -21,7 +21,6 @@ TEST(EdgeSearch, FindsTheEdgeOfWhatIsMonotonic) {
     EXPECT_EQ(largest_in(1000, [&](int64_t n) { return n <= edge; }), edge);
     EdgeSearch above(work, [&](int64_t n) { return EdgeTrial{n >= edge}; });
     EXPECT_EQ(above.above(-1, 1000)->fitting, edge);
-    EXPECT_EQ(above.lowest(-1, 1000)->fitting, edge);
     EXPECT_EQ(above.next_to(1000, 0, 2000)->fitting, edge);
     EXPECT_EQ(above.next_to(-1, -1, 2000)->fitting, edge);
     EXPECT_EQ(above.between(1000, -1).failing, edge - 1);
@@ -67,12 +66,11 @@ TEST(EdgeSearch, StaysInItsRange) {
   EXPECT_EQ(largest_in(1, [](int64_t n) { return n == 1; }), 1);
 }
 
-TEST(EdgeSearch, TheEdgeBelowHasNoFailingSampleAboveItAndTheLowestMayHave) {
+TEST(EdgeSearch, TheEdgeBelowHasNoFailingSampleAboveIt) {
   // 1000 to 600 fits, 600 to 400 does not, and below that it does: an island that a user should not rely on.
   SearchWork work;
   EdgeSearch search(work, [](int64_t n) { return EdgeTrial{n >= 600 || (n >= 100 && n <= 400)}; });
   EXPECT_EQ(search.next_to(1000, 0, 2000)->fitting, 600);
-  EXPECT_EQ(search.lowest(0, 2000)->fitting, 100);
 }
 
 TEST(EdgeSearch, MakesNoTrialWhoseResultIsKnown) {
@@ -119,7 +117,6 @@ TEST(EdgeSearch, EndsWhereTheWorkIsSpent) {
   const int64_t most = int64_t{1} << 40;
   const Search searches[] = {[&](EdgeSearch& search) { return search.between(most, 0); },
                              [&](EdgeSearch& search) { return search.above(0, most); },
-                             [&](EdgeSearch& search) { return search.lowest(0, most); },
                              [&](EdgeSearch& search) { return search.next_to(most, 0, most); },
                              [&](EdgeSearch& search) { return search.next_to(1, 0, most); },
                              [&](EdgeSearch& search) { return search.highest(1, most); },

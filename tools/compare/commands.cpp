@@ -20,16 +20,6 @@
 namespace headroom::compare {
 namespace {
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    if (end > at) parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
-
 // A run of its own, as commands know nothing of each other; what it wrote of its result.
 nlohmann::json run_under(const std::string& strategy, const std::string& limit, const std::string& result,
                          const std::vector<std::string>& command) {
@@ -48,7 +38,8 @@ nlohmann::json run_under(const std::string& strategy, const std::string& limit, 
 
 void add_command_options(OptionSet& set, std::string* strategies) {
   set.begin_group("A program after --");
-  set.add_text("strategies", "Run it on a GPU under each of these, such as grab-all,allow-growth,mapped", strategies);
+  set.add_text("strategies", "Run it on a GPU under each of these, such as grab-all,allow-growth,mapped",
+               strategies);
 }
 
 int compare_command(int argc, char** argv) {
@@ -63,7 +54,8 @@ int compare_command(int argc, char** argv) {
       "  headroom compare --limit 4GiB --strategies grab-all,allow-growth,mapped -- python train.py\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const std::vector<std::string>& command = set.command();
-  const std::vector<std::string> names = split(strategies);
+  std::vector<std::string_view> names = split(strategies, ",");
+  std::erase(names, "");
   std::string result = (std::filesystem::temp_directory_path() / "headroom-result-XXXXXX").string();
   const int file = mkstemp(result.data());
   if (file < 0) throw Error(fmt::format("cannot create {}", result));
@@ -75,9 +67,9 @@ int compare_command(int argc, char** argv) {
                {"verdict"}});
   auto rows = nlohmann::ordered_json::array();
   Progress progress(static_cast<double>(names.size()), "runs");
-  for (const std::string& name : names) {
+  for (const std::string_view name : names) {
     progress.start(fmt::format("{} under {}", command.front(), name));
-    const nlohmann::json run = run_under(name, limit, result, command);
+    const nlohmann::json run = run_under(std::string(name), limit, result, command);
     const int64_t code = run["exit_code"], peak = run["peak_bytes"], most = run["limit_bytes"];
     const std::string verdict = code == 0 ? "fits" : fmt::format("fails with {}", code);
     table.add({name, format_mib(peak), most == 0 ? "-" : format_mib(most),

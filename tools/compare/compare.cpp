@@ -180,7 +180,7 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
 
 // Whether a strategy of the command line has a limit of its own.
 bool has_limits(const Options& options) {
-  return std::any_of(options.strategies.begin(), options.strategies.end(), [](const std::string& strategy) {
+  return std::ranges::any_of(options.strategies, [](const std::string& strategy) {
     const StrategySettings settings = parse_strategy(strategy);
     return settings.limit_bytes || settings.memory_fraction;
   });
@@ -302,10 +302,10 @@ int run_compare(int argc, char** argv) {
   });
   progress.finish();
   Sheet sheet = to_sheet(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device));
-  const bool none_keeps_budget = options.workload.runtime.memory_bytes &&
-                                 std::all_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
-                                   return row.worst.outcome == RunOutcome::kOutOfMemory;
-                                 });
+  const bool none_keeps_budget =
+      options.workload.runtime.memory_bytes && std::ranges::all_of(rows, [](const ComparedRow& row) {
+        return row.worst.outcome == RunOutcome::kOutOfMemory;
+      });
   const std::string html = to_html(sheet);  // without the command that writes it
   if (none_keeps_budget && options.inputs.empty() && options.nets.size() < 2) {
     WorkloadOptions solved = options.workload;

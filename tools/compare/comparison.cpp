@@ -43,7 +43,7 @@ void compare(std::vector<ComparedRow>& rows, int64_t runs,
   for (size_t at = 0; at < rows.size(); ++at) {
     std::vector<double>& of_row = seconds[at];
     if (of_row.empty()) continue;
-    std::sort(of_row.begin(), of_row.end());
+    std::ranges::sort(of_row);
     rows[at].seconds_per_step = of_row[of_row.size() / 2];
     rows[at].seconds_low = of_row.front();
     rows[at].seconds_high = of_row.back();
@@ -53,7 +53,7 @@ void compare(std::vector<ComparedRow>& rows, int64_t runs,
 
 void mark_pareto_optimal(std::vector<ComparedRow>& rows) {
   for (ComparedRow& row : rows) {
-    row.is_pareto_optimal = row.ok() && std::none_of(rows.begin(), rows.end(), [&](const ComparedRow& other) {
+    row.is_pareto_optimal = row.ok() && std::ranges::none_of(rows, [&](const ComparedRow& other) {
                               return other.ok() && other.workload == row.workload && dominates(other, row);
                             });
   }

@@ -117,8 +117,7 @@ Sheet to_sheet(std::span<const ComparedRow> rows, const std::string& title) {
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     while (end < rows.size() && rows[end].workload == rows[begin].workload) ++end;
     const std::span<const ComparedRow> of_workload = rows.subspan(begin, end - begin);
-    const bool fits =
-        std::any_of(of_workload.begin(), of_workload.end(), [](const ComparedRow& row) { return row.ok(); });
+    const bool fits = std::ranges::any_of(of_workload, [](const ComparedRow& row) { return row.ok(); });
     sheet.verdict(summary(of_workload), fits ? std::nullopt : std::optional(Color::kRed));
     sheet.table(to_table(of_workload)).heading = of_workload.front().workload;
     std::vector<std::string> bounds;

@@ -39,8 +39,8 @@ bool is_real(const Listing& listing) {
 // "cuda:0", "sim:four-2080ti:2": the --device value of the first device on a GPU; nothing for a hidden one.
 std::optional<std::string> device_option(const Listing& listing, int physical) {
   const auto& logical = listing.map.logical;
-  const auto found = std::find_if(logical.begin(), logical.end(),
-                                  [&](const LogicalGpu& gpu) { return gpu.physical == physical; });
+  const auto found =
+      std::ranges::find_if(logical, [&](const LogicalGpu& gpu) { return gpu.physical == physical; });
   if (found == logical.end()) return std::nullopt;
   const std::string machine = is_real(listing) ? "cuda" : "sim:" + simulated_profile(listing.options)->name;
   return fmt::format("{}:{}", machine, found - logical.begin());

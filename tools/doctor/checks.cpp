@@ -13,8 +13,8 @@ std::string cuda_text(int version) {
 }
 
 const LibraryFile* find(const Facts& facts, std::string_view name) {
-  const auto at = std::find_if(facts.libraries.begin(), facts.libraries.end(),
-                               [&](const LibraryFile& library) { return library.name == name; });
+  const auto at =
+      std::ranges::find_if(facts.libraries, [&](const LibraryFile& library) { return library.name == name; });
   return at == facts.libraries.end() ? nullptr : &*at;
 }
 

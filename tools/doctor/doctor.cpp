@@ -93,8 +93,8 @@ const char* name_of(Level level) {
 }
 
 std::string verdict(const Facts& facts, const std::vector<Finding>& findings) {
-  const auto count = std::count_if(findings.begin(), findings.end(),
-                                   [](const Finding& f) { return f.level == Level::kProblem; });
+  const auto count =
+      std::ranges::count_if(findings, [](const Finding& f) { return f.level == Level::kProblem; });
   const std::string place = facts.gpus.gpus.empty() ? "no GPU on this machine" : "";
   if (count == 0) return place.empty() ? "no problem" : place + "; no other problem";
   return fmt::format("{} problem{}{}{}", count, count == 1 ? "" : "s", place.empty() ? "" : "; ", place);
@@ -160,8 +160,8 @@ int run_doctor(int argc, char** argv) {
   const Facts facts = gather(pid);
   const std::vector<Finding> findings = examine(facts);
   print(to_sheet(facts, findings), json, set.terminal());
-  const bool wrong = std::any_of(findings.begin(), findings.end(),
-                                 [](const Finding& f) { return f.level == Level::kProblem; });
+  const bool wrong =
+      std::ranges::any_of(findings, [](const Finding& f) { return f.level == Level::kProblem; });
   return wrong ? kExitCheckFailed : kExitDone;
 }
 

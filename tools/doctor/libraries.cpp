@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -144,7 +143,7 @@ std::vector<LibraryFile> load_libraries() {
   const std::vector<std::string> twice = duplicates(libraries);
   for (LibraryFile& library : libraries) {
     // With two files it is unknown which one answered.
-    if (std::find(twice.begin(), twice.end(), library.name) != twice.end()) continue;
+    if (std::ranges::find(twice, library.name) != twice.end()) continue;
     for (const auto& [name, version] : answers) {
       if (name == library.name && !version.empty()) library.version = version;
     }
@@ -155,9 +154,9 @@ std::vector<LibraryFile> load_libraries() {
 std::vector<std::string> duplicates(const std::vector<LibraryFile>& libraries) {
   std::vector<std::string> names;
   for (const LibraryFile& library : libraries) {
-    const auto count = std::count_if(libraries.begin(), libraries.end(),
-                                     [&](const LibraryFile& other) { return other.name == library.name; });
-    if (count > 1 && std::find(names.begin(), names.end(), library.name) == names.end()) {
+    const auto count = std::ranges::count_if(
+        libraries, [&](const LibraryFile& other) { return other.name == library.name; });
+    if (count > 1 && std::ranges::find(names, library.name) == names.end()) {
       names.push_back(library.name);
     }
   }

@@ -1,7 +1,6 @@
 // NVIDIA's libraries as the loader finds them: path, version, duplicates. Knows no GPU.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -99,8 +99,7 @@ class Holes {
   template <class Is>
   bool uses_any(Is&& is) const {
     const std::span<const F> all = found_.rules().frameworks();
-    return std::any_of(all.begin(), all.end(),
-                       [&](F any) { return found_.uses(any) && is(found_.rules()[any]); });
+    return std::ranges::any_of(all, [&](F any) { return found_.uses(any) && is(found_.rules()[any]); });
   }
 
   std::string filled_in(std::string_view row) const {
@@ -355,9 +354,9 @@ bool fits(const AdviceRow& row, const Case& found, Cause cause, const Holes& hol
   const size_t strategy = row.command.find(kStrategyOption);
   if (row.cause != cause) return false;
   if (row.framework != F::kNone && !found.uses(row.framework)) return false;
-  if (std::any_of(row.unless.begin(), row.unless.end(), is_on)) return false;
-  const auto is_one_on = [&](const auto& facts) { return std::any_of(facts.begin(), facts.end(), is_on); };
-  if (!std::all_of(row.on.begin(), row.on.end(), is_one_on)) return false;
+  if (std::ranges::any_of(row.unless, is_on)) return false;
+  const auto is_one_on = [&](const auto& facts) { return std::ranges::any_of(facts, is_on); };
+  if (!std::ranges::all_of(row.on, is_one_on)) return false;
   if (row.kind && !found.is(*row.kind)) return false;
   // While weights load there is no batch yet.
   const bool halves = row.command.find("{half}") != std::string_view::npos;
@@ -391,10 +390,10 @@ bool is_of_use(const Case& found, std::string_view step) {
   const auto has = [&](std::string_view fact) { return found.has(fact); };
   const auto forbids = [&](const StepCondition& condition) {
     return step.find(condition.words) != std::string_view::npos &&
-           std::any_of(condition.facts.begin(), condition.facts.end(), has) != condition.is_needed;
+           std::ranges::any_of(condition.facts, has) != condition.is_needed;
   };
   const std::span<const StepCondition> conditions = found.rules().step_conditions();
-  return std::none_of(conditions.begin(), conditions.end(), forbids);
+  return std::ranges::none_of(conditions, forbids);
 }
 
 // A step of little use here counts only where there would be fewer than two.
@@ -412,7 +411,7 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
     const auto same = [&](const Advice& other) {
       return other.command == command || (halves && other.command.find("batch") != std::string::npos);
     };
-    if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
+    if (command.empty() || std::ranges::any_of(advice, same)) continue;
     advice.push_back({std::move(command), std::string(row.why)});
   }
 }
@@ -438,9 +437,8 @@ std::string memory_text(int64_t memory) {
 // runs it.
 std::string python_command(const Log& log) {
   constexpr std::string_view kLaunchers[] = {"python", "torchrun ", "accelerate "};
-  const bool is_known =
-      std::any_of(std::begin(kLaunchers), std::end(kLaunchers),
-                  [&](std::string_view launcher) { return log.command.starts_with(launcher); });
+  const bool is_known = std::ranges::any_of(
+      kLaunchers, [&](std::string_view launcher) { return log.command.starts_with(launcher); });
   if (is_known && log.command.size() <= kLongestRepeated) return log.command;
   return "python " + shell_word(log.script);
 }

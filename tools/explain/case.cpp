@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <iterator>
-#include <limits>
-#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
@@ -51,7 +48,7 @@ bool can_be_first(const Failure& failure, bool sized) {
 const Failure* first_fatal(const Log& log) {
   const bool sized = has_sized_allocation(log);
   const auto find = [&](const auto& counts) {
-    const auto found = std::find_if(log.failures.begin(), log.failures.end(), [&](const Failure& failure) {
+    const auto found = std::ranges::find_if(log.failures, [&](const Failure& failure) {
       return can_be_first(failure, sized) && counts(failure);
     });
     return found == log.failures.end() ? nullptr : &*found;
@@ -165,7 +162,7 @@ void find_own_among_holders(Case& result) {
   }
   // A server's engine holds its memory outside the pool; the only process that uses the device is this one.
   const auto serves = [&](Framework tool) { return result.rules()[tool].serves; };
-  const bool is_engine = std::any_of(result.tools.begin(), result.tools.end(), serves);
+  const bool is_engine = std::ranges::any_of(result.tools, serves);
   if (own == result.holders.end() && result.holders.size() == 1 && is_engine && result.total && result.free &&
       *result.total - *result.free - listed < kOwnOverheadBytes && *result.reserved < listed / 20)
     own = result.holders.begin();
@@ -189,9 +186,9 @@ void find_ranks_of_the_run(Case& result) {
   for (const Holder& holder : result.holders) {
     const auto of_log = [&](int64_t pid) { return pid == holder.pid || is_near(pid, holder.pid); };
     const auto beside = [&](const Holder& other) { return is_near(other.pid, holder.pid); };
-    const bool is_own = std::any_of(result.log->pids.begin(), result.log->pids.end(), of_log) ||
+    const bool is_own = std::ranges::any_of(result.log->pids, of_log) ||
                         (result.own_pid && is_near(*result.own_pid, holder.pid)) ||
-                        (is_of_several && std::any_of(result.holders.begin(), result.holders.end(), beside));
+                        (is_of_several && std::ranges::any_of(result.holders, beside));
     (is_own ? result.ranks : strangers).push_back(holder);
   }
   result.holders = std::move(strangers);
@@ -299,8 +296,8 @@ void find_model(Case& found) {
       found.uses(Framework::kVllm) || found.uses(Framework::kSglang) || found.uses(Framework::kTgi);
   found.dtype = dtype.empty() ? (served ? "bfloat16" : "float32") : dtype;
   found.dtype_is_named = !dtype.empty();
-  const auto known = std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                                  [&](const DtypeBytes& row) { return row.name == found.dtype; });
+  const auto known =
+      std::ranges::find_if(kDtypes, [&](const DtypeBytes& row) { return row.name == found.dtype; });
   if (known == std::end(kDtypes)) return;
   found.weight_bytes = static_cast<int64_t>(*found.parameter_count * known->bytes);
 }
@@ -377,13 +374,12 @@ void derive(Case& result) {
 }  // namespace
 
 bool Case::uses(Framework any) const {
-  return framework == any || std::find(tools.begin(), tools.end(), any) != tools.end();
+  return framework == any || std::ranges::find(tools, any) != tools.end();
 }
 
 bool Case::has(std::string_view fact) const {
   const auto has_id = [&](Framework any) { return any != Framework::kNone && rules()[any].id == fact; };
-  return in(fact) || has_setting(fact) || has_id(framework) ||
-         std::any_of(tools.begin(), tools.end(), has_id);
+  return in(fact) || has_setting(fact) || has_id(framework) || std::ranges::any_of(tools, has_id);
 }
 
 std::optional<int64_t> Case::bytes(Field field) const {
@@ -396,13 +392,13 @@ bool Case::is_apple() const {
 }
 
 const Failure* first_of(const Log& log, Kind kind) {
-  const auto found = std::find_if(log.failures.begin(), log.failures.end(),
-                                  [&](const Failure& failure) { return failure.kind == kind; });
+  const auto found =
+      std::ranges::find_if(log.failures, [&](const Failure& failure) { return failure.kind == kind; });
   return found == log.failures.end() ? nullptr : &*found;
 }
 
 bool has_sized_allocation(const Log& log) {
-  return std::any_of(log.failures.begin(), log.failures.end(), is_sized);
+  return std::ranges::any_of(log.failures, is_sized);
 }
 
 Case make_case(const Log& log) {

@@ -1,9 +1,9 @@
 #include "tools/explain/command_line.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstddef>
 #include <vector>
+
+#include "base/text.h"
 
 namespace headroom::explain {
 namespace {
@@ -20,28 +20,9 @@ constexpr std::string_view kWorkerOptions =
     "workers|--nworkers|--n_workers";
 constexpr std::string_view kQuotes = "\"'";
 
-template <class Visit>
-void each_name(std::string_view names, Visit&& visit) {
-  while (!names.empty()) {
-    const size_t end = std::min(names.find('|'), names.size());
-    if (visit(names.substr(0, end))) return;
-    names.remove_prefix(std::min(end + 1, names.size()));
-  }
-}
-
-std::optional<int64_t> whole_number(std::string_view text) {
-  int32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
-
 std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (end > 0) words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  std::vector<std::string_view> words = split(text, " ");
+  std::erase(words, "");
   return words;
 }
 
@@ -117,7 +98,7 @@ bool CommandLine::starts(std::string_view usual) const {
       program = word.substr(0, word.find_first_of("-."));
   }
   const std::vector<std::string_view> words = words_of(text_);
-  return !program.empty() && std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+  return !program.empty() && std::ranges::any_of(words, [&](std::string_view word) {
     const std::string_view name = word.substr(word.find_last_of("/\\") + 1);
     return name.starts_with(program) && !name.ends_with(".py") && name.find('=') == std::string_view::npos;
   });
@@ -142,19 +123,17 @@ std::optional<CommandLine::Place> CommandLine::find(std::string_view name) const
 }
 
 std::string CommandLine::with(std::string_view names, std::string_view value) const {
-  std::string made;
-  each_name(names, [&](std::string_view name) {
+  for (const std::string_view name : split(names, "|")) {
     const std::optional<Place> place = find(name);
-    if (!place) return false;
-    made = text_;
+    if (!place) continue;
+    std::string made = text_;
     // A value with quotes of its own replaces those of the old one, too.
     const size_t quotes =
         value.starts_with('\'') && kQuotes.find(text_[place->begin - 1]) != kQuotes.npos ? 1 : 0;
     if (!value.empty()) made.replace(place->begin - quotes, place->length + 2 * quotes, value);
-    return true;
-  });
-  if (!made.empty()) return made;
-  made = text_ + " " + std::string(names.substr(0, names.find('|')));
+    return made;
+  }
+  std::string made = text_ + " " + std::string(names.substr(0, names.find('|')));
   if (!value.empty()) made += " " + std::string(value);
   return made;
 }
@@ -169,22 +148,18 @@ std::string CommandLine::without(std::string_view name) const {
 }
 
 std::string_view CommandLine::value(std::string_view names) const {
-  std::string_view value;
-  each_name(names, [&](std::string_view name) {
-    if (const std::optional<Place> place = find(name))
-      value = std::string_view(text_).substr(place->begin, place->length);
-    return !value.empty();
-  });
-  return value;
+  for (const std::string_view name : split(names, "|")) {
+    const std::optional<Place> place = find(name);
+    if (place && place->length > 0) return std::string_view(text_).substr(place->begin, place->length);
+  }
+  return {};
 }
 
 std::optional<int64_t> CommandLine::number(std::string_view names) const {
-  std::optional<int64_t> number;
-  each_name(names, [&](std::string_view name) {
-    number = whole_number(value(name));
-    return number.has_value();
-  });
-  return number;
+  for (const std::string_view name : split(names, "|")) {
+    if (const auto number = parse_number<int32_t>(value(name))) return *number;
+  }
+  return std::nullopt;
 }
 
 std::optional<int64_t> CommandLine::batch() const {
@@ -193,31 +168,27 @@ std::optional<int64_t> CommandLine::batch() const {
 }
 
 std::string CommandLine::with_half_batch() const {
-  std::string made = text_;
-  each_name(kBatchOptions, [&](std::string_view name) {
+  for (const std::string_view name : split(kBatchOptions, "|")) {
     const auto batch = number(name);
-    if (!batch || *batch < 2) return false;
-    made = with(name, std::to_string(*batch / 2));
+    if (!batch || *batch < 2) continue;
+    std::string made = with(name, std::to_string(*batch / 2));
     const CommandLine halved(made);
     if (const auto steps = halved.number(kAccumulationOptions)) {
       made = halved.with(kAccumulationOptions, std::to_string(*steps * 2));
     } else if (name.find("per_device_train_batch_size") != std::string_view::npos) {
       made = halved.with("--gradient_accumulation_steps", "2");
     }
-    return true;
-  });
-  return made;
+    return made;
+  }
+  return text_;
 }
 
 std::string CommandLine::with_fewer_workers() const {
-  std::string made;
-  each_name(kWorkerOptions, [&](std::string_view name) {
+  for (const std::string_view name : split(kWorkerOptions, "|")) {
     const auto workers = number(name);
-    if (!workers || *workers < 2) return false;
-    made = with(name, std::to_string(std::max<int64_t>(1, *workers / 4)));
-    return true;
-  });
-  return made;
+    if (workers && *workers >= 2) return with(name, std::to_string(std::max<int64_t>(1, *workers / 4)));
+  }
+  return {};
 }
 
 std::string in_container(const std::string& command) {

@@ -41,10 +41,10 @@ constexpr int64_t kMostRulesBytes = int64_t{1} << 20;
 bool is_binary(std::string_view beginning) {
   if (beginning.starts_with("\xff\xfe") || beginning.starts_with("\xfe\xff")) return false;
   beginning = beginning.substr(0, 4096);
-  const auto controls = std::count_if(beginning.begin(), beginning.end(), [](char c) {
+  const auto controls = std::ranges::count_if(beginning, [](char c) {
     return (c > '\0' && c < '\a') || (c > '\r' && c < ' ' && c != '\x1b') || c == '\x7f';
   });
-  return 20 * controls > std::ssize(beginning) - std::count(beginning.begin(), beginning.end(), '\0');
+  return 20 * controls > std::ssize(beginning) - std::ranges::count(beginning, '\0');
 }
 
 struct ReadLog {

@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <initializer_list>
-#include <string_view>
-#include <utility>
 
 #include "base/bytes.h"
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "tools/explain/case.h"
 #include "tools/explain/rule_texts.h"
 
@@ -69,8 +70,7 @@ bool names_training(std::string_view command) {
 void find_kind_of_program(Case& result) {
   const auto any_tool = [&](bool FrameworkInfo::*is) {
     return result.rules()[result.framework].*is ||
-           std::any_of(result.tools.begin(), result.tools.end(),
-                       [&](Framework tool) { return result.rules()[tool].*is; });
+           std::ranges::any_of(result.tools, [&](Framework tool) { return result.rules()[tool].*is; });
   };
   if (result.log->command.find(" --") != std::string::npos) result.derived.insert(kOptionsGiven);
   if (any_tool(&FrameworkInfo::serves)) result.derived.insert(kServes);
@@ -130,11 +130,11 @@ void find_words_of_request(Case& result) {
 void find_stated_facts(Case& result) {
   const auto has = [&](std::string_view fact) { return result.has(fact); };
   for (const Fact& fact : result.rules().facts()) {
-    if (std::any_of(fact.unless.begin(), fact.unless.end(), has)) continue;
+    if (std::ranges::any_of(fact.unless, has)) continue;
     const auto holds = [&](const std::vector<std::string_view>& all) {
-      return std::all_of(all.begin(), all.end(), has);
+      return std::ranges::all_of(all, has);
     };
-    if (std::any_of(fact.any.begin(), fact.any.end(), holds)) result.derived.insert(fact.name);
+    if (std::ranges::any_of(fact.any, holds)) result.derived.insert(fact.name);
   }
 }
 
@@ -156,8 +156,7 @@ void find_held_by_handler(Case& result) {
     return other.kind == Kind::kAllocation && other.rank == first.rank && other.handling_line > first.line &&
            other.figures[Field::kRequested];
   };
-  if (std::any_of(result.log->failures.begin(), result.log->failures.end(), is_second))
-    result.derived.insert(kHeldByHandler);
+  if (std::ranges::any_of(result.log->failures, is_second)) result.derived.insert(kHeldByHandler);
 }
 
 void find_long_sequence(Case& result) {
@@ -179,8 +178,7 @@ void find_long_sequence(Case& result) {
 
 std::string_view own_words(const Case& found, std::string_view change) {
   const auto text_in = [&](const Changes& changes) {
-    const auto at =
-        std::find_if(changes.begin(), changes.end(), [&](const auto& each) { return each.first == change; });
+    const auto at = std::ranges::find_if(changes, [&](const auto& each) { return each.first == change; });
     return at == changes.end() ? std::string_view() : at->second;
   };
   for (const Fact& fact : found.rules().facts()) {
@@ -201,15 +199,15 @@ bool counts_tokens(const OptionInUse& option) {
 
 const OptionInUse* option_to_lower(const Case& found) {
   constexpr int64_t kFewest = 2, kFewestTokens = 1024;
-  const OptionInUse* chosen = nullptr;
   const std::string_view own = own_words(found, "options");
-  each_part(own.empty() ? "batch|samples|length|tokens|pixels|frames" : own, "|", [&](std::string_view kind) {
+  constexpr std::string_view kAll = "batch|samples|length|tokens|pixels|frames";
+  for (const std::string_view kind : split(own.empty() ? kAll : own, "|")) {
     for (const OptionInUse& option : found.log->options) {
       const bool can_be_halved = option.value >= (counts_tokens(option) ? kFewestTokens : kFewest);
-      if (chosen == nullptr && option.kind == kind && can_be_halved) chosen = &option;
+      if (option.kind == kind && can_be_halved) return &option;
     }
-  });
-  return chosen;
+  }
+  return nullptr;
 }
 
 void find_facts(Case& found) {

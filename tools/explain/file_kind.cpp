@@ -65,7 +65,7 @@ bool is_onnx(std::string_view beginning) {
   const auto length = static_cast<size_t>(static_cast<uint8_t>(beginning[3]));
   const std::string_view name = beginning.substr(4, length);
   return beginning[2] == '\x12' && name.size() == length &&
-         std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
+         std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 std::string advice(Next next, std::string_view path) {

@@ -4,9 +4,7 @@
 #include <charconv>
 #include <iterator>
 #include <limits>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "tools/explain/characters.h"
@@ -208,8 +206,7 @@ std::optional<int64_t> tensor_bytes(const std::string& dims, const std::string& 
       {"float", 4},    {"float32", 4}, {"double", 8}, {"float64", 8}, {"half", 2},      {"float16", 2},
       {"bfloat16", 2}, {"int8", 1},    {"uint8", 1},  {"int16", 2},   {"uint16", 2},    {"int32", 4},
       {"uint32", 4},   {"int64", 8},   {"uint64", 8}, {"bool", 1},    {"complex64", 8}, {"complex128", 16}};
-  const auto known =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) { return row.first == type; });
+  const auto known = std::ranges::find_if(kTypes, [&](const auto& row) { return row.first == type; });
   if (known == std::end(kTypes) || dims.empty()) return std::nullopt;
   int64_t bytes = known->second;
   const char* at = dims.data();

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "tools/explain/characters.h"
@@ -168,8 +166,7 @@ void LogReader::keep_phase(std::string_view phase) {
   if (Failure* failure = failure_of_line()) failure->phases[phase] = line_;
   keep_phase_below(phase);
   keep_phase_of_frame(phase);
-  const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase) !=
-                       std::end(kPhasesThatFollow);
+  const bool follows = std::ranges::find(kPhasesThatFollow, phase) != std::end(kPhasesThatFollow);
   if (!follows) return;
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     if (line_ - failure->line >= kFollowingLines) break;
@@ -184,7 +181,7 @@ bool LogReader::ends_name_of_line(std::string_view head, size_t begin) const {
   constexpr size_t kLongestName = 120;
   const std::string_view name = before(begin, kLongestName);
   return name.size() < kLongestName &&
-         std::all_of(name.begin(), name.end(), [](char c) { return is_word_character(c) || c == '.'; });
+         std::ranges::all_of(name, [](char c) { return is_word_character(c) || c == '.'; });
 }
 
 // Cuts a line that is longer than any message to the part around `at`.

@@ -33,8 +33,8 @@ std::optional<int64_t> parse_version(std::string_view text) {
 // It becomes part of a command that someone may paste, so it has to be one word for a shell.
 bool is_plain_script(std::string_view path) {
   return path.ends_with(".py") && path.size() < 200 && path[0] != '-' &&
-         std::all_of(path.begin(), path.end(),
-                     [](char c) { return is_word_character(c) || c == '/' || c == '.' || c == '-'; });
+         std::ranges::all_of(path,
+                             [](char c) { return is_word_character(c) || c == '/' || c == '.' || c == '-'; });
 }
 
 }  // namespace
@@ -95,8 +95,7 @@ void LogReader::keep_command(size_t begin) {
 void LogReader::keep_variable(size_t begin) {
   constexpr size_t kMost = 8, kMostNames = 100, kLongestName = 80;
   const std::string_view rest = behind(begin, kLongestName);
-  const auto end =
-      static_cast<size_t>(std::find_if_not(rest.begin(), rest.end(), is_word_character) - rest.begin());
+  const auto end = static_cast<size_t>(std::ranges::find_if_not(rest, is_word_character) - rest.begin());
   if (end == rest.size() || log_.misspelled.size() == kMost) return;
   const bool is_quoted =
       begin > 0 && text_[begin - 1] == rest[end] && (rest[end] == '"' || rest[end] == '\'');
@@ -118,7 +117,7 @@ void LogReader::keep_option(const Setting& option, size_t begin) {
   const size_t words = option.pattern.size();
   if (rest.size() <= words || is_letter(rest[words]) || (!lead.empty() && is_letter(lead.back()))) return;
   const auto first = std::find_if_not(lead.rbegin(), lead.rend(), is_part);
-  const auto end = static_cast<size_t>(std::find_if_not(rest.begin(), rest.end(), is_part) - rest.begin());
+  const auto end = static_cast<size_t>(std::ranges::find_if_not(rest, is_part) - rest.begin());
   std::string name(first.base(), lead.end());
   name += rest.substr(0, end);
   std::string_view value = rest.substr(end);
@@ -137,7 +136,7 @@ void LogReader::keep_option(const Setting& option, size_t begin) {
       error == std::errc() && (stop == value.data() + value.size() || (!is_part(*stop) && *stop != '%'));
   if (!is_whole || number < 1 || name.size() > kLongestName) return;
   const auto has_name = [&](const OptionInUse& other) { return other.name == name; };
-  if (std::any_of(log_.options.begin(), log_.options.end(), has_name)) return;
+  if (std::ranges::any_of(log_.options, has_name)) return;
   const Field field = option.name == "batch" ? Field::kBatch : Field::kLength;
   if ((option.name == "batch" || option.name == "length") && !log_.background[field]) {
     count_lines_to(begin);
@@ -169,13 +168,12 @@ void LogReader::keep_tip(size_t begin) {
 // Keeps the lines with most words of memory and limits. The first of equal lines counts.
 void LogReader::add_close_line(int64_t worth, size_t begin) {
   std::vector<CloseLine>& kept = log_.close_lines;
-  auto own =
-      std::find_if(kept.begin(), kept.end(), [&](const CloseLine& each) { return each.line == line_; });
+  auto own = std::ranges::find_if(kept, [&](const CloseLine& each) { return each.line == line_; });
   if (own == kept.end()) {
     if (kept.size() == kMostCloseLines && kept.back().score > worth) return;
     const std::string_view lead = before(begin, kLongestFact);
     std::string text = printable(trimmed(std::string(lead) + std::string(behind(begin, kLongestFact))));
-    const bool has_number = std::any_of(text.begin(), text.end(), is_digit);
+    const bool has_number = std::ranges::any_of(text, is_digit);
     if (kept.size() == kMostCloseLines) kept.pop_back();
     kept.push_back({line_, has_number ? 1 : 0, std::move(text)});
     own = std::prev(kept.end());

@@ -141,7 +141,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
   if (failure == nullptr) {
     // A kind that counts only if there is nothing else is kept once.
     if (message.kind == Kind::kOtherError || message.kind == Kind::kSomeMemory) {
-      const auto known = std::find_if(log_.failures.begin(), log_.failures.end(), [&](const Failure& other) {
+      const auto known = std::ranges::find_if(log_.failures, [&](const Failure& other) {
         return other.kind == message.kind || other.kind < Kind::kOtherError;
       });
       if (known != log_.failures.end()) {
@@ -267,14 +267,14 @@ bool LogReader::is_shells_word(size_t begin, const Match& match) const {
   const std::string_view lead = trimmed(before(begin, kNear));
   const std::string_view last = lead.substr(lead.find_last_of(" \t") + 1);
   // "run.sh: line 8: 34475 Killed python train.py"
-  const bool is_bashs = lead.find("line ") != std::string_view::npos && !last.empty() &&
-                        std::all_of(last.begin(), last.end(), is_digit);
+  const bool is_bashs =
+      lead.find("line ") != std::string_view::npos && !last.empty() && std::ranges::all_of(last, is_digit);
   if (is_bashs) return true;
   const bool ends = trimmed(rest).empty() || rest.starts_with("  ") || rest.starts_with("\t") ||
                     trimmed(rest) == ": 9" || trimmed(rest) == ".";
   if (!ends) return false;
   return lead.empty() || std::string_view(":]|)>").find(lead.back()) != std::string_view::npos ||
-         last == "F" || last == "P" || std::any_of(last.begin(), last.end(), is_digit);
+         last == "F" || last == "P" || std::ranges::any_of(last, is_digit);
 }
 
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.
@@ -309,8 +309,8 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
     return true;
   if (!rest.empty() && rest.find(" errors") == static_cast<size_t>(match.length)) return true;
   const std::span<const std::string_view> tips = log_.rules->hypothetical_words();
-  return std::any_of(tips.begin(), tips.end(),
-                     [&](std::string_view words) { return lead.find(words) != std::string_view::npos; });
+  return std::ranges::any_of(
+      tips, [&](std::string_view words) { return lead.find(words) != std::string_view::npos; });
 }
 
 // The program found another way: what it could not allocate before did no harm. That it tries one is a plan

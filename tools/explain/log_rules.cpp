@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/text.h"
+#include "tools/explain/line_parts.h"
 
 namespace headroom::explain {
 namespace {
@@ -40,13 +42,8 @@ bool others_hold_much(const Case& found) {
 }  // namespace
 
 bool has_part(std::string_view text, std::string_view parts) {
-  if (parts.empty()) return true;
-  for (size_t begin = 0; begin <= parts.size();) {
-    const size_t end = std::min(parts.find('|', begin), parts.size());
-    if (text.find(parts.substr(begin, end - begin)) != std::string_view::npos) return true;
-    begin = end + 1;
-  }
-  return false;
+  const std::vector<std::string_view> all = split(parts, "|");
+  return std::ranges::any_of(all, [&](std::string_view part) { return text.find(part) != text.npos; });
 }
 
 LogJudgment verdict(Cause cause, Confidence confidence, std::string reason, const Failure* witness) {

@@ -160,7 +160,7 @@ std::optional<Number> last_number(std::string_view text, size_t from, size_t unt
 bool is_setting(std::string_view word) {
   const bool is_option = word.starts_with("--");
   if (!is_option && word.find('_') == std::string_view::npos) return false;
-  return std::all_of(word.begin(), word.end(), [](char c) { return is_word_character(c) || c == '-'; });
+  return std::ranges::all_of(word, [](char c) { return is_word_character(c) || c == '-'; });
 }
 
 std::string_view without_marks(std::string_view word) {
@@ -196,8 +196,7 @@ std::string counted_name(std::string_view words) {
   for (const std::string_view tail : {" of", " is", " are", " has", " was", " to", " at", " than"}) {
     if (words.ends_with(tail)) words.remove_suffix(tail.size());
   }
-  const bool has_letter =
-      std::any_of(words.begin(), words.end(), [](char c) { return is_letter(c) && c != '_'; });
+  const bool has_letter = std::ranges::any_of(words, [](char c) { return is_letter(c) && c != '_'; });
   return has_letter && words.size() <= kLongestName ? std::string(words) : std::string();
 }
 

@@ -1,7 +1,8 @@
 #include "tools/explain/rule_texts.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/text.h"
 
 namespace headroom::explain {
 namespace {
@@ -26,12 +27,6 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-std::optional<int64_t> number_of(std::string_view word) {
-  int64_t result = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), result);
-  return error == std::errc() && end == word.data() + word.size() ? std::optional(result) : std::nullopt;
-}
-
 std::string_view without_quotes(std::string_view text) {
   const bool has_quotes = text.size() > 1 && text.front() == '"' && text.back() == '"';
   return has_quotes ? text.substr(1, text.size() - 2) : text;
@@ -40,7 +35,7 @@ std::string_view without_quotes(std::string_view text) {
 std::string_view windows_path(std::string_view text, std::deque<std::string>& made) {
   if (text.find('/') == text.npos || text.find('\\') != text.npos) return {};
   made.emplace_back(text);
-  std::replace(made.back().begin(), made.back().end(), '/', '\\');
+  std::ranges::replace(made.back(), '/', '\\');
   return made.back();
 }
 
@@ -53,7 +48,7 @@ std::string_view with_capital(std::string_view text, std::deque<std::string>& ma
 
 std::optional<std::vector<std::string_view>> texts_of(std::string_view row, std::deque<std::string>& made) {
   std::vector<std::string_view> texts, chosen;
-  each_part(row, kOr, [&](std::string_view text) { texts.push_back(without_quotes(text)); });
+  for (const std::string_view text : split(row, kOr)) texts.push_back(without_quotes(text));
   while (!texts.empty() && texts.size() + chosen.size() <= kMostTexts) {
     const std::string_view text = texts.front();
     texts.erase(texts.begin());
@@ -64,10 +59,10 @@ std::optional<std::vector<std::string_view>> texts_of(std::string_view row, std:
     }
     const size_t close = text.find('}', open);
     std::vector<std::string_view> made_here;
-    each_part(text.substr(open + 1, close - open - 1), "|", [&](std::string_view choice) {
+    for (const std::string_view choice : split(text.substr(open + 1, close - open - 1), "|")) {
       made.push_back(std::string(text.substr(0, open)).append(choice).append(text.substr(close + 1)));
       made_here.push_back(made.back());
-    });
+    }
     texts.insert(texts.begin(), made_here.begin(), made_here.end());
   }
   if (!texts.empty()) return std::nullopt;

@@ -14,25 +14,12 @@ namespace headroom::explain {
 inline constexpr std::string_view kOr = " || ";  // between the texts of a row, and an option and an argument
 inline constexpr size_t kMostTexts = 200;
 
-// Calls read(part) for what is between the separators.
-template <class Read>
-void each_part(std::string_view text, std::string_view separator, Read&& read) {
-  for (size_t end = 0; end != text.npos;) {
-    end = text.find(separator);
-    read(text.substr(0, end));
-    if (end != text.npos) text.remove_prefix(end + separator.size());
-  }
-}
-
 // Gives the texts of a row: "a || b" are two, and so are "{a|b} c". Texts that are in no file go to `made`.
 // Nothing if they are more than kMostTexts.
 std::optional<std::vector<std::string_view>> texts_of(std::string_view row, std::deque<std::string>& made);
 
 // Takes the first word from a text.
 std::string_view take_word(std::string_view& text);
-
-// A whole number, and nothing else.
-std::optional<int64_t> number_of(std::string_view word);
 
 // '"a "' is 'a '.
 std::string_view without_quotes(std::string_view text);

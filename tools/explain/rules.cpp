@@ -25,8 +25,7 @@ std::string_view Rules::list_of(std::string_view message) const {
 }
 
 const Fault* Rules::fault(int64_t xid) const {
-  const auto found =
-      std::find_if(faults_.begin(), faults_.end(), [&](const Fault& row) { return row.xid == xid; });
+  const auto found = std::ranges::find_if(faults_, [&](const Fault& row) { return row.xid == xid; });
   return found == faults_.end() ? nullptr : &*found;
 }
 
@@ -40,7 +39,7 @@ void Rules::make_index() {
   for (const auto* list : {&settings_, &phases_, &options_}) {
     for (const Setting& setting : *list) words_.push_back(head_of(setting.pattern));
   }
-  std::sort(words_.begin(), words_.end());
+  std::ranges::sort(words_);
   words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
   scanner_.emplace(words_);
   readings_.resize(words_.size());
@@ -54,15 +53,16 @@ void Rules::make_index() {
   for (const Setting& option : options_) readings_of(option.pattern).options.push_back(&option);
   for (Readings& readings : readings_) {
     readings.is_hint = readings.settings.empty() && readings.phases.empty() && readings.options.empty() &&
-                       std::all_of(readings.messages.begin(), readings.messages.end(),
-                                   [](const Message* message) { return message->kind == Kind::kHint; });
-    readings.is_fact = std::all_of(readings.messages.begin(), readings.messages.end(),
-                                   [](const Message* message) { return message->kind == Kind::kMention; });
+                       std::ranges::all_of(readings.messages, [](const Message* message) {
+                         return message->kind == Kind::kHint;
+                       });
+    readings.is_fact = std::ranges::all_of(
+        readings.messages, [](const Message* message) { return message->kind == Kind::kMention; });
     const auto is = [&](Kind kind) {
       return [kind](const Message* message) { return message->kind == kind; };
     };
-    const auto samples = std::count_if(readings.messages.begin(), readings.messages.end(), is(Kind::kSample));
-    const auto hints = std::count_if(readings.messages.begin(), readings.messages.end(), is(Kind::kHint));
+    const auto samples = std::ranges::count_if(readings.messages, is(Kind::kSample));
+    const auto hints = std::ranges::count_if(readings.messages, is(Kind::kHint));
     readings.is_sample = readings.settings.empty() && readings.phases.empty() && samples > 0 &&
                          samples + hints == static_cast<ptrdiff_t>(readings.messages.size());
   }

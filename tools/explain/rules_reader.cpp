@@ -67,10 +67,9 @@ class RulesReader {
     for (AdviceRow& row : rules_.advice_) {
       if (row.why.empty()) row.why = whys_[row.command];
     }
-    std::stable_sort(rules_.advice_.begin(), rules_.advice_.end(),
-                     [](const AdviceRow& a, const AdviceRow& b) {
-                       return std::pair(a.cause, a.place) < std::pair(b.cause, b.place);
-                     });
+    std::ranges::stable_sort(rules_.advice_, [](const AdviceRow& a, const AdviceRow& b) {
+      return std::pair(a.cause, a.place) < std::pair(b.cause, b.place);
+    });
   }
 
  private:
@@ -119,13 +118,12 @@ class RulesReader {
   }
 
   // "KEY words: text"; a text that begins or ends with a blank is in quotes.
-  std::string_view split(std::string_view line) {
+  std::string_view take_head(std::string_view line) {
     const size_t colon = line.find(": ");
     if (colon == std::string_view::npos) fail("expected 'words: text', found '{}'", line);
     head_ = line.substr(0, colon);
     const std::string_view text = line.substr(colon + 2);
-    const bool is_plain =
-        std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c < '\x7f'; });
+    const bool is_plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c < '\x7f'; });
     if (!is_plain && printable(text) != text) fail("the text has characters that are no text");
     return text;
   }
@@ -162,7 +160,7 @@ class RulesReader {
   }
 
   void read_row(std::string_view line) {
-    const std::string_view texts = split(line), text = unquoted(texts);
+    const std::string_view texts = take_head(line), text = unquoted(texts);
     const std::string_view key = take_word(head_);
     if (key == to_string(kind_)) {
       read_messages(texts);
@@ -234,7 +232,7 @@ class RulesReader {
   }
 
   void read_detail(std::string_view line) {
-    const std::string_view text = unquoted(split(line));
+    const std::string_view text = unquoted(take_head(line));
     const bool is_code = detail_.rows == &rules_.code_, is_advice = detail_.rows == &rules_.advice_;
     if (is_advice || is_code) {
       if (head_ != "if" && head_ != (is_code ? "line" : "why")) fail("'{}' means nothing here", head_);
@@ -262,7 +260,7 @@ class RulesReader {
 
   void read_framework(std::string_view text) {
     const std::string_view id = name();
-    const auto known = std::find(kNamedFrameworks.begin(), kNamedFrameworks.end(), id);
+    const auto known = std::ranges::find(kNamedFrameworks, id);
     auto index = static_cast<size_t>(known - kNamedFrameworks.begin());
     if (known == kNamedFrameworks.end()) {
       index = rules_.infos_.size();
@@ -270,7 +268,7 @@ class RulesReader {
     }
     FrameworkInfo& info = rules_.infos_[index];
     const auto has_id = [&](const FrameworkInfo& other) { return other.id == id; };
-    if (std::any_of(rules_.infos_.begin(), rules_.infos_.end(), has_id)) fail("a second framework '{}'", id);
+    if (std::ranges::any_of(rules_.infos_, has_id)) fail("a second framework '{}'", id);
     if (rules_.infos_.size() > kMostFrameworks) fail("these are too many frameworks");
     info.id = id;
     info.name = text;
@@ -325,7 +323,7 @@ class RulesReader {
     AdviceRow row;
     std::vector<Cause> causes;
     std::vector<Framework> frameworks;
-    each_part(name(), "|", [&](auto word) { causes.push_back(cause_named(word)); });
+    for (const std::string_view word : split(name(), "|")) causes.push_back(cause_named(word));
     row.command = text;
     for (size_t open = 0; (open = text.find("{set ", open)) != std::string_view::npos; ++open) {
       if (text.find('}', open) == std::string_view::npos) fail("'{}' lacks a '}}'", text.substr(open));
@@ -356,7 +354,8 @@ class RulesReader {
       } else if (take_flag("script")) {
         row.when = When::kScript;
       } else {
-        each_part(take_word(head_), "|", [&](auto word) { frameworks.push_back(named_framework(word)); });
+        for (const std::string_view word : split(take_word(head_), "|"))
+          frameworks.push_back(named_framework(word));
       }
     }
     if (frameworks.empty()) frameworks.push_back(Framework::kNone);
@@ -380,8 +379,8 @@ class RulesReader {
 
   using Flags = std::vector<std::pair<std::string_view, bool*>>;
   bool take_one(const Flags& flags) {
-    return std::any_of(flags.begin(), flags.end(),
-                       [&](const auto& each) { return take_flag(each.first) && (*each.second = true); });
+    return std::ranges::any_of(
+        flags, [&](const auto& each) { return take_flag(each.first) && (*each.second = true); });
   }
 
   bool take_flag(std::string_view flag) {
@@ -401,11 +400,8 @@ class RulesReader {
 
   // Names with '|' between them.
   std::vector<std::string_view> references(std::string_view text) {
-    std::vector<std::string_view> names;
-    each_part(text, "|", [&](auto each) {
-      names.push_back(each);
-      references_.push_back({each, file_, line_});
-    });
+    std::vector<std::string_view> names = split(text, "|");
+    for (const std::string_view each : names) references_.push_back({each, file_, line_});
     return names;
   }
 
@@ -414,10 +410,10 @@ class RulesReader {
     Fact fact;
     fact.name = name();
     if (take_flag("unless")) fact.unless = references(name());
-    each_part(text, "|", [&](auto part) {
+    for (const std::string_view part : split(text, "|")) {
       std::vector<std::string_view>& all = fact.any.emplace_back();
-      each_part(part, " and ", [&](auto each) { all.push_back(references(each).front()); });
-    });
+      for (const std::string_view each : split(part, " and ")) all.push_back(references(each).front());
+    }
     rules_.facts_.push_back(std::move(fact));
     detail_.changes = &rules_.facts_.back().changes;
   }
@@ -425,7 +421,7 @@ class RulesReader {
   template <NamedEnum E>
   E parse(std::string_view word) const {
     const std::span<const std::string_view> names = enum_names<E>();
-    const auto found = std::find(names.begin(), names.end(), word);
+    const auto found = std::ranges::find(names, word);
     if (found == names.end()) fail("unknown word '{}'; known: {}", word, list_with_suggestion(word, names));
     return static_cast<E>(found - names.begin());
   }
@@ -451,7 +447,7 @@ class RulesReader {
   }
 
   int64_t number(std::string_view word) const {
-    const std::optional<int64_t> number = number_of(word);
+    const auto number = parse_number<int64_t>(word);
     if (!number) fail("'{}' is no number", word);
     return *number;
   }

@@ -41,8 +41,7 @@ bool is_named(std::string_view rest) {
       "safe",  "hook",     "margin", "budget",    "risk"};
   while (!rest.empty() && (rest[0] == ' ' || rest[0] == ')' || rest[0] == '-' || rest[0] == '"'))
     rest.remove_prefix(1);
-  return std::any_of(std::begin(kThings), std::end(kThings),
-                     [&](std::string_view thing) { return rest.starts_with(thing); });
+  return std::ranges::any_of(kThings, [&](std::string_view thing) { return rest.starts_with(thing); });
 }
 
 // "if CUDA runs out of memory", "skipped 3 samples that ran out of memory", "--oom": of what may come, or of
@@ -65,8 +64,7 @@ bool is_condition(std::string_view lead) {
       "Skipping ", "skipping ", "Skipped ",  "skipped ",  "ecovered ", "recover ",    "Caught ",
       "caught ",   "avoid ",    "risk of ",  "grep ",     "prevents ", "against ",    "simulat",
       "Estimat",   "expected ", "0 batches", "0 samples", "0 steps",   "0 requests",  "0 jobs"};
-  return std::any_of(std::begin(kWords), std::end(kWords),
-                     [&](std::string_view words) { return contains_word(lead, words); }) ||
+  return std::ranges::any_of(kWords, [&](std::string_view words) { return contains_word(lead, words); }) ||
          lead.find("ecovered ") != std::string_view::npos;
 }
 
@@ -144,7 +142,7 @@ bool is_stated(std::string_view lead, std::string_view rest) {
       "rror",     "RROR",    "ail",      "FAIL",   "atal",   "FATAL", "erminat",  "bort",     "ABORT", "anic",
       "xception", "ritical", "CRITICAL", "kill",   "Kill",   "annot", "ould not", "nable to", "lost",  "rash",
       "died",     "ran out", "Ran out",  "due to", "xhaust", "!!",    "WARN",     "{\""};
-  return std::any_of(std::begin(kSigns), std::end(kSigns), [&](std::string_view sign) {
+  return std::ranges::any_of(kSigns, [&](std::string_view sign) {
     return lead.find(sign) != std::string_view::npos || rest.find(sign) != std::string_view::npos;
   });
 }
@@ -153,8 +151,8 @@ bool is_exit_code(std::string_view lead, std::string_view rest) {
   // "exitStatus in [143,137,104]": one of a list.
   if (lead.ends_with(",") || lead.ends_with(", ") || (rest.size() > 1 && rest[0] == ',')) return false;
   constexpr std::string_view kWords[] = {"exit", "Exit", "EXIT", "code", "Code", "status", "Status", "rc="};
-  return std::any_of(std::begin(kWords), std::end(kWords),
-                     [&](std::string_view word) { return lead.find(word) != std::string_view::npos; }) &&
+  return std::ranges::any_of(
+             kWords, [&](std::string_view word) { return lead.find(word) != std::string_view::npos; }) &&
          lead.find("HTTP") == std::string_view::npos;
 }
 

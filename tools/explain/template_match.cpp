@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "base/text.h"
 #include "tools/explain/characters.h"
@@ -39,7 +38,7 @@ class Matcher {
       at_ += text.size();
       return true;
     }
-    return std::all_of(text.begin(), text.end(), [this](char c) { return take(c); });
+    return std::ranges::all_of(text, [this](char c) { return take(c); });
   }
 
   bool take(char c) {
@@ -205,7 +204,7 @@ double unit_in(std::string_view hole) {
 
 std::optional<Field> field_of(std::string_view hole) {
   const std::span<const std::string_view> names = enum_names<Field>();
-  const auto found = std::find(names.begin(), names.end(), name_in(hole));
+  const auto found = std::ranges::find(names, name_in(hole));
   return found == names.end() ? std::nullopt : std::optional(static_cast<Field>(found - names.begin()));
 }
 

@@ -1,8 +1,6 @@
 #include "tools/explain/word_scanner.h"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <iterator>
 #include <numeric>
 #include <utility>

@@ -94,7 +94,6 @@ Found fit_trace_memory(const FitOptions& options, Trace trace, const RunSetup& s
 }
 
 std::string certainty(const FitOptions& options, const Found& found) {
-  const Fit& answer = found.result;
   if (!options.is_net()) {
     return options.least_memory ? "predicted" : fmt::format("traced {} batches", found.trials.size());
   }

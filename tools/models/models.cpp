@@ -48,8 +48,8 @@ constexpr PublicModel kModels[] = {
 };
 
 const PublicModel* find_model(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kModels), std::end(kModels),
-                                         [&](const PublicModel& model) { return model.name == name; });
+  const auto* const found =
+      std::ranges::find_if(kModels, [&](const PublicModel& model) { return model.name == name; });
   return found == std::end(kModels) ? nullptr : found;
 }
 

@@ -9,7 +9,6 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <numeric>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -69,11 +68,8 @@ std::vector<LayerRow> rows_of(const onnx::ImportedModel& model, const Graph& gra
     LayerRow& row = rows[place->second];
     std::vector<std::string> ops;
     for (const std::string& text : {row.ops, layer.ops}) {
-      for (size_t at = 0; at < text.size();) {
-        const size_t end = std::min(text.find(' ', at), text.size());
-        const std::string op = text.substr(at, end - at);
-        if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
-        at = end + 1;
+      for (const std::string_view op : split(text, " ")) {
+        if (!op.empty() && std::ranges::find(ops, op) == ops.end()) ops.emplace_back(op);
       }
     }
     row.ops = fmt::format("{}", fmt::join(ops, " "));
@@ -177,8 +173,8 @@ void add_step(Sheet& sheet, const StepMemory& step, const std::string& optimizer
       {"optimizer state", step.optimizer_bytes},
       {"constants and counters", step.input_bytes},
       {"activations and gradients at the peak", step.step_bytes}};
-  const auto* const largest = std::max_element(
-      std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto* const largest =
+      std::ranges::max_element(parts, [](const auto& a, const auto& b) { return a.second < b.second; });
   SheetTable& table =
       sheet.table({.caption = fmt::format("a training step with {}, without workspace", optimizer),
                    .columns = {{""}, {"MiB", "", kMib}, {""}}});

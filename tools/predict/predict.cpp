@@ -226,7 +226,7 @@ void add_parts(const Question& question, const Prediction& chosen, const LiveSet
   Record categories;
   for (const auto& [name, bytes] : parts_of(question.program, question.setup, chosen, live)) {
     std::string key = name;
-    std::replace(key.begin(), key.end(), ' ', '_');
+    std::ranges::replace(key, ' ', '_');
     categories.push_back({key, bytes});
     table.add({name, bytes});
   }

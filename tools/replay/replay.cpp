@@ -327,14 +327,14 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
   std::stable_partition(order.begin(), order.end(),
                         [&](size_t i) { return plans_ahead(parsed[i % parsed.size()]); });
   // Plugins may have state of their own.
-  const bool has_plugin = std::any_of(parsed.begin(), parsed.end(),
-                                      [](const StrategySettings& one) { return !one.plugin_path.empty(); });
+  const bool has_plugin =
+      std::ranges::any_of(parsed, [](const StrategySettings& one) { return !one.plugin_path.empty(); });
   side_by_side(order.size(), has_plugin ? 1 : kThreads, [&](size_t i) {
     const std::span<ReplayRow> same = std::span(rows).subspan(order[i] * rooms.size(), rooms.size());
     replay_rows(same, parsed[order[i] % parsed.size()]);
   });
   const auto is_refused = [](const ReplayRow& row) { return !row.refusal.empty(); };
-  if (std::all_of(rows.begin(), rows.end(), is_refused)) throw InvalidArgument(rows.front().refusal);
+  if (std::ranges::all_of(rows, is_refused)) throw InvalidArgument(rows.front().refusal);
   return rows;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -75,8 +74,7 @@ std::string verdict(const Prediction& played, int64_t event, const Statistics& n
 void add_segments(Sheet& sheet, const Snapshot& snapshot) {
   std::vector<const SnapshotSegment*> segments;
   for (const SnapshotSegment& segment : snapshot.segments) segments.push_back(&segment);
-  std::stable_sort(segments.begin(), segments.end(),
-                   [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
+  std::ranges::stable_sort(segments, [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
   SheetTable& table = sheet.table({.columns = {{"segment"},
                                                {"MiB", "", kMib},
                                                {"active", "", kMib},
@@ -101,8 +99,8 @@ void add_users(Sheet& sheet, const Snapshot& snapshot) {
       if (block.state == State::kActive) live.push_back(&block);
     }
   }
-  std::stable_sort(live.begin(), live.end(),
-                   [](const auto* a, const auto* b) { return a->requested_bytes > b->requested_bytes; });
+  std::ranges::stable_sort(
+      live, [](const auto* a, const auto* b) { return a->requested_bytes > b->requested_bytes; });
   SheetTable& table = sheet.table(
       {.columns = {
            {"largest blocks"}, {"MiB", "", kMib}, {"requested", "", kMib}, {"of", "", kWrappedText}}});
@@ -162,13 +160,12 @@ int64_t snapshot_event(const std::string& text, const Trace& trace) {
   const auto events = static_cast<int64_t>(trace.events.size());
   if (text == "peak") return trace.peak_event + 1;
   if (text == "end") return events;
-  int64_t event = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), event);
-  if (error != std::errc() || end != text.data() + text.size() || event < 1 || event > events) {
+  const auto event = parse_number<int64_t>(text);
+  if (!event || *event < 1 || *event > events) {
     throw InvalidArgument(fmt::format(
         "--snapshot-at {}: it must be peak, end, or an event of {} from 1 to {}", text, trace.name, events));
   }
-  return event;
+  return *event;
 }
 
 Sheet show_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,

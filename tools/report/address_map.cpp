@@ -1,7 +1,6 @@
 #include "tools/report/address_map.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -76,12 +75,11 @@ void AddressMap::place_blocks() {
       add(begin, end);
     }
   }
-  std::replace(offsets_.begin(), offsets_.end(), kNowhere, uint64_t{0});
+  std::ranges::replace(offsets_, kNowhere, uint64_t{0});
 }
 
 void AddressMap::join() {
-  std::sort(stretches_.begin(), stretches_.end(),
-            [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  std::ranges::sort(stretches_, [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   size_t last = 0;
   for (size_t i = 1; i < stretches_.size(); ++i) {
     if (stretches_[i].begin <= stretches_[last].end) {

@@ -31,8 +31,7 @@ Cell cell_of(const Check& check, double number) {
 }
 
 Sheet to_sheet(const std::string& trace, const std::vector<Check>& checks) {
-  const auto failed =
-      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.passed(); });
+  const auto failed = std::ranges::count_if(checks, [](const Check& check) { return !check.passed(); });
   const std::string verdict = failed > 0 ? fmt::format("{} of {} checks failed", failed, checks.size())
                               : checks.size() == 1 ? "the check passed"
                                                    : fmt::format("all {} checks passed", checks.size());
@@ -90,8 +89,7 @@ int assert_limits(const std::string& path, const TracingOptions& traced, const L
   const std::vector<std::string> paths(path.empty() ? 0 : 1, path);
   sheet.next = {{command_on("headroom report", paths, traced)}};
   print(sheet, as_json, terminal);
-  const bool passed =
-      std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.passed(); });
+  const bool passed = std::ranges::all_of(checks, [](const Check& check) { return check.passed(); });
   return passed ? kExitDone : kExitCheckFailed;
 }
 

@@ -9,9 +9,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -131,15 +129,16 @@ std::vector<OpDifference> differences(const History& before, const History& afte
   const auto rank = [](const OpDifference& op) {
     return std::tuple(-std::abs(op.peak_change()), -std::abs(op.allocated_change()));
   };
-  std::stable_sort(result.begin(), result.end(),
-                   [&](const OpDifference& a, const OpDifference& b) { return rank(a) < rank(b); });
+  std::ranges::stable_sort(result,
+                           [&](const OpDifference& a, const OpDifference& b) { return rank(a) < rank(b); });
   return result;
 }
 
 void print_difference(const std::string& before_path, const std::string& after_path,
                       const TracingOptions& traced, bool as_json, const Terminal& terminal) {
   Progress progress(0, "");
-  const Trace traces[] = {load_trace(before_path, traced, progress), load_trace(after_path, traced, progress)};
+  const Trace traces[] = {load_trace(before_path, traced, progress),
+                          load_trace(after_path, traced, progress)};
   progress.begin(0, "", "following events");
   const History before(traces[0]), after(traces[1]);
   progress.finish();

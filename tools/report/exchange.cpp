@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <unordered_map>
 #include <vector>
 

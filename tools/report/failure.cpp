@@ -70,7 +70,7 @@ std::string stack_before(const Trace& trace, int64_t event) {
 std::vector<StackFrame> python_frames(const std::string& stack) {
   std::vector<StackFrame> frames = frames_of(stack);
   std::erase_if(frames, [](const StackFrame& frame) { return !frame.is_python(); });
-  std::reverse(frames.begin(), frames.end());
+  std::ranges::reverse(frames);
   return frames;
 }
 

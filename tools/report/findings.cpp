@@ -146,9 +146,7 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
   const History& history = evidence.history;
   if (evidence.steps.empty() || evidence.last == 0) return std::nullopt;
   // Without a training, what looks like steps may be the layers of one.
-  if (std::none_of(evidence.steps.begin(), evidence.steps.end(),
-                   [](const Step& s) { return s.has_backward; }))
-    return std::nullopt;
+  if (std::ranges::none_of(evidence.steps, [](const Step& s) { return s.has_backward; })) return std::nullopt;
   // The forward allocations of each step, by site and repetition, so that steps can be compared allocation by
   // allocation.
   struct StepSizes {
@@ -246,9 +244,7 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
 std::optional<Finding> find_growing_work(const Evidence& evidence) {
   constexpr size_t kPoints = 8;  // random sizes rise eight times in a row once in 40,000
   if (evidence.failure == nullptr || evidence.last <= kPoints) return std::nullopt;
-  if (std::none_of(evidence.steps.begin(), evidence.steps.end(),
-                   [](const Step& s) { return s.has_backward; }))
-    return std::nullopt;
+  if (std::ranges::none_of(evidence.steps, [](const Step& s) { return s.has_backward; })) return std::nullopt;
   struct Largest {
     int64_t bytes = 0;
     size_t block = 0;  // the largest that has a line

@@ -1,7 +1,5 @@
 #include "tools/report/history.h"
 
-#include <algorithm>
-#include <cstddef>
 #include <iterator>
 #include <limits>
 #include <string_view>
@@ -185,7 +183,7 @@ std::vector<size_t> History::live_blocks(int64_t event) const {
   for (size_t block = 0; block < lifetimes.size(); ++block) {
     if (is_live(block, event) && bytes(block) > 0) live.push_back(block);
   }
-  std::stable_sort(live.begin(), live.end(), [&](size_t a, size_t b) { return bytes(a) > bytes(b); });
+  std::ranges::stable_sort(live, [&](size_t a, size_t b) { return bytes(a) > bytes(b); });
   return live;
 }
 
@@ -223,8 +221,8 @@ std::optional<History::Idle> History::find_idle(std::span<const Segment> held, i
     reserved += places.back().end - places.back().begin;
   }
   const auto by_begin = [](const Range& a, const Range& b) { return a.begin < b.begin; };
-  std::sort(blocks.begin(), blocks.end(), by_begin);
-  std::sort(places.begin(), places.end(), by_begin);
+  std::ranges::sort(blocks, by_begin);
+  std::ranges::sort(places, by_begin);
   Idle found;
   auto block = blocks.begin();
   for (const Range& place : places) {
@@ -266,7 +264,7 @@ std::vector<size_t> choose_blocks(const History& history) {
   std::nth_element(rest.begin(), rest.begin() + static_cast<long>(room), rest.end(),
                    [&](size_t a, size_t b) { return weight(a) > weight(b); });
   chosen.insert(chosen.end(), rest.begin(), rest.begin() + static_cast<long>(room));
-  std::sort(chosen.begin(), chosen.end());  // in the order in which they were allocated
+  std::ranges::sort(chosen);  // in the order in which they were allocated
   return chosen;
 }
 

@@ -130,7 +130,7 @@ const Site& largest_site(const Evidence& evidence, const std::vector<Site>& site
     }
     if (!places.empty()) break;
   }
-  return *std::max_element(places.begin(), places.end(), [](const auto& a, const auto& b) {
+  return *std::ranges::max_element(places, [](const auto& a, const auto& b) {
             return a.second.first < b.second.first;
           })->second.second;
 }
@@ -156,9 +156,8 @@ bool keeps_inputs_and_results(const Evidence& evidence, const std::map<int, int6
       kept.input = evidence.stays(block);
     }
   }
-  return of.size() == steps.size() && std::all_of(of.begin(), of.end(), [](const auto& kept) {
-           return kept.second.input && kept.second.result;
-         });
+  return of.size() == steps.size() &&
+         std::ranges::all_of(of, [](const auto& kept) { return kept.second.input && kept.second.result; });
 }
 
 // Returns true if the steps keep much of their modules' allocations, as graphs for backward do. Kept results

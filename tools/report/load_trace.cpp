@@ -17,9 +17,8 @@ Trace load_trace(const std::string& path, const TracingOptions& traced, Progress
   progress.begin(0, "", "reading " + printable(path));
   const auto follow = [&](double share) { progress.reach(share); };
   std::vector<Trace> traces = read_with_notes(path, follow, Moments::kTake);
-  return unfold(std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
-    return a.peak_bytes < b.peak_bytes;
-  })));
+  return unfold(std::move(*std::ranges::max_element(
+      traces, [](const Trace& a, const Trace& b) { return a.peak_bytes < b.peak_bytes; })));
 }
 
 }  // namespace headroom::report

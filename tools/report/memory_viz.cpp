@@ -171,7 +171,7 @@ class Snapshot {
       if (history_.is_live(block, end) && !trace_.block_facts[block].is_part) live.push_back(block);
     }
     const auto address = [&](size_t block) { return trace_.block_facts[block].address; };
-    std::sort(live.begin(), live.end(), [&](size_t a, size_t b) { return address(a) < address(b); });
+    std::ranges::sort(live, [&](size_t a, size_t b) { return address(a) < address(b); });
     pickle_.begin_list();
     for (const Segment& segment : history_.segments) {
       if (segment.held.end <= end) continue;

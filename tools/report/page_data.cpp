@@ -3,7 +3,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -232,8 +231,7 @@ Json blocks_of(const History& history, const std::vector<bool>& leaked, const Ad
 Json segments_of(const History& history, const AddressMap& map) {
   std::vector<const Segment*> segments;
   for (const Segment& segment : history.segments) segments.push_back(&segment);
-  std::stable_sort(segments.begin(), segments.end(),
-                   [](const Segment* a, const Segment* b) { return a->bytes > b->bytes; });
+  std::ranges::stable_sort(segments, [](const Segment* a, const Segment* b) { return a->bytes > b->bytes; });
   segments.resize(std::min(segments.size(), kMaxSegments));
   Json list = Json::array();
   for (const Segment* segment : segments) {
@@ -300,8 +298,8 @@ std::string page_data(const History& history, const Verdict& verdict) {
   json["rules"] = kCategoryRuleTexts;
   json["steps"] = steps_of(trace);
   json["blocks"] = blocks_of(history, leaked, map, names, tree);
-  json["hasModules"] = std::any_of(trace.block_facts.begin(), trace.block_facts.end(),
-                                   [](const TraceBlock& block) { return block.module != 0; });
+  json["hasModules"] =
+      std::ranges::any_of(trace.block_facts, [](const TraceBlock& block) { return block.module != 0; });
   json["hasStacks"] = !tree.empty();
   json["nodes"] = tree.nodes();
   json["frames"] = tree.frames();

@@ -65,8 +65,8 @@ struct ReportRow {
 
 std::vector<ReportRow> rows_at_peak(const History& history) {
   const Trace& trace = history.trace;
-  const bool has_modules = std::any_of(trace.block_facts.begin(), trace.block_facts.end(),
-                                       [](const TraceBlock& block) { return block.module != 0; });
+  const bool has_modules =
+      std::ranges::any_of(trace.block_facts, [](const TraceBlock& block) { return block.module != 0; });
   std::map<std::tuple<int32_t, int32_t, int32_t, int32_t, MemoryCategory>, ReportRow> groups;
   for (const size_t block : history.live_blocks(history.peak_event())) {
     const TraceEvent& allocation = history.allocation(block);
@@ -92,8 +92,7 @@ std::vector<ReportRow> rows_at_peak(const History& history) {
   }
   std::vector<ReportRow> rows;
   for (auto& [names, row] : groups) rows.push_back(std::move(row));
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const ReportRow& a, const ReportRow& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(rows, [](const ReportRow& a, const ReportRow& b) { return a.bytes > b.bytes; });
   return rows;
 }
 
@@ -250,7 +249,7 @@ void set_figures(Sheet& sheet, const History& history) {
   for (const auto& [name, value] : trace.settings) settings.push_back({name, value});
   for (size_t i = 0; i < kCategories; ++i) {
     std::string name(kMemoryCategoryNames[i]);
-    std::replace(name.begin(), name.end(), ' ', '_');
+    std::ranges::replace(name, ' ', '_');
     by_category.push_back({name, history.samples[history.peak_sample].bytes[i]});
   }
   sheet.set("trace", trace.name);
@@ -298,8 +297,8 @@ Sheet to_sheet(const History& history, const Verdict& verdict, const Terminal& t
 // Returns true if the program keeps more and more, so that any memory fills up.
 bool piles_up(const Verdict& verdict) {
   constexpr Cause kPilesUp[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
-  return std::any_of(verdict.findings.begin(), verdict.findings.end(), [&](const Finding& finding) {
-    return std::find(std::begin(kPilesUp), std::end(kPilesUp), finding.cause) != std::end(kPilesUp);
+  return std::ranges::any_of(verdict.findings, [&](const Finding& finding) {
+    return std::ranges::find(kPilesUp, finding.cause) != std::end(kPilesUp);
   });
 }
 

@@ -95,8 +95,8 @@ std::string timeline(const History& history, int width, int height) {
   std::string legend;
   for (const MemoryCategory category : kOrder) {
     const auto index = static_cast<size_t>(category);
-    const bool used = std::any_of(columns.begin(), columns.end(),
-                                  [&](const MemorySample& sample) { return sample.bytes[index] > 0; });
+    const bool used =
+        std::ranges::any_of(columns, [&](const MemorySample& sample) { return sample.bytes[index] > 0; });
     if (!used) continue;
     legend +=
         fmt::format("{}{} {}", legend.empty() ? "" : ", ", kLetters[index], kMemoryCategoryNames[index]);

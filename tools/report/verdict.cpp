@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "tools/report/findings.h"
@@ -71,8 +68,8 @@ std::string about_moment(const History& history) {
   std::map<std::string, int64_t> lines;
   const std::vector<size_t> live = history.live_blocks(history.peak_event());
   for (const size_t block : live) lines[history.source(block)] += history.bytes(block);
-  const auto most = std::max_element(lines.begin(), lines.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::ranges::max_element(lines, [](const auto& a, const auto& b) { return a.second < b.second; });
   std::string text = fmt::format("No history: {} in {} block{} were live when the snapshot was dumped",
                                  short_size(history.peak_bytes), live.size(), live.size() == 1 ? "" : "s");
   if (most != lines.end() && !most->first.empty()) {
@@ -83,7 +80,7 @@ std::string about_moment(const History& history) {
 
 std::string about_peak(const History& history, const Steps& steps) {
   const MemorySample& peak = history.samples[history.peak_sample];
-  const auto most = std::max_element(peak.bytes.begin(), peak.bytes.end());
+  const auto most = std::ranges::max_element(peak.bytes);
   const auto category = static_cast<size_t>(most - peak.bytes.begin());
   std::string text = fmt::format(
       "The peak of {} comes{}", short_size(history.peak_bytes),
@@ -133,12 +130,12 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
     return finding.cause == Cause::kFragmentation ? finding.bytes / 3 * 4 : finding.bytes;
   };
   if (auto pieces = find_fragmentation(evidence);
-      pieces && std::none_of(findings.begin(), findings.end(),
-                             [&](const Finding& other) { return weight_of(other) > weight_of(*pieces); })) {
+      pieces && std::ranges::none_of(
+                    findings, [&](const Finding& other) { return weight_of(other) > weight_of(*pieces); })) {
     findings.push_back(std::move(*pieces));
   }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [&](const Finding& a, const Finding& b) { return weight_of(a) > weight_of(b); });
+  std::ranges::stable_sort(findings,
+                           [&](const Finding& a, const Finding& b) { return weight_of(a) > weight_of(b); });
   const auto with_title = [](const Finding& finding) {
     return finding.cause == Cause::kGrowingBatch || finding.cause == Cause::kOptimizerState
                ? finding.sentence

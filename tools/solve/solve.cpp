@@ -188,9 +188,8 @@ double added_us(const MemorySolution& solution, std::string_view name) {
 // most.
 std::string next_memory_text(const MemorySolution& solution, const MemorySolution& with_more) {
   const auto saved_us = [&](const Lever& used) { return used.added_us - added_us(with_more, used.name); };
-  const auto lever =
-      std::max_element(solution.levers.begin(), solution.levers.end(),
-                       [&](const Lever& a, const Lever& b) { return saved_us(a) < saved_us(b); });
+  const auto lever = std::ranges::max_element(
+      solution.levers, [&](const Lever& a, const Lever& b) { return saved_us(a) < saved_us(b); });
   std::string text = fmt::format("with {} more: {:.3f} ms less per step",
                                  format_bytes(with_more.memory_bytes - solution.memory_bytes),
                                  1e-3 * (solution.us - with_more.us));
@@ -259,7 +258,7 @@ std::string next_command(WorkloadOptions next, const MemorySolution& solution,
   std::vector<std::string> words = to_words(next, OptionSet::Words::kChanged);
   for (const std::string& word : kept_words) {
     const std::string name = word.substr(0, word.find('='));
-    if (std::find(words.begin(), words.end(), name) != words.end()) continue;
+    if (std::ranges::find(words, name) != words.end()) continue;
     words.insert(words.end(), {name, word.substr(name.size() + 1)});
   }
   return command_line(memory == 0 ? "headroom fit" : "headroom run", words);

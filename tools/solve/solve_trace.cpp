@@ -8,7 +8,6 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -153,7 +152,7 @@ std::optional<report::Finding> find_growth(const Trace& trace) {
   constexpr Cause kGrows[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
   const report::Verdict verdict = report::judge_history(report::History(trace), report::Steps(trace));
   for (const report::Finding& finding : verdict.findings) {
-    if (std::find(std::begin(kGrows), std::end(kGrows), finding.cause) != std::end(kGrows)) return finding;
+    if (std::ranges::find(kGrows, finding.cause) != std::end(kGrows)) return finding;
   }
   return std::nullopt;
 }

@@ -15,8 +15,7 @@ constexpr int64_t kMaxRatio = 2;
 }  // namespace
 
 std::shared_ptr<GraphPools::Pool> GraphPools::find(Id id) const {
-  const auto found =
-      std::find_if(pools_.begin(), pools_.end(), [&](const auto& pool) { return pool->id == id; });
+  const auto found = std::ranges::find_if(pools_, [&](const auto& pool) { return pool->id == id; });
   return found == pools_.end() ? nullptr : *found;
 }
 
@@ -53,9 +52,8 @@ void GraphPools::release(Id id, Allocator& strategy) noexcept {
 void* GraphPools::allocate(Allocator& strategy, int64_t bytes, Stream stream) {
   if (capturing_.load(std::memory_order_relaxed) == 0 || bytes <= 0) return nullptr;
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(pools_.begin(), pools_.end(), [&](const auto& pool) {
-    return pool->takes_stream && pool->takes_stream(stream);
-  });
+  const auto found = std::ranges::find_if(
+      pools_, [&](const auto& pool) { return pool->takes_stream && pool->takes_stream(stream); });
   if (found == pools_.end()) return nullptr;
   const std::shared_ptr<Pool>& pool = *found;
   const int64_t rounded = round_up(bytes, kUnit);

@@ -7,11 +7,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "allocators/strategies/strategy_text.h"
 #include "base/errors.h"

@@ -29,12 +29,9 @@ bool can_run(const std::string& path) {
 std::string find_in_path(const std::string& word) {
   if (word.find('/') != std::string::npos) return can_run(word) ? word : "";
   const char* path = std::getenv("PATH");
-  std::string_view folders = path == nullptr ? "" : path;
-  while (!folders.empty()) {
-    const size_t end = std::min(folders.find(':'), folders.size());
-    std::string candidate = fmt::format("{}/{}", folders.substr(0, end), word);
-    if (end > 0 && can_run(candidate)) return candidate;
-    folders.remove_prefix(std::min(end + 1, folders.size()));
+  for (const std::string_view folder : split(path == nullptr ? "" : path, ":")) {
+    std::string candidate = fmt::format("{}/{}", folder, word);
+    if (!folder.empty() && can_run(candidate)) return candidate;
   }
   return {};
 }
@@ -62,7 +59,7 @@ bool is_file_of_python(std::string_view word) {
 bool is_launcher(std::string_view word) {
   constexpr std::array<std::string_view, 3> kLaunchers = {"torchrun", "accelerate", "deepspeed"};
   const std::string_view name = word.substr(word.rfind('/') + 1);
-  return std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end();
+  return std::ranges::find(kLaunchers, name) != kLaunchers.end();
 }
 
 // The Python that a script begins with, "#!/usr/bin/python3" or "#!/usr/bin/env python3"; empty for others.
@@ -92,7 +89,7 @@ std::string known_program(const std::string& word) {
 
 Python python_of_command(std::vector<std::string> words) {
   // The words before are run as they are: "uv run", "env NAME=VALUE", "nice".
-  const auto program = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+  const auto program = std::ranges::find_if(words, [](const std::string& word) {
     return is_python(word) || is_launcher(word) || is_file_of_python(word);
   });
   if (program == words.end() || program == words.begin()) {

@@ -10,17 +10,13 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/ended_by_signal.h"
 #include "base/errors.h"
@@ -40,7 +36,7 @@ constexpr size_t kMostTitle = 60;        // of a command in a line of progress
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
-         std::all_of(text.begin(), text.end(), [](char c) {
+         std::ranges::all_of(text, [](char c) {
            const auto code = static_cast<unsigned char>(c);
            return std::isalnum(code) != 0 || c == '_' || code >= 0x80;
          });
@@ -143,8 +139,7 @@ std::vector<std::string> functions_of(std::string_view text) {
       found.emplace_back(likeness_of(name, parameters), name);
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(found, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
   for (auto& [likeness, name] : found) names.push_back(std::move(name));
   return names;

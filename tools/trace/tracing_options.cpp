@@ -69,7 +69,7 @@ std::string command_on(const std::string& command, const std::vector<std::string
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
                            std::initializer_list<std::string_view> names) {
   for (const std::string& input : inputs) require_function(input);
-  if (std::any_of(inputs.begin(), inputs.end(), is_program)) return;
+  if (std::ranges::any_of(inputs, is_program)) return;
   for (const std::string_view name : names) {
     if (!set.is_on_command_line(name) || (inputs.empty() && name == "batch")) continue;
     throw InvalidArgument(fmt::format("--{} is for programs, as train.py:make_step; {}: leave it out", name,

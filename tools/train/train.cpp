@@ -129,7 +129,7 @@ class Training {
     if (data_ && data_->find("eval_output") != nullptr) evaluated = part_to_evaluate(device);
     std::optional<Part<onnx::ModelStep>> differentiated;
     const auto has_gradients = [](const StoredTensor& tensor) { return tensor.name.starts_with("grad."); };
-    if (data_ && std::any_of(data_->tensors().begin(), data_->tensors().end(), has_gradients))
+    if (data_ && std::ranges::any_of(data_->tensors(), has_gradients))
       differentiated = part_to_differentiate(device);
     const std::shared_ptr<onnx::ModelStep> step = make_model_step(model_, settings_);
     const Part<onnx::ModelStep> trained = part_of(step, step->targets(), device, part_of_batch());
@@ -321,7 +321,7 @@ class Training {
     }
     progress.finish();
     if (!options_.save.empty()) save(step->model, variables);
-    std::sort(seconds.begin(), seconds.end());
+    std::ranges::sort(seconds);
     if (!seconds.empty()) result.seconds_per_step = seconds[seconds.size() / 2];
   }
 

@@ -32,7 +32,7 @@ Account account_of(const PhysicalGpu& gpu, const Ours& ours) {
     const ProcessInfo info = find_process(process.pid);
     account.others.push_back({process.pid, info.user, info.command, process.bytes});
   }
-  std::stable_sort(account.others.begin(), account.others.end(), [](const Holder& a, const Holder& b) {
+  std::ranges::stable_sort(account.others, [](const Holder& a, const Holder& b) {
     return a.bytes.value_or(0) > b.bytes.value_or(0);
   });
   return account;

@@ -1,7 +1,5 @@
 #include "tools/who/held_device.h"
 
-#include <algorithm>
-
 #include "base/errors.h"
 
 namespace headroom::who {

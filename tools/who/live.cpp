@@ -104,7 +104,7 @@ std::string LiveScreen::frame(const Terminal& terminal, size_t height, const std
     used_width = std::max(used_width, used_of_total(account).size());
   }
   if (order_ != Order::kDevice) {
-    std::stable_sort(accounts.begin(), accounts.end(), [&](const Account* a, const Account* b) {
+    std::ranges::stable_sort(accounts, [&](const Account* a, const Account* b) {
       return order_ == Order::kUsed ? used_share(*a) > used_share(*b) : a->free_bytes > b->free_bytes;
     });
   }

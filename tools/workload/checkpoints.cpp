@@ -1,14 +1,12 @@
 #include "tools/workload/checkpoints.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstddef>
 #include <map>
 #include <unordered_map>
-#include <utility>
 
 #include "base/edge.h"
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {
@@ -131,10 +129,8 @@ std::pair<std::string, int64_t> pattern_of(std::string_view path) {
   while (begin <= path.size()) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string_view part = path.substr(begin, end - begin);
-    int64_t number = 0;
-    if (is_index_part(part) &&
-        std::from_chars(part.data(), part.data() + part.size(), number).ec == std::errc()) {
-      return {std::string(path.substr(0, begin)) + "*" + std::string(path.substr(end)), number};
+    if (const auto number = parse_number<int64_t>(part); number && is_index_part(part)) {
+      return {std::string(path.substr(0, begin)) + "*" + std::string(path.substr(end)), *number};
     }
     begin = end + 1;
   }
@@ -176,8 +172,7 @@ std::vector<std::string> checkpoint_order(const Trace& trace, const std::vector<
     ranked.push_back({module.path, static_cast<double>(saved) / std::max(kept.us, 1e-3)});
   }
   make_alike(ranked);
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const Ranked& a, const Ranked& b) { return a.ratio > b.ratio; });
+  std::ranges::stable_sort(ranked, [](const Ranked& a, const Ranked& b) { return a.ratio > b.ratio; });
   std::vector<std::string> order;
   for (Ranked& one : ranked) order.push_back(std::move(one.path));
   return order;

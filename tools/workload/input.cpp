@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "answers/predict.h"
@@ -70,8 +69,7 @@ void refuse_net_beside_input(const OptionSet& set) {
 
 void refuse_net_setting(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('=')).substr(2);
-  const bool is_of_net =
-      std::find(std::begin(kNetOptions), std::end(kNetOptions), name) != std::end(kNetOptions);
+  const bool is_of_net = std::ranges::find(kNetOptions, name) != std::end(kNetOptions);
   if (is_of_net || name == "batch") refuse_beside_input(name);  // it was traced with its batch
 }
 
@@ -97,9 +95,8 @@ std::vector<Trace> read_recordings(const std::string& path, FollowReading follow
 Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch) {
   if (is_program(text)) return trace_program(program_request(text, options, batch));
   std::vector<Trace> traces = read_recordings(text);
-  return std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
-    return a.peak_bytes < b.peak_bytes;
-  }));
+  return std::move(*std::ranges::max_element(
+      traces, [](const Trace& a, const Trace& b) { return a.peak_bytes < b.peak_bytes; }));
 }
 
 void add_net_option(OptionSet& set, TracingOptions& options) {
@@ -174,7 +171,7 @@ bool has_limit(const OptionSet& set, const RuntimeOptions& options) {
   constexpr std::string_view kNames[] = {"limit", "memory", "memory-fraction"};
   const StrategySettings settings = options.strategy_settings();
   return settings.limit_bytes || settings.memory_fraction ||
-         std::any_of(std::begin(kNames), std::end(kNames), [&](auto name) { return set.is_given(name); });
+         std::ranges::any_of(kNames, [&](auto name) { return set.is_given(name); });
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ std::string lower_bound_note(std::span<const std::string> strategies) {
   std::vector<std::string> noted;
   std::string note;
   for (const std::string& strategy : strategies) {
-    if (!is_lower_bound(strategy) || std::find(noted.begin(), noted.end(), strategy) != noted.end()) continue;
+    if (!is_lower_bound(strategy) || std::ranges::find(noted, strategy) != noted.end()) continue;
     noted.push_back(strategy);
     note += fmt::format("{}{}: a lower bound; on a GPU it has reserved up to {:.2f} of the largest live set",
                         note.empty() ? "" : "\n", strategy, gpu_ratio(strategy));

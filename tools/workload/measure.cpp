@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -180,7 +179,7 @@ Measurement measure_step(const WorkloadOptions& options, std::span<const Program
   };
   Measurement result =
       run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);
-  result.planned_process_bytes = *std::max_element(planned_bytes.begin(), planned_bytes.end());
+  result.planned_process_bytes = *std::ranges::max_element(planned_bytes);
   result.overhead_bytes = overhead_bytes(runtime);
   return result;
 }
@@ -201,6 +200,21 @@ Prediction play_on_device(const Trace& trace, const RuntimeOptions& options, con
   Prediction played = play(trace, strategy, *device, whole);
   played.devices.front().context_bytes = device->memory().info().process;  // the strategy is gone
   return played;
+}
+
+// Calls take(name, figure) for what JSON always has, and needs to be read back.
+template <typename M, typename Take>
+void for_each_figure(M& m, const Take& take) {
+  take("error", m.error);
+  take("steps", m.steps);
+  take("seconds_per_step", m.seconds_per_step);
+  take("driver_seconds", m.driver_seconds);
+  take("peak_device_bytes", m.peak_device_bytes);
+  take("peak_process_bytes", m.peak_process_bytes);
+  take("peak_reserved_bytes", m.peak_reserved_bytes);
+  take("peak_allocated_bytes", m.peak_allocated_bytes);
+  take("fragmentation", m.fragmentation);
+  take("overhead_bytes", m.overhead_bytes);
 }
 
 }  // namespace
@@ -298,16 +312,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
 std::string to_json(const Measurement& m) {
   nlohmann::ordered_json json;
   json["outcome"] = to_string(m.outcome);
-  json["error"] = m.error;
-  json["steps"] = m.steps;
-  json["seconds_per_step"] = m.seconds_per_step;
-  json["driver_seconds"] = m.driver_seconds;
-  json["peak_device_bytes"] = m.peak_device_bytes;
-  json["peak_process_bytes"] = m.peak_process_bytes;
-  json["peak_reserved_bytes"] = m.peak_reserved_bytes;
-  json["peak_allocated_bytes"] = m.peak_allocated_bytes;
-  json["fragmentation"] = m.fragmentation;
-  json["overhead_bytes"] = m.overhead_bytes;
+  for_each_figure(m, [&](const char* name, const auto& figure) { json[name] = figure; });
   json["weights_checksum"] = m.weights_checksum;
   if (m.planned_process_bytes > 0) {
     json["planned_process_bytes"] = m.planned_process_bytes;
@@ -325,16 +330,7 @@ Measurement parse_measurement(const std::string& text) {
     const nlohmann::json json = nlohmann::json::parse(text);
     Measurement m;
     m.outcome = parse_enum<RunOutcome>(json.at("outcome").get<std::string>(), "outcome");
-    m.error = json.at("error");
-    m.steps = json.at("steps");
-    m.seconds_per_step = json.at("seconds_per_step");
-    m.driver_seconds = json.at("driver_seconds");
-    m.peak_device_bytes = json.at("peak_device_bytes");
-    m.peak_process_bytes = json.at("peak_process_bytes");
-    m.peak_reserved_bytes = json.at("peak_reserved_bytes");
-    m.peak_allocated_bytes = json.at("peak_allocated_bytes");
-    m.fragmentation = json.at("fragmentation");
-    m.overhead_bytes = json.at("overhead_bytes");
+    for_each_figure(m, [&](const char* name, auto& figure) { json.at(name).get_to(figure); });
     m.weights_checksum = json.value("weights_checksum", std::string());
     return m;
   } catch (const nlohmann::json::exception& error) {

@@ -47,10 +47,8 @@ void add_model_options(OptionSet& set, ModelOptions& options) {
 onnx::LoraSettings ModelOptions::lora_settings() const {
   onnx::LoraSettings settings{lora, lora_alpha, {}};
   for (const std::string& text : lora_targets) {
-    for (size_t at = 0; at <= text.size();) {
-      const size_t end = std::min(text.find(',', at), text.size());
-      if (end > at) settings.targets.push_back(text.substr(at, end - at));
-      at = end + 1;
+    for (const std::string_view target : split(text, ",")) {
+      if (!target.empty()) settings.targets.emplace_back(target);
     }
   }
   if (lora == 0 && (lora_alpha > 0 || !settings.targets.empty()))
@@ -97,9 +95,8 @@ std::vector<std::byte> drawn_data(const TensorSpec& spec, int64_t bound, uint64_
 
 void feed_bytes(Session& session, const Value& input, const std::vector<std::byte>& bytes) {
   const std::vector<Step>& steps = session.plan().steps;
-  const bool is_read = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
-    return step.kind == StepKind::kCopyIn && step.id == input.id;
-  });
+  const bool is_read = std::ranges::any_of(
+      steps, [&](const Step& step) { return step.kind == StepKind::kCopyIn && step.id == input.id; });
   if (!is_read) return;  // what is fetched does not depend on it
   const auto copy = [&](auto memory) {
     if (memory.size_bytes() != bytes.size()) {
@@ -271,19 +268,19 @@ const StoredTensor* ModelData::gradient(const onnx::ImportedModel& model, size_t
     return find(std::string(kPrefix) + other.name) != nullptr;
   };
   const auto is_parameter = [&](const std::string& name) {
-    return std::any_of(model.parameters.begin(), model.parameters.end(),
-                       [&](const onnx::BoundTensor& other) { return other.name == name; });
+    return std::ranges::any_of(model.parameters,
+                               [&](const onnx::BoundTensor& other) { return other.name == name; });
   };
   // Exporters may also transpose a weight; extents do not tell which one.
   const auto sorted = [](std::vector<int64_t> extents) {
-    std::sort(extents.begin(), extents.end());
+    std::ranges::sort(extents);
     return extents;
   };
   const std::vector<int64_t> extents(sought.shape.begin(), sought.shape.end());
   const auto is_left = [&](const onnx::BoundTensor& other) {
     return sorted({other.shape.begin(), other.shape.end()}) == sorted(extents) && !has_gradient(other);
   };
-  if (std::count_if(model.parameters.begin(), model.parameters.end(), is_left) != 1) return nullptr;
+  if (std::ranges::count_if(model.parameters, is_left) != 1) return nullptr;
   const StoredTensor* found = nullptr;
   for (const StoredTensor& tensor : tensors_) {
     if (!tensor.name.starts_with(kPrefix) || is_parameter(tensor.name.substr(kPrefix.size()))) continue;

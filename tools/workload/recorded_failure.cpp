@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <utility>
 
 #include "allocators/strategies/caching_rules.h"
 #include "trace/categorize.h"

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -85,8 +83,7 @@ const DeviceEvent* last_device(const Trace& trace) {
 
 bool is_profile(std::string_view name) {
   const auto profiles = device_profiles();
-  return std::any_of(profiles.begin(), profiles.end(),
-                     [&](const DeviceProfile& profile) { return profile.name == name; });
+  return std::ranges::any_of(profiles, [&](const DeviceProfile& profile) { return profile.name == name; });
 }
 
 // PyTorch's own variables; the first has precedence there.
@@ -143,7 +140,7 @@ std::vector<int64_t> seed_peaks(const Trace& trace) {
   std::vector<int64_t> peaks;
   std::istringstream text{std::string(setting_of(trace, "seed_peaks"))};
   for (int64_t peak = 0; text >> peak;) peaks.push_back(peak);
-  std::sort(peaks.begin(), peaks.end());
+  std::ranges::sort(peaks);
   return peaks;
 }
 

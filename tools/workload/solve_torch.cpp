@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <utility>
 
 #include "base/errors.h"
@@ -145,7 +144,7 @@ class ProgramSearch {
     } else if (split) {
       solution.chosen = *split;
     } else {
-      solution.chosen = *std::min_element(trials_.begin(), trials_.end(), takes_less);
+      solution.chosen = *std::ranges::min_element(trials_, takes_less);
     }
   }
 
@@ -216,7 +215,7 @@ class ProgramSearch {
     }
     const size_t before = order_.size();
     for (std::string& candidate : candidates) {
-      const bool is_known = std::find(order_.begin(), order_.end(), candidate) != order_.end();
+      const bool is_known = std::ranges::find(order_, candidate) != order_.end();
       if (!is_known) order_.push_back(std::move(candidate));
     }
     return order_.size() > before;
@@ -243,7 +242,7 @@ class ProgramSearch {
     std::vector<std::string> patterns;
     for (const std::string& path : best.changes.checkpoints) {
       std::string pattern = pattern_of(path).first;
-      if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) {
+      if (std::ranges::find(patterns, pattern) == patterns.end()) {
         patterns.push_back(std::move(pattern));
       }
     }

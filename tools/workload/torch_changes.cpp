@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -83,8 +81,9 @@ Trace with_empty_cache(const Trace& trace, StepPhase phase) {
     event.time_ns = mark.time_ns;
     changed.device_events.push_back(event);
   }
-  std::stable_sort(changed.device_events.begin(), changed.device_events.end(),
-                   [](const DeviceEvent& a, const DeviceEvent& b) { return a.position < b.position; });
+  std::ranges::stable_sort(changed.device_events, [](const DeviceEvent& a, const DeviceEvent& b) {
+    return a.position < b.position;
+  });
   return changed;
 }
 
@@ -118,9 +117,8 @@ int64_t releasable_bytes(const Trace& trace, const RunSetup& setup, int64_t even
   const Prediction played = play(traced_here(trace), ready, {.snapshot_after = events});
   if (!played.snapshot) return 0;
   for (const SnapshotSegment& segment : played.snapshot->segments) {
-    const bool is_idle = std::all_of(segment.blocks.begin(), segment.blocks.end(), [](const auto& block) {
-      return block.state == SnapshotBlock::State::kFree;
-    });
+    const bool is_idle = std::ranges::all_of(
+        segment.blocks, [](const auto& block) { return block.state == SnapshotBlock::State::kFree; });
     if (is_idle) bytes += segment.bytes;
   }
   return bytes;

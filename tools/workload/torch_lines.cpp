@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
 #include "tools/workload/checkpoints.h"
 
 namespace headroom {
@@ -22,11 +23,8 @@ bool is_position(std::string_view part) {
 // "model.h[3].mlp" of "h.3.mlp".
 std::string expression_of(std::string_view root, std::string_view path) {
   std::string text(root);
-  while (!path.empty()) {
-    const size_t end = std::min(path.find('.'), path.size());
-    const std::string_view part = path.substr(0, end);
-    text += is_position(part) ? fmt::format("[{}]", part) : fmt::format(".{}", part);
-    path.remove_prefix(std::min(end + 1, path.size()));
+  for (const std::string_view part : split(path, ".")) {
+    if (!part.empty()) text += is_position(part) ? fmt::format("[{}]", part) : fmt::format(".{}", part);
   }
   return text;
 }
@@ -41,12 +39,12 @@ std::vector<Group> groups_of(const std::vector<std::string>& paths) {
   std::vector<Group> groups;
   for (const std::string& path : paths) {
     auto [pattern, number] = pattern_of(path);
-    const auto found = std::find_if(groups.begin(), groups.end(),
-                                    [&text = pattern](const Group& group) { return group.pattern == text; });
+    const auto found =
+        std::ranges::find_if(groups, [&text = pattern](const Group& group) { return group.pattern == text; });
     Group& group = found == groups.end() ? groups.emplace_back(Group{std::move(pattern), {}}) : *found;
     if (number >= 0) group.numbers.push_back(number);
   }
-  for (Group& group : groups) std::sort(group.numbers.begin(), group.numbers.end());
+  for (Group& group : groups) std::ranges::sort(group.numbers);
   return groups;
 }
 

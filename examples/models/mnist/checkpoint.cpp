@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <span>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "examples/models/mnist/fingerprint.h"
 #include "runtime/graph/categories.h"
 
@@ -22,10 +22,7 @@ template <typename T>
 T number_of(const std::string& path, const Fingerprint& metadata, const char* key) {
   const auto found = metadata.find(key);
   if (found != metadata.end()) {
-    T number = 0;
-    const char* const end = found->second.data() + found->second.size();
-    const auto [stop, error] = std::from_chars(found->second.data(), end, number);
-    if (error == std::errc() && stop == end) return number;
+    if (const std::optional<T> number = parse_number<T>(found->second)) return *number;
   }
   throw InvalidArgument(fmt::format("{}: the metadata has no number '{}'", path, key));
 }

@@ -1,6 +1,5 @@
 #include "examples/models/mnist/feed.h"
 
-#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <optional>

@@ -113,8 +113,8 @@ Dataset load_mnist(const std::string& folder, MnistSplit split) {
     throw InvalidArgument(fmt::format("{}: {} labels for the {} images of {}", label_path, labels.extents[0],
                                       images.extents[0], image_path));
   }
-  const auto bad = std::find_if(labels.data.begin(), labels.data.end(),
-                                [](uint8_t label) { return label >= Dataset::kClasses; });
+  const auto bad =
+      std::ranges::find_if(labels.data, [](uint8_t label) { return label >= Dataset::kClasses; });
   if (bad != labels.data.end()) {
     throw InvalidArgument(
         fmt::format("{}: label {} is {}, not in 0..9", label_path, bad - labels.data.begin(), *bad));

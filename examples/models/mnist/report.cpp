@@ -69,8 +69,8 @@ std::string confusion_table(const TrainResult& result, const Terminal& terminal)
 // For failures of a collective, which no memory strategy causes.
 std::string advise_replicas(const TrainResult& result) {
   // Only replicas that finished have a checksum.
-  const bool have_finished = std::all_of(result.replicas.begin(), result.replicas.end(),
-                                         [](const ReplicaResult& r) { return !r.weights_checksum.empty(); });
+  const bool have_finished = std::ranges::all_of(
+      result.replicas, [](const ReplicaResult& r) { return !r.weights_checksum.empty(); });
   if (have_finished && result.replicas.size() > 1)
     return "leave out the GPU that computes other results with --visible-devices";
   if (result.call.starts_with("nccl") || result.sums == "nccl")

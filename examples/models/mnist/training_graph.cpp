@@ -1,6 +1,5 @@
 #include "examples/models/mnist/training_graph.h"
 
-#include <memory>
 #include <utility>
 
 #include "answers/solve.h"

@@ -151,8 +151,7 @@ std::span<const ZooNet> zoo_nets() {
 }
 
 const ZooNet* find_zoo_net(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kNets), std::end(kNets), [&](const ZooNet& net) { return net.name == name; });
+  const auto* const found = std::ranges::find_if(kNets, [&](const ZooNet& net) { return net.name == name; });
   return found == std::end(kNets) ? nullptr : found;
 }
 
