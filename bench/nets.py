@@ -7,6 +7,7 @@ and 32,000 words: 134 million parameters for Llama, fewer where heads share keys
 """
 import pathlib
 import sys
+import tempfile
 
 from net_files import OTHERS, TRAINING, WORDS
 
@@ -129,13 +130,15 @@ def export(name, folder):
         torch.onnx.export(Logits().train(), (torch.randn(2, 3, extent, extent),), path, dynamo=False, opset_version=18,
                           training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, input_names=["x"],
                           dynamic_axes={"x": {0: "batch"}})
+        without_weights(path)
     else:
         path = folder / f"{name}.dynamo_eval.onnx"
         with torch.no_grad():
             program = torch.onnx.export(Logits().eval(), (torch.randint(0, 1000, (2, WORDS)),), dynamo=True,
                                         opset_version=20, dynamic_shapes=({0: torch.export.Dim("batch")},))
-        program.save(path, external_data=False)
-    without_weights(path)
+        with tempfile.TemporaryDirectory() as whole:
+            program.save(pathlib.Path(whole) / path.name, external_data=True)
+            path.write_bytes((pathlib.Path(whole) / path.name).read_bytes())
 
 
 if __name__ == "__main__":

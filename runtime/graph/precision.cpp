@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,12 +99,33 @@ bool keeps_types(const Op& op) {
   return is_update(op) || std::holds_alternative<Custom>(op);
 }
 
+// A slice along one axis as an expression, which may widen its numbers on the way.
+std::optional<Expression> widening(const Op& op, const Shape& from, const Shape& to) {
+  const auto* slice = std::get_if<Slice>(&op);
+  if (!slice) return {};
+  Expression widened{1, 1};
+  widened.instructions[0].alpha = 1;
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    const auto at = static_cast<size_t>(axis);
+    if (!slice->steps.empty() && slice->steps[at] != 1) return {};
+    if (from[axis] == to[axis]) continue;
+    if (widened.windows.operands != 0) return {};
+    widened.windows = {static_cast<int8_t>(from.rank() - 1 - axis), 1, to[axis], {-slice->begin[at]}};
+  }
+  return widened;
+}
+
 class HalfStorage {
  public:
   HalfStorage(Graph& graph, DType half, std::span<const Value> keep)
-      : graph_(graph), half_(half), kept_(graph.values().size()), twins_(graph.values().size(), -1) {
+      : graph_(graph),
+        half_(half),
+        kept_(graph.values().size()),
+        is_read_(graph.values().size()),
+        twins_(graph.values().size(), -1) {
     for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
     for (const Node& node : graph.nodes()) {
+      for (const int input : node.inputs) is_read_[static_cast<size_t>(input)] = true;
       if (!keeps_types(node.op)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (!is_gradient_operand(node.op, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
@@ -179,6 +201,13 @@ class HalfStorage {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       int& output = node.outputs[i];
       if (!is_stored_half(node, i, any_half, is_product)) continue;
+      if (kept_[static_cast<size_t>(output)] && !is_read_[static_cast<size_t>(output)]) {
+        // Only the caller reads it, who gets f32.
+        if (const auto widened = widening(node.op, spec(node.inputs[0]).shape, spec(output).shape)) {
+          node.op = *widened;
+          continue;
+        }
+      }
       if (!kept_[static_cast<size_t>(output)]) {
         graph_.set_dtype(output, half_);
         continue;
@@ -237,6 +266,7 @@ class HalfStorage {
   Graph& graph_;
   const DType half_;
   std::vector<bool> kept_;
+  std::vector<bool> is_read_;                       // by a node, before this pass
   std::map<std::string, JoinedCast> joined_casts_;  // by device
   std::vector<int> twins_;  // by value: the same in 16 bits, if its reader takes that; -1: none
   std::vector<Node> nodes_;

@@ -128,21 +128,26 @@ Value Importer::transposed(Value value, const Axes& axes) {
 }
 
 Value Importer::constant_value(const HostTensor& tensor) {
-  const auto variable = [&](const Initializer& initializer) {
-    return graph_.variable(fmt::format("constant_{}", constants_++), tensor.spec(), initializer, place());
+  const auto variable = [&] {
+    return graph_.variable(fmt::format("constant_{}", constants_++), tensor.spec(), given([tensor] {
+                             return std::vector<std::byte>(tensor.bytes().begin(), tensor.bytes().end());
+                           }),
+                           place());
   };
   if (tensor.elements() == 1 && tensor.shape().rank() == 0) {
     uint32_t bits = 0;
     std::memcpy(&bits, tensor.bytes().data(), tensor.bytes().size());
     auto [found, is_new] = scalars_.try_emplace({bits, tensor.spec().dtype});
-    if (is_new) {
-      found->second = variable(
-          given([tensor] { return std::vector<std::byte>(tensor.bytes().begin(), tensor.bytes().end()); }));
-    }
+    if (is_new) found->second = variable();
     return found->second;
   }
-  return variable(
-      given([tensor] { return std::vector<std::byte>(tensor.bytes().begin(), tensor.bytes().end()); }));
+  // Layers have equal masks, each computed anew.
+  const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes().data()), tensor.bytes().size());
+  auto& alike = constants_by_hash_[std::hash<std::string_view>()(bytes)];
+  for (const auto& [other, value] : alike) {
+    if (other.spec() == tensor.spec() && std::ranges::equal(other.bytes(), tensor.bytes())) return value;
+  }
+  return alike.emplace_back(tensor, variable()).second;
 }
 
 std::map<int, float> Importer::scalar_values() const {

@@ -150,6 +150,7 @@ class Importer {
   std::vector<Source> sources_;
   std::map<std::pair<int, Axes>, Value> transposed_;
   std::map<std::pair<uint32_t, DType>, Value> scalars_;
+  std::map<size_t, std::vector<std::pair<HostTensor, Value>>> constants_by_hash_;
   int constants_ = 0;
   double folded_ = 0;  // elements that constants took so far
 };

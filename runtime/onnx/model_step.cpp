@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -52,27 +54,50 @@ constexpr int64_t kColumnsOfALine = 8;
 constexpr int64_t kLeastPaddedClasses = 1024;
 constexpr int64_t kLeastPaddedLogits = 1 << 20;
 
+// A variable with zeros after the elements of another one along an axis.
+Value padded_variable(Value narrow, int axis, int64_t extent) {
+  const ValueInfo& info = narrow.graph->value(narrow.id);
+  const Shape shape = info.spec.shape;
+  int64_t row = element_bytes(info.spec.dtype);  // with all that lies after the axis
+  for (int i = axis; i < shape.rank(); ++i) row *= shape[i];
+  const auto bytes = [initializer = info.initializer, name = info.name, spec = info.spec, row,
+                      wide = row / shape[axis] * extent] {
+    std::vector<std::byte> made;
+    const std::span<const std::byte> all = initial_bytes(initializer, name, spec, made);
+    const size_t rows = row == 0 ? 0 : all.size() / static_cast<size_t>(row);
+    std::vector<std::byte> padded(rows * static_cast<size_t>(wide));
+    for (size_t i = 0; i < rows; ++i)
+      std::memcpy(&padded[i * static_cast<size_t>(wide)], &all[i * static_cast<size_t>(row)],
+                  static_cast<size_t>(row));
+    return padded;
+  };
+  return narrow.graph->variable(info.name + "/padded", {info.spec.dtype, shape.with(axis, extent)},
+                                given(bytes));
+}
+
 // Returns `value` padded with zeros after its last axis to `columns`, if it is a product or a convolution
-// (and a bias) that can be made that wide; otherwise nullopt.
-std::optional<Value> widened_product(const GraphView& view, Value value, int64_t columns) {
+// (and a bias) that can be made that wide; otherwise nullopt. Weights that nothing trains are padded once.
+std::optional<Value> widened_product(const GraphView& view, Value value, int64_t columns, bool is_trained) {
   Graph& graph = *value.graph;
   const Shape shape = value.shape();
   const Shape wide = shape.with(shape.rank() - 1, columns);
   const auto padded = [&](Value narrow, int axis) {
+    if (!is_trained && graph.value(narrow.id).kind == ValueKind::kVariable)
+      return padded_variable(narrow, axis, columns);
     const std::vector<int64_t> begin(static_cast<size_t>(narrow.shape().rank()), 0);
     return graph.add(SliceGrad{begin, narrow.shape().with(axis, columns)}, std::vector<Value>{narrow})[0];
   };
   const int node = view.maker(value.id);
   const auto operand = [&](size_t i) { return Value{&graph, view.input(node, i)}; };
   if (view.op<Reshape>(node) && operand(0).shape().last() == shape.last() && operand(0).shape().rank() > 0) {
-    const std::optional<Value> inner = widened_product(view, operand(0), columns);
+    const std::optional<Value> inner = widened_product(view, operand(0), columns, is_trained);
     return inner ? std::optional(reshape(*inner, wide)) : std::nullopt;
   }
   if (const auto* binary = view.op<Binary>(node); binary && binary->kind == BinaryKind::kAdd) {
     for (size_t i = 0; i < 2; ++i) {
       const Value bias = operand(i), product = operand(1 - i);
       if (bias.shape() != Shape{shape.last()} || product.shape() != shape) continue;
-      const std::optional<Value> inner = widened_product(view, product, columns);
+      const std::optional<Value> inner = widened_product(view, product, columns, is_trained);
       return inner ? std::optional(add(*inner, padded(bias, 0))) : std::nullopt;
     }
     return {};
@@ -85,11 +110,12 @@ std::optional<Value> widened_product(const GraphView& view, Value value, int64_t
 }
 
 // Logits, or other outputs of a product, with as many columns as a product computes fast.
-Value padded_logits(Value logits, int64_t classes) {
+Value padded_logits(Value logits, int64_t classes, bool is_trained) {
   const int64_t columns = round_up(classes, kColumnsOfALine);
   const bool are_many = logits.shape().elements() >= kLeastPaddedLogits && 4 * (columns - classes) <= classes;
   if (columns == classes || (classes < kLeastPaddedClasses && !are_many)) return logits;
-  const std::optional<Value> wide = widened_product(GraphView(*logits.graph, {}), logits, columns);
+  const std::optional<Value> wide =
+      widened_product(GraphView(*logits.graph, {}), logits, columns, is_trained);
   return wide ? *wide : logits;
 }
 
@@ -122,7 +148,7 @@ void add_loss(ModelStep& step, const ModelStepSettings& settings) {
   const Shape labels = without_axis(output.shape, axis);
   step.labels = step.graph.input("train/labels", {DType::kI32, labels});
   const Value logits = padded_logits(
-      reshape(step.model.output_in(position, order), {labels.elements(), step.classes}), step.classes);
+      reshape(step.model.output_in(position, order), {labels.elements(), step.classes}), step.classes, true);
   const Value flat = labels.rank() == 1 ? step.labels : reshape(step.labels, {labels.elements()});
   const CrossEntropy op{logits.shape().last() == step.classes ? 0 : step.classes};
   step.loss = mean(step.graph.add(op, std::vector<Value>{logits, flat})[0]);
@@ -205,7 +231,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
     if (graph.value(output.id).kind != ValueKind::kResult) output = broadcast_to(output, output.shape());
     if (output.shape().rank() > 0 && output.spec().dtype == DType::kF32) {
       const Shape& shape = output.shape();
-      const Value padded = padded_logits(output, shape.last());
+      const Value padded = padded_logits(output, shape.last(), false);
       const std::vector<int64_t> begin(static_cast<size_t>(shape.rank()), 0);
       if (padded.shape() != shape) output = slice(padded, begin, shape);
     }

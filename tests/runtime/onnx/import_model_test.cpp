@@ -185,6 +185,41 @@ TEST(ModelStep, ManyClassesArePaddedToWholeLinesWithTheSameLosses) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5f * expected[i]);
 }
 
+TEST(ImportModel, EqualConstantsAreOneVariable) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "2"}).output("y").node("Shape", {"x"}, {"extents"});
+  for (const char* mask : {"m1", "m2"}) net.node("Cast", {"extents"}, {mask}, {int_attribute("to", 1)});
+  net.node("Mul", {"x", "m1"}, {"scaled"}).node("Add", {"scaled", "m2"}, {"y"});
+  Graph graph;
+  import_model(model_of(net.bytes()), {.batch = 3}, graph);
+  EXPECT_EQ(std::ranges::count_if(
+                graph.variables(),
+                [&](int id) { return graph.value(id).name.find("constant_") != std::string::npos; }),
+            1);
+}
+
+TEST(ModelInference, ManyClassesComeFromWeightsThatWerePaddedOnce) {
+  const auto net_of = [](bool hides_product) {
+    ModelBytes net;
+    net.input("x", 1, {"batch", "6"}).output("y");
+    net.floats("w", {6, 1027}, wave(6 * 1027)).floats("b", {1027}, wave(1027, 0.25f));
+    net.node("Gemm", {"x", "w", "b"}, {hides_product ? "g" : "y"});
+    if (hides_product) net.node("Neg", {"g"}, {"n"}).node("Neg", {"n"}, {"y"});
+    return net.bytes();
+  };
+  const std::vector<std::vector<float>> x = {wave(24)};
+  for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+    const auto inference =
+        make_model_inference(model_of(net_of(false)), {.import = {.batch = 4}, .precision = precision});
+    EXPECT_EQ(count_of(inference->graph, "slice_grad"), 0) << to_string(precision);
+    EXPECT_EQ(count_of(inference->graph, "cast"), precision == Precision::kF32 ? 0 : 1) << "that of x";
+    const std::vector<float> y = answers_of(net_of(false), {.batch = 4}, x, "cpu", precision)[0];
+    const std::vector<float> expected = answers_of(net_of(true), {.batch = 4}, x, "cpu", precision)[0];
+    ASSERT_EQ(y.size(), 4u * 1027);
+    for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], expected[i], 1e-6f) << to_string(precision);
+  }
+}
+
 TEST(ModelStep, ClassesLieWhereTheLabelsSay) {
   ModelBytes net;
   net.input("x", 1, {"batch", "5", "6"})

@@ -33,8 +33,8 @@ int count_of(const Graph& graph, std::string_view op) {
 
 std::vector<std::vector<float>> answers_of(const std::string& bytes, const onnx::ImportSettings& settings,
                                            const std::vector<std::vector<float>>& inputs,
-                                           const std::string& device) {
-  const auto inference = make_model_inference(model_of(bytes), {.import = settings});
+                                           const std::string& device, Precision precision) {
+  const auto inference = make_model_inference(model_of(bytes), {.import = settings, .precision = precision});
   Runtime runtime({.device = device});
   Variables variables(inference->graph, runtime.device(), runtime.allocator());
   Session session(inference->graph, inference->targets(), PlanMode::kPacked, variables);

@@ -21,7 +21,8 @@ int count_of(const Graph& graph, std::string_view op);
 // What the forward pass computes of float inputs, a list for each output; integers as floats.
 std::vector<std::vector<float>> answers_of(const std::string& bytes, const onnx::ImportSettings& settings,
                                            const std::vector<std::vector<float>>& inputs,
-                                           const std::string& device = "cpu");
+                                           const std::string& device = "cpu",
+                                           Precision precision = Precision::kF32);
 // The message of the refusal; empty if the model is imported.
 std::string refusal_of(const std::string& bytes, const onnx::ImportSettings& settings = {.batch = 2});
 // Trains on one batch and returns the losses.
