@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/errors.h"
@@ -13,9 +16,11 @@
 namespace headroom::cuda {
 namespace {
 
-// cuDNN lists its engines best guess first; the later ones are rarely the fastest, and each takes some
-// milliseconds to make ready.
+// cuDNN lists its engines best guess first; the later ones are rarely the fastest. Most are ready at once,
+// but those of depthwise convolutions are compiled for a quarter of a second each: there are no more after
+// the first one and this time.
 constexpr size_t kMaxEngines = 20;
+constexpr std::chrono::milliseconds kCompilePatience{100};
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
@@ -83,13 +88,14 @@ DnnConvolution::DnnConvolution(const Request& request, ConvDirection direction, 
       a_(direction == ConvDirection::kInputGrad ? result_ : image_),
       b_(direction == ConvDirection::kFilterGrad ? result_ : filter_),
       device_(request.device),
-      handle_(request.dnn()) {
+      handle_(request.dnn()),
+      name_(name_of(direction, conv, image, filter, types, request.settings)) {
   const KernelSettings& settings = request.settings;
   const int64_t operand_bytes =
       span(a_, types.read) + span(b_, types.read) + span(computed(), types.computed);
-  choose_algorithm(request, {name_of(direction, conv, image, filter, types, settings), operand_bytes,
-                             [&](size_t enough) { return candidates(settings, enough); },
-                             [&](const AlgorithmChoice& choice) { return use(choice, settings.math); }});
+  choose_algorithm(request,
+                   {name_, operand_bytes, [&](size_t enough) { return candidates(settings, enough); },
+                    [&](const AlgorithmChoice& choice) { return use(choice, settings.math); }});
 }
 
 const Shape& DnnConvolution::computed() const {
@@ -113,6 +119,13 @@ DnnGraph DnnConvolution::graph(DType type) const {
 
 std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(DType type, const DnnGraph& graph,
                                                                         const std::string& engine) const {
+  // Layers that are alike share what cuDNN compiles for them.
+  static std::mutex mutex;
+  static std::map<std::tuple<cudnnHandle_t, std::string, DType, std::string>, std::weak_ptr<const Prepared>>
+      known;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const Prepared>& shared = known[{handle_, name_, type, engine}];
+  if (std::shared_ptr<const Prepared> prepared = shared.lock()) return prepared;
   std::optional<DnnAlgorithm> algorithm = graph.prepare(engine);
   if (!algorithm) return nullptr;
   Prepared prepared{type, std::move(*algorithm)};
@@ -132,7 +145,9 @@ std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(DType ty
     prepared.computed_at = place(computed(), computed_type(type));
   prepared.algorithm_at = end;
   prepared.workspace_bytes = end + prepared.algorithm.workspace_bytes();
-  return std::make_shared<const Prepared>(std::move(prepared));
+  const auto made = std::make_shared<const Prepared>(std::move(prepared));
+  shared = made;
+  return made;
 }
 
 std::vector<AlgorithmCandidate> DnnConvolution::candidates(const KernelSettings& settings,
@@ -143,11 +158,13 @@ std::vector<AlgorithmCandidate> DnnConvolution::candidates(const KernelSettings&
     if (is_half(types_.read) && !results.empty()) break;
     const DnnGraph offered = graph(type);
     size_t taken = 0;
+    std::chrono::steady_clock::time_point first;
     for (const std::string& engine : offered.engines(rules)) {
       if (taken == kMaxEngines || results.size() >= enough) break;
+      if (taken > 0 && std::chrono::steady_clock::now() - first > kCompilePatience) break;
       const std::shared_ptr<const Prepared> prepared = prepare(type, offered, engine);
       if (!prepared || prepared->workspace_bytes > settings.workspace_limit_bytes) continue;
-      ++taken;
+      if (taken++ == 0) first = std::chrono::steady_clock::now();
       const auto run_it = [=, this, b_at = span(a_, types_.read),
                            computed_at = span(a_, types_.read) + span(b_, types_.read)](
                               std::byte* at, void* workspace, cudaStream_t stream) {

@@ -60,6 +60,7 @@ class DnnConvolution {
   const Shape &a_, &b_;  // the two that are read
   const CudaGpu& device_;
   const cudnnHandle_t handle_;
+  const std::string name_;  // of the problem
   std::shared_ptr<const Prepared> chosen_;
 };
 
