@@ -46,6 +46,20 @@ TEST_F(KeptMemory, ATensorThatIsJoinedWithMoreAgainAndAgainIsNamed) {
       << text;
 }
 
+TEST_F(KeptMemory, ATensorOfAnObjectThatHasReturnedIsJoinedWithMore) {
+  const std::string text = verdict(
+      "def cat(parts): return parts[0]\n"
+      "class Negatives:\n"
+      "  def __init__(self): self.bank = torch.Tensor()\n"
+      "  def extend(self, more): self.bank = cat([self.bank, more])\n"  // line 5
+      "def main():\n"
+      "  negatives = Negatives()\n"
+      "  for step in range(3): negatives.extend(torch.Tensor())\n");
+  EXPECT_PRED2(has, text,
+               "leak: negatives.bank grows by cat and takes 64.00 MiB, at " + folder_ / "train.py:5")
+      << text;
+}
+
 TEST_F(KeptMemory, ATensorThatAModelJoinsWithAnotherDoesNotGrow) {
   const std::string text = verdict(
       "def cat(parts): return parts[0]\n"

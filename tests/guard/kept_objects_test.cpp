@@ -153,6 +153,75 @@ TEST_F(KeptMemory, AModelInACycleIsToldAsTheCycle) {
       << text;
 }
 
+constexpr char kCuPy[] = R"(
+import types
+class ndarray:
+  dtype = "float32"
+  def __init__(self, mib, base=None): self.nbytes, self.base, self.shape = mib << 20, base, (mib << 18,)
+class Cache:
+  used = 0
+  def get_curr_memsize(self): return self.used << 20
+  def get_curr_size(self): return 4
+cache = Cache()
+config = types.SimpleNamespace(get_plan_cache=lambda: cache)
+def transform(x): cache.used = 300
+fft = types.SimpleNamespace(config=config, fft=transform)
+def get_default_memory_pool(): return types.SimpleNamespace(total_bytes=lambda: 0)
+)";
+
+TEST_F(KeptMemory, AViewOfCuPyKeepsAllOfItsArray) {
+  folder_.write("site-packages/cupy.py", kCuPy);
+  const std::string text = verdict(
+      "import cupy as cp\n"
+      "def main():\n"
+      "  final = {}\n"
+      "  for name in range(4): final[name] = cp.ndarray(1, cp.ndarray(80))\n");  // line 5
+  EXPECT_PRED2(has, text,
+               "leak: final keeps 4 tensors, views that hold all of larger ones, 320.00 MiB, at " +
+                   folder_ / "train.py:5")
+      << text;
+}
+
+TEST_F(KeptMemory, PlansThatCuPyKeepsAreTold) {
+  folder_.write("site-packages/cupy.py", kCuPy);
+  const std::string text = verdict(
+      "import cupy as cp\n"
+      "def spectrum(x): return cp.fft.fft(x)\n"  // line 3
+      "def main():\n"
+      "  spectrum(cp.ndarray(1))\n");
+  EXPECT_PRED2(has, text,
+               "leak: CuPy's cache keeps 4 FFT plans, whose work areas take 300.00 MiB, made at " +
+                   folder_ / "train.py:3")
+      << text;
+}
+
+constexpr char kJax[] = R"(
+import sys
+from types import SimpleNamespace as Made
+class Compiled:
+  def __init__(self, line): self.line = line
+  def __call__(self, *_): pass
+  def trace(self, *_):
+    class Type(str): shape, dtype = (1 << 26,), Made(itemsize=4)
+    own = Made(file_name=sys.modules["__main__"].__file__, line_num=self.line)
+    library = Made(file_name=__file__, line_num=1)
+    step = Made(source_info=Made(traceback=Made(frames=[library, own])), outvars=[Made(aval=Type("float32[n]"))], params={})
+    outer = Made(source_info=Made(traceback=None), outvars=[], params={"jaxpr": Made(jaxpr=Made(eqns=[step]))})
+    return Made(jaxpr=Made(jaxpr=Made(eqns=[outer])))
+)";
+
+TEST_F(KeptMemory, TheLineOfACompiledFunctionThatMakesTheRequestIsTold) {
+  folder_.write("site-packages/jaxlib.py", kJax);
+  const std::string text = verdict(
+      "import jaxlib\n"
+      "step = jaxlib.Compiled(17)\n"
+      "def main():\n"
+      "  x = 1\n"
+      "  step(x, 0.1); torch.fail(256 << 20)\n");
+  EXPECT_PRED2(has, text, "of the request that failed: step makes float32[n], at " + folder_ / "train.py:17")
+      << text;
+}
+
 // A sum that is made anew in each step is not what grows over the steps.
 TEST_F(KeptMemory, ASumOfTheStepIsNoLeak) {
   const auto program = [&](const std::string& first, const std::string& each) {

@@ -74,6 +74,11 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
       {"each rank keeps as this one does",
        R"("starts": {"ranks": 2, "line": ""}, "kept": [)" + kept("maps", 900, grows.c_str()) + "]", "", 2000,
        "leak: maps keeps 40 tensors", "!other processes"},
+      {"each rank has a batch that grows",
+       R"("starts": {"ranks": 2, "line": ""}, "growth": {"name": "size", "line": "train.py:37"})", "", 2000,
+       "growing-batch: the activations of one step take 1.95 GiB in each rank\nsize is made larger at "
+       "train.py:37",
+       "!other processes"},
       {"garbage comes before what holds it",
        "\"kept\": [" + kept("maps", 900, grows.c_str()) + "], " + fact("cycles", 900), "", 0,
        "leak: objects that refer to each other, as x does", "!maps"},

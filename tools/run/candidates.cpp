@@ -69,6 +69,12 @@ constexpr CauseRow kRows[] = {
      Evidence::kGarbage,
      100,
      Cause::kLeak},
+    {"plans",
+     "leak: CuPy's cache keeps {count} FFT plans, whose work areas take {bytes}{at}",
+     {"next: cupy.fft.config.get_plan_cache().set_size(1)  # or .clear() where the lengths change"},
+     Evidence::kHeld,
+     100,
+     Cause::kLeak},
     {"CuPy",
      "other-library: CuPy holds {bytes} of this process's memory, where PyTorch cannot use it",
      {"next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"}},
@@ -325,6 +331,21 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   }
   add_holders(facts, all);
   add_rows(facts, report, all);
+  const Facts growth = facts.part("growth");
+  const auto is_growing = [](const Candidate& each) {
+    return each.cause_name == name_of(Cause::kGrowingBatch);
+  };
+  // PyTorch's history need not show that a batch grows.
+  if (const int64_t bytes = report.part("by_category").number("activations");
+      ranks_of(facts) > 1 && !growth.text("line").empty() &&
+      std::none_of(all.begin(), all.end(), is_growing)) {
+    all.push_back({.evidence = Evidence::kMoment,
+                   .bytes = bytes,
+                   .cause = {fmt::format("growing-batch: the activations of one step take {} in each rank",
+                                         format_bytes(bytes))},
+                   .next = {"next: the largest batch that fits, and accumulated gradients beyond it"},
+                   .cause_name = std::string(name_of(Cause::kGrowingBatch))});
+  }
   if (run.others > 0) {
     all.push_back(
         {.evidence = Evidence::kHeld,
@@ -342,9 +363,8 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
     return each.bytes == 0 || each.weight() < least || (!is_measured && each.bytes < run.lacking);
   });
   // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
-  const bool grows = std::any_of(all.begin(), all.end(), [](const Candidate& each) {
-    return each.is_kept() || each.cause_name == name_of(Cause::kGrowingBatch);
-  });
+  const bool grows = std::any_of(all.begin(), all.end(),
+                                 [&](const Candidate& each) { return each.is_kept() || is_growing(each); });
   std::erase_if(all, [&](const Candidate& each) {
     return grows && ranks_of(facts) > 1 && each.cause_name == name_of(Cause::kOtherProcess);
   });
@@ -394,7 +414,7 @@ void add_request(const Facts& facts, const RunFigures& run, int64_t requested, b
       logged.cause.front().find("CUDA graphs hold") != std::string::npos) {
     add_note(logged, "CUDA graphs are recorded at " + graphs, graphs);
   } else if (!text.empty()) {
-    add_note(logged, "of the request that failed: " + text, "");
+    add_note(logged, "of the request that failed: " + text, logged.line.empty() ? request.text("line") : "");
   }
   if (request.is_set("rows"))
     logged.next = {"next: torch.einsum or a matmul, which adds up without storing each product"};

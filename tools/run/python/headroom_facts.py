@@ -41,6 +41,15 @@ def _other_libraries(frames):
     return {**held, "lines": lines}
 
 
+def _plans(frames):
+    """Bytes of the work areas that CuPy's cache of FFT plans keeps, for how many plans, and where one is made."""
+    cupy = sys.modules.get("cupy")
+    cache = cupy.fft.config.get_plan_cache() if cupy else None
+    names = [name for name in dir(cupy.fft) if "fft" in name] if cache else ()
+    line = next((line for line, call in source.calls_of(frames, names)), "")
+    return {"bytes": cache.get_curr_memsize(), "count": cache.get_curr_size(), "line": line} if cache else {}
+
+
 def _kept(frames, seconds=4.0):
     """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models or
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
@@ -214,7 +223,7 @@ def _request(frames, asked):
         arrays = here[:40] + arrays  # the program's own first
         if source.is_own(frame.f_code.co_filename):
             break
-    fits = lambda size: asked >= 1 << 20 and size <= asked * 1.01 and asked <= max(size * 1.01, size + (2 << 20))
+    fits = lambda size: _fits(size, asked)
     for name, array in arrays:
         if fits(array.nbytes):
             return {"text": "it is as large as " + _text(name, array)}
@@ -236,6 +245,47 @@ def _request(frames, asked):
             if fits(math.prod(left[:-1]) * columns * item):
                 product = {"text": "it is the product of %s and %s" % pair}
     return product
+
+
+def _compiled(frames, asked):
+    """Tells which line of a function that JAX compiled, and that one of these functions called, makes an array as large
+    as the request. JAX has the steps of that function from its first call."""
+    simple = (ast.Name, ast.Attribute, ast.Constant, ast.expr_context)
+    for frame in (frame for frame in frames if source.is_own(frame.f_code.co_filename)):
+        names = {**frame.f_globals, **objects.variables(frame)}
+        value = lambda node: eval(compile(ast.Expression(node), "<call>", "eval"), names)
+        for call in source.nodes_in(source.tree_of(frame.f_code.co_filename), ast.Call):
+            words = {word.arg: word.value for word in call.keywords}
+            parts = [part for node in (call.func, *call.args, *words.values()) for part in ast.walk(node)]
+            is_here = call.lineno <= (frame.f_lineno or 0) <= call.end_lineno
+            if not is_here or None in words or not all(isinstance(part, simple) for part in parts):
+                continue
+            function = value(call.func)
+            if objects.library_of(function) in ("jax", "jaxlib") and hasattr(function, "trace"):
+                words = {name: value(node) for name, node in words.items()}
+                steps = list(_steps(function.trace(*map(value, call.args), **words).jaxpr.jaxpr))
+                for shape, size, line in steps:
+                    if _fits(size, asked) and line:
+                        return {"text": "%s makes %s, at %s" % (source.name_of(call), shape, line), "line": line}
+    return {}
+
+
+def _steps(jaxpr):
+    """(shape, bytes, line of the program) of what each step of a function makes that JAX compiled."""
+    for step in jaxpr.eqns:
+        at = [(each.file_name, each.line_num) for each in getattr(step.source_info.traceback, "frames", ())]
+        line = next(("%s:%d" % each for each in at if source.is_own(each[0])), "")
+        for made in (each.aval for each in step.outvars if hasattr(each.aval, "dtype")):
+            yield str(made), math.prod(made.shape) * made.dtype.itemsize, line
+        for part in step.params.values():
+            for inner in part if isinstance(part, (list, tuple)) else (part,):
+                inner = getattr(inner, "jaxpr", inner)
+                yield from _steps(inner) if hasattr(inner, "eqns") else ()
+
+
+def _fits(size, asked):
+    """True for an array that a request was for, which may be larger by its rounding."""
+    return asked >= 1 << 20 and size <= asked * 1.01 and asked <= max(size * 1.01, size + (2 << 20))
 
 
 def _is_double(array):
@@ -377,12 +427,14 @@ def _facts(frames, failed, asked, is_end):
     if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
         failed = frames
     of_frames = {"libraries": _other_libraries, "kept": _kept, "growth": source.growth, "starts": source.starts}
+    of_frames["plans"] = _plans
     of_frames |= {"transform": lambda frames: source.transform(frames, is_end), "weights": models.weights}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
     of_frames |= {"hooks": models.hooks, "outputs": models.outputs}
     asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's
     asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
-    asked_for |= {"request": lambda: _request(failed, asked), "variables": lambda: _variables(frames, failed)}
+    asked_for |= {"request": lambda: _request(failed, asked) or _compiled(failed, asked)}
+    asked_for |= {"variables": lambda: _variables(frames, failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))
     for name, ask in asked_for.items():
         try:

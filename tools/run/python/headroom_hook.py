@@ -54,7 +54,7 @@ def explain_end(error, trace):
     if not _FULL.search(text) or os.path.exists(path + ".json"):
         return
     sizes = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-    number = re.search(r"allocate ([\d,.]+) ?([KMG]i)?[Bb]", text)
+    number = re.search(r"allocat\w+ ([\d,.]+) ?([KMG]i)?[Bb]", text)
     asked = float(number[1].replace(",", "").rstrip(".")) * sizes[number[2] or ""] if number else 0
     try:
         if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():

@@ -31,14 +31,20 @@ def array_bytes(value):
             return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
         if library in ("jax", "jaxlib"):
             return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
-        return value.nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
+        return _base(value).nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
     except Exception:  # a sparse one, one of a subclass that refuses, or of JAX one that is traced or deleted
         return 0
 
 
+def _base(array):
+    """The array of CuPy that a view shows a part of, and keeps; any other array itself."""
+    base = getattr(array, "base", None) if library_of(array) == "cupy" else None
+    return array if base is None else base
+
+
 def storage(array):
     try:
-        return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(array)
+        return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(_base(array))
     except Exception:  # of a subclass that has none
         return id(array)
 
@@ -186,12 +192,13 @@ def variables(frame):
 
 
 def variables_of(frame):
-    """(text, name, file, value) of the variables of a function of the program, and of the attributes of its object."""
-    owner = variables(frame).get("self")
-    yield from ((name, name, frame.f_code.co_filename, value) for name, value in list(variables(frame).items()))
-    path = own_file(owner) if owner is not None else ""
-    parts = {**attributes(owner), **buffers(owner)} if path else {}
-    yield from (("self." + name, name, path, value) for name, value in parts.items() if name not in _OF_MODULES)
+    """(text, name, file, value) of the variables of a function of the program, and of the attributes of its objects."""
+    values = list(variables(frame).items())
+    yield from ((name, name, frame.f_code.co_filename, value) for name, value in values)
+    for owner, value in values:
+        path = own_file(value) if not is_named(value) else ""
+        parts = {**attributes(value), **buffers(value)} if path else {}
+        yield from ((owner + "." + k, k, path, part) for k, part in parts.items() if k not in _OF_MODULES)
 
 
 def release():
