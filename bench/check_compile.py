@@ -5,8 +5,8 @@ On any, with a measurement:  bench/check_compile.py --predict compile.csv [NET..
 
 --measure runs each net's first four steps in a fresh process with a fresh cache of Inductor, so that all kernels are
 compiled and timed, and once more in another process that finds them in the cache. --eager measures the nets without
-torch.compile as well. --snapshot FOLDER keeps the memory snapshot, and the code that Inductor wrote, of each net's first
-run there. --predict prints one row of Markdown for each net, and a summary; without a file it prints the
+torch.compile as well. --snapshot FOLDER keeps the memory snapshot, and the code that Inductor wrote, of each net's
+first run there. --predict prints one row of Markdown for each net, and a summary; without a file it prints the
 predictions alone. `headroom` is taken from PATH, and HEADROOM_PYTHON names the Python that has PyTorch, torchvision,
 timm and Transformers. Weights are random; nothing is downloaded.
 """

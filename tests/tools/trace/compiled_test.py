@@ -96,6 +96,28 @@ class Buffers(unittest.TestCase):
             self.assertNotIn("eager", said(traced), device)
             self.assertFalse({8 * 4 * 8 * 8 * size for size in (2, 4)} & {*blocks_of(traced, 1, "forward", "backward")})
 
+    def test_products_of_odd_sizes_are_padded(self):
+        """In single precision the gradient of words, whose sums are odd, is padded by two; the logits are not."""
+        words, rows = 3002, 1024
+
+        def make_step():
+            head = nn.Linear(1024, words, bias=False).cuda()
+            x = torch.randn(rows, 1024, device="cuda", requires_grad=True)
+            targets = torch.zeros(rows, dtype=torch.long, device="cuda")
+            loss = torch.compile(lambda: F.cross_entropy(head(x), targets))
+            return lambda: loss().backward()
+
+        traced = trace(make_step, steps=2)  # without TF32 nearly all products are bound by computing
+        self.assertEqual(said(traced), "")
+        self.assertNotIn((words + 2) * 1024 * 4, blocks_of(traced, 2, "forward"))
+        self.assertIn((words + 2) * 1024 * 4, blocks_of(traced, 2, "backward"))
+
+    def test_a_first_run_times_kernels(self):
+        traced = trace(training(lambda net, x: torch.compile(net)(x).sum()), batch=64, steps=2)
+        timed = [block.size for block in traced.blocks if block.op.startswith("triton::")]
+        self.assertGreater(timed.count(60 << 20), 0)
+        self.assertEqual({block.step for block in traced.blocks if block.op.startswith("triton::")}, {1})
+
     def test_flexible_attention_with_a_mask(self):
         from torch.nn.attention import flex_attention as flex
 

@@ -29,7 +29,7 @@ _MOST_REASON = 160
 # Multiplications for each element that a product reads or writes, above which an H200 is bound by computing: half of
 # those that it does while it moves an element (is_mm_compute_bound in pad_mm.py).
 _BALANCE_OF_HALF, _BALANCE_OF_TF32 = 100, 50
-_NODES_PER_SECOND = 40  # of a graph that is compiled
+_NODES_PER_SECOND = 15  # of a graph that is compiled
 _SAID_SECONDS = 2
 _DEVICES_OF_TENSORS = ("device", "is_cuda", "is_cpu", "get_device")
 
@@ -145,8 +145,8 @@ class Compiled:
         return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
     def is_padded(self, mat1, mat2, op, padded_length, alignment_of):
-        """Returns true if a product of odd sizes is padded, which PyTorch decides by timing both: where it is bound by
-        computing, the padded one takes less time.
+        """Returns true if a product of odd sizes is padded, which PyTorch decides by timing both where it is bound by
+        computing. The padded one takes less time in half precision, and in single precision where the sums are odd.
         """
         *batch, m, k, n = (_known(size) for size in (*mat1.shape, mat2.shape[-1]))
         is_half = mat1.dtype in (torch.float16, torch.bfloat16)
@@ -163,7 +163,7 @@ class Compiled:
                 tracer.temporaries(name, sizes)
                 with tracer.held(name, [tracer.gpu.cache_bytes]):
                     tracer.temporaries(name, sizes)
-        return True
+        return is_half or padded[1] > k
 
     def kernel(self, name, source):
         return _Kernel(self._tracer, name, source)
