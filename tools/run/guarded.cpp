@@ -20,7 +20,6 @@
 #include <iterator>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -59,9 +58,7 @@ class AccountFile {
   }
   ~AccountFile() {
     guard::reap(*account_);
-    const bool in_use = std::any_of(std::begin(account_->slots), std::end(account_->slots),
-                                    [](const guard::Slot& slot) { return slot.owner != 0; });
-    if (!in_use) unlink(path_.c_str());
+    if (!has_owners(*account_)) unlink(path_.c_str());
     guard::close_account(account_);
   }
   AccountFile(const AccountFile&) = delete;
@@ -70,6 +67,10 @@ class AccountFile {
   const std::string& path() const { return path_; }
 
  private:
+  static bool has_owners(const guard::Account& account) {
+    return std::any_of(std::begin(account.slots), std::end(account.slots),
+                       [](const guard::Slot& slot) { return slot.owner != 0; });
+  }
   // Removes the accounts of runs that were killed; one of another version a day later, as a container that
   // shares the folder may still use it.
   static void remove_old() {
@@ -86,9 +87,7 @@ class AccountFile {
         continue;
       }
       guard::reap(*account);
-      const bool in_use = guard::owner_of(account->parent) != 0 ||
-                          std::any_of(std::begin(account->slots), std::end(account->slots),
-                                      [](const guard::Slot& slot) { return slot.owner != 0; });
+      const bool in_use = guard::owner_of(account->parent) != 0 || has_owners(*account);
       guard::close_account(account);
       if (!in_use) unlink(entry.path().c_str());
     }
@@ -117,11 +116,7 @@ int find_card(guard::Account& account, guard::Watcher& watcher, const std::strin
 void set_limits(const GuardOptions& options, guard::Account& account, guard::Watcher& watcher) {
   std::vector<std::string> parts;
   for (const std::string& text : options.limits) {
-    for (size_t at = 0; at <= text.size();) {
-      const size_t end = std::min(text.find(',', at), text.size());
-      parts.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
+    for (const std::string_view part : split(text, ",")) parts.emplace_back(part);
   }
   if (options.soft) account.soft_bytes = *options.soft;
   account.leave_bytes = options.leave.value_or(0);
@@ -301,9 +296,8 @@ constexpr int64_t kMostFactsBytes = int64_t{64} << 20;
 bool has_driver() {
   constexpr std::string_view kDriver = "libcuda.so.1";
   const char* folders = std::getenv("LD_LIBRARY_PATH");
-  std::istringstream list(folders == nullptr ? "" : folders);
-  for (std::string folder; std::getline(list, folder, ':');) {
-    if (access((folder + "/" + std::string(kDriver)).c_str(), R_OK) == 0) return true;
+  for (const std::string_view folder : split(folders == nullptr ? "" : folders, ":")) {
+    if (!folder.empty() && access(fmt::format("{}/{}", folder, kDriver).c_str(), R_OK) == 0) return true;
   }
   std::ifstream cache("/etc/ld.so.cache", std::ios::binary);
   const std::string known{std::istreambuf_iterator<char>(cache), {}};

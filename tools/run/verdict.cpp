@@ -129,9 +129,18 @@ std::string refusal_text(const guard::Account& account) {
                      format_bytes(slot->refused_bytes));
 }
 
-// "train.py:22 in read, called at train.py:47 in main": of the last traceback of Python that has frames
-// outside libraries, the innermost one and the functions that called it. Files that a library wrote, and the
-// launcher's own traceback, have none.
+// "train.py:22 in read, called at train.py:47 in main", from frames, the innermost first.
+std::string place_of(const std::vector<std::string>& frames) {
+  std::string text;
+  for (const std::string& frame : frames) {
+    if (!text.empty() && frame.ends_with(" in <module>")) break;
+    text += text.empty() ? frame : ", called at " + frame.substr(frame.rfind('/') + 1);
+  }
+  return text;
+}
+
+// The place of the last traceback of Python that has frames outside libraries. Files that a library wrote,
+// and the launcher's own traceback, have none.
 std::string own_line(const std::string& log) {
   constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kIn = ", in ";
   constexpr size_t kMostFrames = 4;
@@ -159,13 +168,9 @@ std::string own_line(const std::string& log) {
     found.push_back(fmt::format("{}:{} in {}", path, line.substr(digits, in - digits),
                                 trimmed(line.substr(in + kIn.size()))));
   }
-  std::string text;
-  for (size_t i = 0; i < std::min(found.size(), kMostFrames); ++i) {
-    const std::string& frame = found[found.size() - 1 - i];
-    if (i > 0 && frame.ends_with(" in <module>")) break;
-    text += i == 0 ? frame : ", called at " + frame.substr(frame.rfind('/') + 1);
-  }
-  return printable(text, 300);
+  std::reverse(found.begin(), found.end());
+  found.resize(std::min(found.size(), kMostFrames));
+  return printable(place_of(found), 300);
 }
 
 // The process beside which the others held most when it was refused. JAX reserves less when it is refused, so
@@ -187,17 +192,12 @@ int64_t smallest_limit(const guard::Account& account) {
   return least;
 }
 
-// Returns the place of the request that failed in one of several ranks, "train.py:22 in read, called at
-// train.py:47 in main": the log has a traceback of each. Empty for a single process.
+// The place of the request that failed in one of several ranks: the log has a traceback of each. Empty for a
+// single process.
 std::string moment_of(const Facts& facts) {
-  std::string text;
-  if (ranks_of(facts) < 2) return text;
-  for (const Facts& line : facts.part("moment").parts("lines")) {
-    const std::string frame = line.text();
-    if (!text.empty() && frame.ends_with(" in <module>")) break;
-    text += text.empty() ? frame : ", called at " + frame.substr(frame.rfind('/') + 1);
-  }
-  return text;
+  std::vector<std::string> frames;
+  for (const Facts& line : facts.part("moment").parts("lines")) frames.push_back(line.text());
+  return ranks_of(facts) < 2 ? "" : place_of(frames);
 }
 
 // True if a program that had run out of memory tried again while it handled the error, which holds the first
@@ -244,13 +244,6 @@ Candidate explain_request(const Failure& failure, const Facts& facts, const Fact
   return logged;
 }
 
-// A second cause that explains nearly as much, as one line; empty without one.
-std::string runner_up(const std::vector<Candidate>& ranked) {
-  if (ranked.size() < 2 || ranked[1].weight() < ranked[0].weight() / 2) return {};
-  const std::string& text = ranked[1].cause.front();
-  return "or " + text;
-}
-
 // The cause that explains most, of all that speaks for one; else what the log says.
 Candidate find_cause(const Failure& failure, const Facts& facts) {
   const guard::Slot* slot = refused_first(failure.account);
@@ -266,7 +259,9 @@ Candidate find_cause(const Failure& failure, const Facts& facts) {
   const std::vector<Candidate> ranked = rank_candidates(facts, report, run);
   if (ranked.empty()) return explain_request(failure, facts, report, run, std::move(logged));
   Candidate best = ranked.front();
-  if (const std::string second = runner_up(ranked); !second.empty()) best.cause.push_back(second);
+  // A second cause that explains nearly as much.
+  if (ranked.size() > 1 && ranked[1].weight() >= ranked[0].weight() / 2)
+    best.cause.push_back("or " + ranked[1].cause.front());
   // No smaller batch or other allocator mends what is kept, and no step is told twice.
   for (const std::string& step : logged.next) {
     const bool is_again = step.find("expandable_segments") != std::string::npos && !best.next.empty() &&
