@@ -378,16 +378,19 @@ def measure(path, names, with_eager, folder):
 
 
 def predict(name, device):
-    """Requested and reserved MiB, what is assumed of torch.compile, and ""; or Nones and the error."""
+    """Requested and reserved MiB, and what of torch.compile is not covered; or Nones and the error."""
     program = f"{os.path.abspath(__file__)}:make_{name}"
-    command = ["headroom", "predict", program, "--steps", str(STEPS), "--device", device, "--json"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    try:
-        answer = json.loads(result.stdout)
-    except ValueError:
-        return None, None, result.stderr.strip().split("\n")[-1]
-    said = result.stdout if "as eager" in result.stdout else ""
-    note = "as eager" if said else ""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "run.trace")
+        options = ["--steps", str(STEPS), "--device", device, "-o", trace]
+        traced = subprocess.run(["headroom", "trace", program, *options], capture_output=True, text=True)
+        if traced.returncode:
+            return None, None, traced.stderr.strip().split("\n")[-1]
+        with open(trace, encoding="utf-8") as file:
+            assumed = [line.strip() for line in file if line.startswith("s,assumed,") and "compile" in line]
+        command = ["headroom", "predict", trace, "--device", device, "--json"]
+        answer = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    note = assumed[0].removeprefix("s,assumed,") if assumed else ""
     return answer["peak_requested_bytes"] / MIB, answer["peak_reserved_bytes"] / MIB, note
 
 

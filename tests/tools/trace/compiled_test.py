@@ -112,6 +112,10 @@ class Buffers(unittest.TestCase):
         self.assertNotIn((words + 2) * 1024 * 4, blocks_of(traced, 2, "forward"))
         self.assertIn((words + 2) * 1024 * 4, blocks_of(traced, 2, "backward"))
 
+    def test_kernels_with_functions_of_their_own(self):
+        traced = trace(training(lambda net, x: torch.compile(lambda x: net(x).cumsum(-1).sum())(x)), batch=64, steps=1)
+        self.assertEqual(said(traced), "")
+
     def test_a_first_run_times_kernels(self):
         traced = trace(training(lambda net, x: torch.compile(net)(x).sum()), batch=64, steps=2)
         timed = [block.size for block in traced.blocks if block.op.startswith("triton::")]

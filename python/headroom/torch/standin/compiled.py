@@ -181,7 +181,9 @@ class _Kernel:
 
     def __init__(self, tracer, name, source):
         self._tracer, self._name = tracer, f"triton::{name}"
-        function = next(part for part in ast.parse(source).body if isinstance(part, ast.FunctionDef))
+        functions = [part for part in ast.parse(source).body if isinstance(part, ast.FunctionDef)]
+        # Others are its parts.
+        function = next(part for part in functions if isinstance(part.decorator_list[0], ast.Call))
         names = [argument.arg for argument in function.args.args]
         self._written = [index for index, name in enumerate(names) if name.startswith(("out_ptr", "in_out_ptr"))]
         call = function.decorator_list[0]
