@@ -284,7 +284,8 @@ void add_figures(const WorkloadOptions& workload, const Answer& answer, Sheet& s
   }
 }
 
-Sheet to_sheet(const WorkloadOptions& workload, const Answer& answer) {
+// `packed`: the options of a run that keeps a budget.
+Sheet to_sheet(const WorkloadOptions& workload, const RuntimeOptions& packed, const Answer& answer) {
   const auto& [solution, with_more, split, sharded, curve, larger] = answer;
   Sheet sheet =
       solve::sheet_of(title_of(workload, solution), solution.fits,
@@ -296,7 +297,8 @@ Sheet to_sheet(const WorkloadOptions& workload, const Answer& answer) {
   } else if (larger > 0) {
     sheet.fact(fmt::format("the minimum exceeds the free memory of the device: {}", format_bytes(larger)));
   }
-  sheet.fact(fmt::format("without levers: {}, {:.3f} ms a step", format_bytes(solution.process_bytes_without),
+  sheet.fact(fmt::format("without levers (--strategy {} --plan {}): {}, {:.3f} ms a step", packed.strategy,
+                         to_string(packed.plan), format_bytes(solution.process_bytes_without),
                          1e-3 * solution.us_without));
   if (solution.fits && with_more.us < solution.us) sheet.fact(next_memory_text(solution, with_more));
   if (split) {
@@ -388,7 +390,7 @@ int run_solve(int argc, char** argv) {
     answer.larger_memory_bytes = solver.least_on_larger_device();
   progress.finish();
 
-  Sheet sheet = to_sheet(given, answer);
+  Sheet sheet = to_sheet(given, workload.runtime, answer);
   sheet.propose({next_command(given, solution, kept_words)});
   solve::write(sheet, options.html, options.json, set.terminal());
   return solution.fits ? kExitDone : kExitOutOfMemory;
