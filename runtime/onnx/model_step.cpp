@@ -54,16 +54,21 @@ constexpr int64_t kColumnsOfALine = 8;
 constexpr int64_t kLeastPaddedClasses = 1024;
 constexpr int64_t kLeastPaddedLogits = 1 << 20;
 
-// A variable with zeros after the elements of another one along an axis.
+// A variable with zeros after the elements of another one along an axis, the same for all who ask for it.
 Value padded_variable(Value narrow, int axis, int64_t extent) {
-  const ValueInfo& info = narrow.graph->value(narrow.id);
-  const Shape shape = info.spec.shape;
+  Graph& graph = *narrow.graph;
+  const ValueInfo& info = graph.value(narrow.id);
+  const Shape shape = info.spec.shape, wide_shape = shape.with(axis, extent);
+  const std::string name = fmt::format("{}/padded{}", info.name, to_string(wide_shape));
+  for (const int variable : graph.variables()) {
+    if (graph.value(variable).name == name) return {&graph, variable};
+  }
   int64_t row = element_bytes(info.spec.dtype);  // with all that lies after the axis
   for (int i = axis; i < shape.rank(); ++i) row *= shape[i];
-  const auto bytes = [initializer = info.initializer, name = info.name, spec = info.spec, row,
+  const auto bytes = [initializer = info.initializer, narrow_name = info.name, spec = info.spec, row,
                       wide = row / shape[axis] * extent] {
     std::vector<std::byte> made;
-    const std::span<const std::byte> all = initial_bytes(initializer, name, spec, made);
+    const std::span<const std::byte> all = initial_bytes(initializer, narrow_name, spec, made);
     const size_t rows = row == 0 ? 0 : all.size() / static_cast<size_t>(row);
     std::vector<std::byte> padded(rows * static_cast<size_t>(wide));
     for (size_t i = 0; i < rows; ++i)
@@ -71,8 +76,7 @@ Value padded_variable(Value narrow, int axis, int64_t extent) {
                   static_cast<size_t>(row));
     return padded;
   };
-  return narrow.graph->variable(info.name + "/padded", {info.spec.dtype, shape.with(axis, extent)},
-                                given(bytes));
+  return graph.variable(name, {info.spec.dtype, wide_shape}, given(bytes));
 }
 
 // Returns `value` padded with zeros after its last axis to `columns`, if it is a product or a convolution

@@ -220,6 +220,14 @@ TEST(ModelInference, ManyClassesComeFromWeightsThatWerePaddedOnce) {
   }
 }
 
+TEST(ModelInference, OutputsThatShareAHeadShareItsPaddedWeights) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "6"}).output("y").output("z").floats("w", {6, 1027}, wave(6 * 1027));
+  net.node("MatMul", {"x", "w"}, {"y"}).node("Neg", {"x"}, {"n"}).node("MatMul", {"n", "w"}, {"z"});
+  const auto answers = answers_of(net.bytes(), {.batch = 2}, {wave(12)});
+  for (size_t i = 0; i < answers[0].size(); ++i) EXPECT_EQ(answers[0][i], -answers[1][i]);
+}
+
 TEST(ModelStep, ClassesLieWhereTheLabelsSay) {
   ModelBytes net;
   net.input("x", 1, {"batch", "5", "6"})
