@@ -76,6 +76,11 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
     add(cases, fmt::format("{}_{}_{}_{}_{}", s.batch, s.queries, s.keys, s.heads, s.extent), {.scale = 0.3f},
         s);
   }
+  // As many blocks and tiles of keys that a GPU has four, two and one team to a block; some teams see no key.
+  for (const int64_t heads : {3, 70, 140})
+    add(cases, fmt::format("of_{}_heads", heads), {.scale = 0.3f}, {1, 70, 270, heads, 8});
+  add(cases, "long_causal", {.scale = 0.3f}, {1, 320, 320, 2, 64}, {causal(320, 320, kHiddenScore)});
+  add(cases, "long_and_wide", {.scale = 0.3f}, {1, 20, 300, 2, 128}, {causal(20, 300, kHiddenScore)});
   add_packed(cases, "short", {.scale = 0.3f}, {2, 9, 9, 3, 20});
   add_packed(cases, "tiles", {.scale = 0.3f}, {2, 130, 130, 2, 64});
   add_packed(cases, "causal", {.scale = 0.3f}, {1, 70, 70, 2, 16}, {causal(70, 70, kHiddenScore)});

@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
   __pipeline_commit();
   __pipeline_wait_prior(0);
   __syncthreads();
-  const LeftRows<kExtent> left(rows, block.warp * 16), left_dy(rows + kTileWords<kExtent>, block.warp * 16);
+  LeftRows<kExtent> left(rows, block.warp * 16), left_dy(rows + kTileWords<kExtent>, block.warp * 16);
+  left.hold(), left_dy.hold();
 
   RowStatistics statistics[2];
   float product[2];
@@ -149,7 +150,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
   __pipeline_commit();
   __pipeline_wait_prior(0);
   __syncthreads();
-  const LeftRows<kExtent> left(rows, block.warp * 16), left_v(rows + kTileWords<kExtent>, block.warp * 16);
+  LeftRows<kExtent> left(rows, block.warp * 16), left_v(rows + kTileWords<kExtent>, block.warp * 16);
+  left.hold(), left_v.hold();
 
   float key_sums[kExtent / 8][4] = {}, value_sums[kExtent / 8][4] = {};
   const auto kind_of = [&](int tile) {

@@ -13,7 +13,7 @@
 namespace headroom::cuda {
 
 inline constexpr int kHeadTile = static_cast<int>(kAttentionTile);
-inline constexpr int kAttentionThreads = 2 * kHeadTile;  // a warp has 16 rows of a tile
+inline constexpr int kAttentionThreads = 2 * kHeadTile;  // of a team: a warp has 16 rows of a tile
 
 // A matrix of one head: rows of `extent` halves, `stride` apart.
 struct HeadMatrix {
@@ -94,9 +94,10 @@ inline size_t bytes_of_head_tiles(int64_t extent, int tiles, int floats = 0) {
 }
 
 inline void launch_attention(AttentionKernel kernel, int64_t blocks, size_t shared_bytes,
-                             const AttentionArguments& args, cudaStream_t stream) {
+                             const AttentionArguments& args, cudaStream_t stream, int teams = 1) {
   if (blocks == 0) return;
-  kernel<<<static_cast<unsigned>(blocks), kAttentionThreads, shared_bytes, stream>>>(args);
+  const dim3 threads(kAttentionThreads, static_cast<unsigned>(teams));
+  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream>>>(args);
   HR_CHECK(cudaGetLastError());
 }
 

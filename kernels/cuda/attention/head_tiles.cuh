@@ -11,7 +11,14 @@
 
 namespace headroom::cuda {
 
-// This thread's part of the copies of a head's tiles to shared memory: 16 bytes of every few rows.
+// The number of this thread's team: threads of a block with the same y go through tiles of their own.
+template <int kTeams>
+__device__ int team_of_thread() {
+  return kTeams == 1 ? 0 : static_cast<int>(threadIdx.y);
+}
+
+// This thread's part of the copies of a head's tiles to shared memory, by its team: 16 bytes of every few
+// rows.
 template <int kExtent>
 class TileCopy {
  public:
@@ -74,10 +81,13 @@ template <int kExtent>
 class LeftRows {
  public:
   static constexpr bool kHeld = kExtent <= 64;
-  __device__ LeftRows(const uint32_t* tile, int first_row) : tile_(tile), first_row_(first_row) {
+  __device__ LeftRows(const uint32_t* tile, int first_row) : tile_(tile), first_row_(first_row) {}
+  // Reads the rows, once they are in the tile.
+  __device__ void hold() {
     if constexpr (kHeld) {
 #pragma unroll
-      for (int step = 0; step < kExtent / 16; ++step) load_left<kExtent>(held_[step], tile, first_row, step);
+      for (int step = 0; step < kExtent / 16; ++step)
+        load_left<kExtent>(held_[step], tile_, first_row_, step);
     }
   }
   __device__ void get(uint32_t (&words)[4], int step) const {
@@ -241,7 +251,7 @@ struct HeadBlock {
   const AttentionArguments& args;
   int64_t head, b, h;
   int tile;
-  int warp, t;  // this lane's columns are 2t and 2t + 1 of every 8
+  int warp, t;  // of the team; this lane's columns are 2t and 2t + 1 of every 8
   int row;      // row of the head, this lane's first; its other is 8 below
 
   // Under a causal mask the last queries have the most to do: they begin with `from_last`. `group`
@@ -306,29 +316,52 @@ __device__ void hide_beyond(float (&scores)[kColumns][4], const ScorePlace& plac
   }
 }
 
+// Waits for the other threads of this thread's team.
+template <int kTeams>
+__device__ void meet_team() {
+  if constexpr (kTeams == 1) {
+    __syncthreads();
+  } else {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + team_of_thread<kTeams>()), "n"(kAttentionThreads) : "memory");
+  }
+}
+
+struct NothingToPrepare {
+  __device__ void operator()() const {}
+};
+
 // Calls load(tile, stage) and then use(tile, stage) for each of `tiles` that is_hidden() does not leave out;
-// the next tile is on its way while one is used.
-template <typename IsHidden, typename Load, typename Use>
-__device__ void for_each_shown_tile(int tiles, IsHidden is_hidden, Load load, Use use) {
+// the next tile is on its way while one is used. Each of the block's teams has every kTeams-th tile. Calls
+// prepare() when the first tile is on its way; all copies but that tile's are then waited for by
+// __pipeline_wait_prior(1).
+template <int kTeams = 1, typename IsHidden, typename Load, typename Use, typename Prepare = NothingToPrepare>
+__device__ void for_each_shown_tile(int tiles, IsHidden is_hidden, Load load, Use use,
+                                    Prepare prepare = Prepare()) {
   const auto next_of = [&](int tile) {
-    while (tile < tiles && is_hidden(tile)) ++tile;
+    while (tile < tiles && is_hidden(tile)) tile += kTeams;
     return tile;
   };
-  int tile = next_of(0), stage = 0;
+  int tile = next_of(team_of_thread<kTeams>()), stage = 0;
   if (tile < tiles) load(tile, 0);
   __pipeline_commit();
+  prepare();
   while (tile < tiles) {
-    const int next = next_of(tile + 1);
+    const int next = next_of(tile + kTeams);
     if (next < tiles) load(next, 1 - stage);
     __pipeline_commit();
     __pipeline_wait_prior(1);
-    __syncthreads();
+    meet_team<kTeams>();
     use(tile, stage);
-    __syncthreads();
+    meet_team<kTeams>();
     tile = next;
     stage = 1 - stage;
   }
   __pipeline_wait_prior(0);
+}
+
+// Turns sums of powers of 2 less `base` into sums of powers less `next`, which is no smaller: their factor.
+__device__ inline float factor_of_base(float base, float next) {
+  return base == next ? 1 : power_of_2(base - next);
 }
 
 __device__ inline float combined_of_row(float x, bool is_maximum) {
