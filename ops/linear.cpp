@@ -32,9 +32,13 @@ Outputs Dense::infer(const OpCheck& c) const {
                         : fmt::format("the weights must be ({},N)", x.last()));
   const int64_t columns = w[transpose_b ? 0 : 1];
   const Shape y = x.with(x.rank() - 1, columns);
-  if (c.size() == 4 || c.shape(2) != y) c.same_shape(2, {columns});
-  if (c.size() == 4) c.same_shape(3, y);
-  return {f32(y)};
+  const auto has_rows = [&](const Shape& s) {
+    return s.rank() >= 2 && s.last() == columns && s.elements() == y.elements();
+  };
+  if (c.size() == 4 || !has_rows(c.shape(2))) c.same_shape(2, {columns});
+  const Shape& last = c.shape(c.size() - 1);
+  if (c.size() == 4 && !has_rows(last)) c.same_shape(3, y);
+  return {f32(has_rows(last) ? last : y)};
 }
 
 Outputs DenseFilterGrad::infer(const OpCheck& c) const {

@@ -8,9 +8,12 @@
 namespace headroom::cpu {
 
 std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
-  const std::shared_ptr<Kernel> product = make_kernel(
-      MatMul{false, op.transpose_b}, {request.inputs.first(2), request.outputs, request.settings});
+  const Shape& x = request.inputs[0].shape;
   const int64_t columns = request.outputs[0].shape.last();
+  // A residual may give the result another shape.
+  const TensorSpec of_product{request.outputs[0].dtype, x.with(x.rank() - 1, columns)};
+  const std::shared_ptr<Kernel> product = make_kernel(
+      MatMul{false, op.transpose_b}, {request.inputs.first(2), {&of_product, 1}, request.settings});
   const int64_t rows = columns == 0 ? 0 : request.outputs[0].shape.elements() / columns;
   const bool has_bias = request.inputs[2].shape.rank() == 1, adds = !has_bias || request.inputs.size() == 4;
   if (!adds && rows > kMostFewRows && columns > 1) {

@@ -9,7 +9,7 @@ namespace {
 
 // Node ids; -1 for absent ones.
 struct Layer {
-  int product, bias, sum = -1, relu = -1;
+  int product, bias, reshape = -1, sum = -1, relu = -1;
   int bias_value = -1, residual = -1;  // values
   int last() const { return std::max({bias, sum, relu}); }
 };
@@ -31,16 +31,22 @@ class DenseLayers : private GraphView {
     Layer layer{product, only_reader(output(product))};
     layer.bias_value = bias_of(layer.bias, output(product));
     if (layer.bias_value < 0) layer.bias = -1;
-    const int before = output(layer.bias >= 0 ? layer.bias : product);
+    int before = output(layer.bias >= 0 ? layer.bias : product);
+    // The residual may have other axes before the last one.
+    const int reshape = only_reader(before);
+    const bool keeps_rows = op<Reshape>(reshape) && shape(output(reshape)).rank() >= 2 &&
+                            shape(output(reshape)).last() == shape(before).last();
+    if (keeps_rows) before = output(reshape);
     const int sum = only_reader(before);
     if (adds_residual(sum, before) && !taken[static_cast<size_t>(sum)]) {
       layer.sum = sum;
+      if (keeps_rows) layer.reshape = reshape;
       layer.residual = input(sum, input(sum, 0) == before ? 1 : 0);
     }
     if (layer.bias < 0 && layer.sum < 0) return {};
     const int next = only_reader(output(layer.last()));
     if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
-    if (!on_one_device({layer.product, layer.bias, layer.sum, layer.relu})) return {};
+    if (!on_one_device({layer.product, layer.bias, layer.reshape, layer.sum, layer.relu})) return {};
     return changes_operand(product, product, layer.last()) ? std::nullopt : std::optional(layer);
   }
 
@@ -62,7 +68,7 @@ class DenseLayers : private GraphView {
   }
 
   void rewrite(const Layer& layer, Rewrite& nodes) const {
-    for (int node : {layer.product, layer.bias, layer.sum, layer.relu}) nodes.drop(node);
+    for (int node : {layer.product, layer.bias, layer.reshape, layer.sum, layer.relu}) nodes.drop(node);
     Node dense{Dense{layer.relu >= 0, op<MatMul>(layer.product)->transpose_b},
                graph().node(layer.product).name,
                {input(layer.product, 0), input(layer.product, 1)},

@@ -63,8 +63,9 @@ Grads rule(const Dense& op, const Context& c) {
     grads = matmul_grads({false, op.transpose_b}, as_matrix(c.in[0]), c.in[1], as_matrix(g));
     grads = {reshape(*grads[0], c.in[0].shape()), grads[1], sum_to(g, c.in[2].shape())};
   } else {
-    const std::vector<Value> parameters = c.graph.add(DenseFilterGrad{}, std::vector<Value>{c.in[0], g});
-    grads = {matmul(g, c.in[1], {false, true}), parameters[0], parameters[1]};
+    const Value rows = as_matrix(g);
+    const std::vector<Value> parameters = c.graph.add(DenseFilterGrad{}, std::vector<Value>{c.in[0], rows});
+    grads = {matmul(rows, c.in[1], {false, true}), parameters[0], parameters[1]};
   }
   if (c.in.size() == 4) grads.push_back(g);
   return grads;

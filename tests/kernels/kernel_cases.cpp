@@ -79,6 +79,10 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
           {x, random_floats({k, n}, 51), random_floats({n}, 52), random_floats({m, n}, 55)}, 1e-4);
     }
     add(cases, what + "_sum", Dense{}, {x, random_floats({k, n}, 51), random_floats({m, n}, 55)}, 1e-4);
+    add(cases, what + "_residual_rank3", Dense{},
+        {x, random_floats({k, n}, 51), random_floats({n}, 52), random_floats({1, m, n}, 55)}, 1e-4);
+    add(cases, what + "_sum_rank3", Dense{}, {x, random_floats({k, n}, 51), random_floats({m, 1, n}, 55)},
+        1e-4);
     add(cases, what + "_transposed", Dense{false, true},
         {x, random_floats({n, k}, 51), random_floats({n}, 52)}, 1e-4);
     add(cases, what + "_rank3", Dense{},

@@ -425,7 +425,8 @@ TEST(Fuse, AProductAddsTheResidualAfterItWithTheSameBits) {
   EXPECT_EQ(loss_and_weights(true), loss_and_weights(false));
 }
 
-// y = x + layer(x), y = relu(layer(x) + x), and the sum of two layers, which one of them takes.
+// y = x + layer(x), y = relu(layer(x) + x), the sum of two layers, which one of them takes, and x + layer(x)
+// where the layer's rows have one axis.
 TEST(Fuse, ADenseLayerAddsTheResidualBehindItWithTheSameBits) {
   const auto loss_and_weights = [](int form, bool fused) {
     Graph graph;
@@ -442,7 +443,8 @@ TEST(Fuse, ADenseLayerAddsTheResidualBehindItWithTheSameBits) {
     };
     const Value y = form == 0   ? add(x, layer(x))
                     : form == 1 ? relu(add(layer(x), x))
-                                : add(layer(x), layer(x));
+                    : form == 2 ? add(layer(x), layer(x))
+                                : add(x, reshape(layer(reshape(x, {6, 7})), {2, 3, 7}));
     const Value loss = mean(mul(y, y));
     add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
     if (fused) {
@@ -456,7 +458,7 @@ TEST(Fuse, ADenseLayerAddsTheResidualBehindItWithTheSameBits) {
     }
     return after_three_steps(graph, {loss}, x, rate, parameters);
   };
-  for (const int form : {0, 1, 2})
+  for (const int form : {0, 1, 2, 3})
     EXPECT_EQ(loss_and_weights(form, true), loss_and_weights(form, false)) << form;
 }
 
