@@ -303,6 +303,58 @@ TEST_F(KeptMemory, ManyModelsOfOneClassAreTheCause) {
       << text;
 }
 
+TEST_F(KeptMemory, EqualContainersOfPyTorchAreModels) {
+  const std::string text = verdict(
+      "import threading\n"
+      "class Sequential(torch.nn.Module): pass\n"
+      "Sequential.__module__ = 'torch.nn.modules'\n"
+      "local = threading.local()\n"
+      "def build():\n"
+      "  model = Sequential()\n"  // line 7
+      "  model._modules['0'] = torch.nn.Module()\n"
+      "  return model\n"
+      "def work(ready, ends):\n"
+      "  local.model = build()\n"
+      "  ready.release()\n"
+      "  ends.wait()\n"
+      "def main():\n"
+      "  ready, ends = threading.Semaphore(0), threading.Event()\n"
+      "  for _ in range(4): threading.Thread(target=work, args=(ready, ends), daemon=True).start()\n"
+      "  for _ in range(4): ready.acquire()\n");
+  EXPECT_PRED2(has, text,
+               "the weights and gradients of 4 models of class Sequential take 256.00 MiB, made at " +
+                   folder_ / "train.py:7")
+      << text;
+}
+
+TEST_F(KeptMemory, TheLayersOfAModelThatIsBeingMadeAreNoModels) {
+  const std::string text = verdict(
+      "class Layer(torch.nn.Module): pass\n"
+      "class Net(torch.nn.Module):\n"
+      "  def __init__(self):\n"
+      "    super().__init__()\n"
+      "    layers = [Layer() for _ in range(5)]\n"
+      "    torch.fail()\n"
+      "def main():\n"
+      "  Net()\n");
+  EXPECT_FALSE(has(text, "models of class")) << text;
+}
+
+TEST_F(KeptMemory, WhatKeepsTheMachinesMemoryIsTold) {
+  const std::string text = verdict(
+      "def main():\n"
+      "  maps = []\n"
+      "  for _ in range(4):\n"
+      "    maps.append(torch.Tensor())\n"  // line 5
+      "    maps[-1].is_cuda = False\n"
+      "  on_card = [torch.Tensor() for _ in range(9)]\n"
+      "  raise RuntimeError(\"DefaultCPUAllocator: can't allocate memory: you tried to allocate 19267584 "
+      "bytes. Error code 12 (Cannot allocate memory)\")\n");
+  EXPECT_PRED2(has, text, "host-memory: The machine's memory (RAM)") << text;
+  EXPECT_PRED2(has, text, "\nmaps keeps 4 tensors, 256.00 MiB, at " + folder_ / "train.py:5") << text;
+  EXPECT_PRED2(has, text, "\nnext: keep less of each, or write it to a file") << text;
+}
+
 TEST_F(KeptMemory, FunctionsInAListKeepTheirArraysInTheList) {
   const std::string text = verdict(
       "import functools\n"

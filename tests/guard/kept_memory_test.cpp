@@ -174,6 +174,14 @@ TEST_F(KeptMemory, AVerdictNamesBuffersOptimizersAndPaddingWhereTheSnapshotShows
                                       "  loader = data.DataLoader(collate)\n");
   EXPECT_PRED2(has, padding, "each batch is padded to its longest item, at " + folder_ / "train.py:5")
       << padding;
+  const std::string object =
+      verdict("from torch.utils import data\n" + snapshot("growing-batch-gpt2") +
+              "class Collator:\n"
+              "  def __call__(self, items): return torch.pad_sequence(items)\n"  // line 5
+              "def main():\n"
+              "  loader = data.DataLoader(Collator())\n");
+  EXPECT_PRED2(has, object, "each batch is padded to its longest item, at " + folder_ / "train.py:5")
+      << object;
 }
 
 TEST_F(KeptMemory, AVerdictTellsARequestByTheArraysThatItIsMadeOf) {

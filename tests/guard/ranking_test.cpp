@@ -18,10 +18,20 @@ class Ranking : public Guard {
     int64_t others = 0;           // MiB of other processes
     std::string first, second;    // how the verdict begins, and what follows; "!text" must not be in it
     int64_t requested = 256;      // MiB
+    int64_t recorded = 0;         // MiB in pools of CUDA graphs
   };
 
   // The verdict on a process that has 4 GiB, less `others`, of a limit of 4 GiB.
   std::string verdict(const Row& row) const {
+    const std::string pools = row.recorded == 0
+                                  ? ""
+                                  : fmt::format(
+                                        ". GPU 0 has a total capacity of 4.00 GiB of which 0 bytes is free. "
+                                        "Of the allocated memory "
+                                        "3800.00 MiB is allocated by PyTorch, with {}.00 MiB allocated in "
+                                        "private pools (e.g., CUDA "
+                                        "Graphs), and 90.00 MiB is reserved by PyTorch but unallocated.",
+                                        row.recorded);
     const std::string failure =
         fmt::format(R"({{"event": 1, "driver_bytes": {}, "live_bytes": {}, "free_bytes": 0}})",
                     row.requested * kMib, (3800 - row.others) * kMib);
@@ -32,10 +42,10 @@ class Ranking : public Guard {
         "failure.json",
         fmt::format(
             R"({{"headroom_failure": 1, "status": 256, "killed_for_memory": false, "command": "python train.py",
- "errors": "CUDA out of memory. Tried to allocate {} MiB", "first_refusal_of": 7, "report": {}, "facts": {{{}}},
+ "errors": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 MiB{}", "first_refusal_of": 7, "report": {}, "facts": {{{}}},
  "cards": [{{"card": 0, "limit": {}, "peak": {}, "context_refused": 0}}],
  "slots": [{{"owner": 7, "refusals": 1, "refused": {}, "ns": 1, "others": {}, "card": 0}}]}})",
-            row.requested, report, row.facts, 4096 * kMib, 4000 * kMib, row.requested * kMib,
+            row.requested, pools, report, row.facts, 4096 * kMib, 4000 * kMib, row.requested * kMib,
             row.others * kMib));
     return run_shell(folder_, HEADROOM_COMMAND " run --failure " + file).out;
   }
@@ -102,6 +112,20 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
       {"a library beside PyTorch that has most is told",
        fmt::format(R"("libraries": {{"CuPy": {}}})", 2000 * kMib), finding("growing-batch", 900), 0,
        "other-library: CuPy holds", ""},
+      {"weights of 8 bytes make all that is computed twice as large",
+       fmt::format(
+           R"("settings": {{"double": "train.py:8"}}, "weights": [{{"name": "net", "line": "train.py:4", "bytes": {0}, "doubles": {0}, "count": 1}}])",
+           500 * kMib),
+       "", 0,
+       "exhausted: the weights of net are float64, and so is what it computes, 1.95 GiB in all, made at "
+       "train.py:8",
+       ""},
+      {"what a step computes is told where nothing else is found", R"("settings": {"batch": "train.py:5"})",
+       "", 0, "Out of memory", "the activations of one step take 1.95 GiB; its batch is sized at train.py:5"},
+      {"pools of recorded graphs that hold most are told", fact("cycles", 490), "", 0,
+       "exhausted: Recorded CUDA graphs hold 2.93 GiB", "!objects that refer", 256, 3000},
+      {"and small ones are not", fact("cycles", 900), "", 0, "leak: objects that refer to each other",
+       "!CUDA graphs", 256, 1000},
   };
   for (const Row& row : rows) {
     const std::string text = verdict(row);

@@ -28,6 +28,9 @@ std::string line_part(const std::string& before, const std::string& line) {
   return line.empty() ? "" : before + line;
 }
 
+// Threads from which on the workspaces of each may be what is missing.
+constexpr int64_t kManyThreads = 8;
+
 // Facts that are one holder each, with its name, line, bytes, count and call. {at} is ", made at LINE" if
 // that is known.
 struct CauseRow {
@@ -58,6 +61,11 @@ constexpr CauseRow kRows[] = {
     {"arrays",
      "exhausted: of the arrays in these functions, {total}, {bytes} are float64 or complex128{since}",
      {"next: float32 and complex64 where they are precise enough: half the memory"}},
+    {"precise",
+     "exhausted: the weights of {name} are float64, and so is what it computes, {bytes} in all{at}",
+     {"next: float32 where it is precise enough: half the memory"},
+     Evidence::kHeld,
+     50},
     {"models",
      "exhausted: the weights and gradients of {count} models of class {name} take {bytes}{at}",
      {"next: one model for all that use it (threads, requests, members that can wait for their turn)"},
@@ -121,6 +129,14 @@ Facts holder_of(const Facts& facts, std::string_view fact) {
     const std::vector<Facts> models = facts.parts("weights");
     return !models.empty() && models.front().number("count") > 2 ? models.front() : Facts();
   }
+  if (fact == "precise") {
+    for (const Facts& model : facts.parts("weights")) {
+      if (2 * model.number("doubles") < model.number("bytes")) continue;
+      const std::string line = facts.part("settings").text("double");
+      return Facts(Record{{"name", model.text("name")}, {"line", line.empty() ? model.text("line") : line}});
+    }
+    return {};
+  }
   if (fact == "unseen") {
     const Facts weights = facts.part("untrained");
     return weights.text("runs").empty() ? Facts() : Facts(Record{{"name", weights.text("runs")}});
@@ -133,10 +149,16 @@ int64_t bytes_of(std::string_view fact, const Facts& holder, const Facts& facts,
   if (fact == "arrays")
     return holder.number("doubles") < holder.number("bytes") / 2 ? 0 : holder.number("doubles");
   if (fact == "untrained") return holder.number("gradients");
+  const Facts kinds = report.part("by_category");
+  if (fact == "precise" && !holder.text("name").empty()) {
+    int64_t bytes = 0;
+    for (const char* kind : {"activations", "gradients", "optimizer_state", "weights"})
+      bytes += kinds.number(kind);
+    return bytes;
+  }
   // Its activations are a part of all.
   if (fact == "unseen" && !holder.text("name").empty())
-    return std::max({int64_t{1}, facts.part("untrained").number("bytes"),
-                     report.part("by_category").number("activations")});
+    return std::max({int64_t{1}, facts.part("untrained").number("bytes"), kinds.number("activations")});
   return holder.number("bytes");
 }
 
@@ -310,6 +332,10 @@ bool Candidate::is_kept() const {
          cause_name == name_of(Cause::kLossesKept);
 }
 
+bool Candidate::has_recorded_graphs() const {
+  return !cause.empty() && cause.front().find("CUDA graphs hold") != std::string::npos;
+}
+
 double Candidate::weight() const {
   return static_cast<double>(bytes) * kWeights.at(static_cast<size_t>(evidence));
 }
@@ -388,8 +414,17 @@ void add_start(const Facts& facts, Candidate& others) {
   }
 }
 
-void add_request(const Facts& facts, const RunFigures& run, int64_t requested, bool makes_state,
-                 Candidate& logged) {
+void add_kept(const Facts& facts, Candidate& logged) {
+  constexpr int64_t kFew = 16 << 20;
+  const std::vector<Holder> holders = read_holders(facts);
+  if (holders.empty() || holders.front().bytes < kFew) return;
+  add_note(logged, fmt::format("{}, at {}", holders.front().text(), holders.front().line),
+           holders.front().line);
+  logged.next.insert(logged.next.begin(), "next: keep less of each, or write it to a file as it is made");
+}
+
+void add_request(const Facts& facts, const Facts& report, const RunFigures& run, int64_t requested,
+                 bool makes_state, Candidate& logged) {
   const Facts request = facts.part("request"), transform = facts.part("transform");
   const std::string text = request.text("text"), line = transform.text("line"),
                     graphs = facts.part("moment").text("graphs");
@@ -410,11 +445,35 @@ void add_request(const Facts& facts, const RunFigures& run, int64_t requested, b
         {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
          "next: return less of each step"});
   }
-  if (!graphs.empty() && !logged.cause.empty() &&
-      logged.cause.front().find("CUDA graphs hold") != std::string::npos) {
+  if (!graphs.empty() && logged.has_recorded_graphs()) {
     add_note(logged, "CUDA graphs are recorded at " + graphs, graphs);
   } else if (!text.empty()) {
     add_note(logged, "of the request that failed: " + text, logged.line.empty() ? request.text("line") : "");
+  }
+  const Facts settings = facts.part("settings");
+  const std::string doubles = settings.text("double"), thread = settings.text("thread"),
+                    wide = doubles.empty() ? facts.part("arrays").text("line") : doubles;
+  if (!wide.empty() &&
+      (text.find("float64") != std::string::npos || text.find("complex128") != std::string::npos))
+    add_note(logged, "its numbers have 8 bytes, by " + wide, wide,
+             {"next: float32 where it is precise enough: half the memory"});
+  // https://docs.nvidia.com/cuda/cublas/#cublassetworkspace: PyTorch keeps one for each handle and stream.
+  if (!thread.empty() && settings.number("threads") >= kManyThreads &&
+      logged.cause_name == name_of(Cause::kHandleLeak))
+    add_note(
+        logged,
+        fmt::format("{} threads run, started at {}: PyTorch keeps a workspace of cuBLAS for each of them "
+                    "and each of its streams",
+                    settings.number("threads"), thread),
+        thread, {"next: fewer threads or streams; or CUBLAS_WORKSPACE_CONFIG=:4096:2  # smaller ones"});
+  const int64_t activations = report.part("by_category").number("activations");
+  if (run.peak > 0 && 2 * activations >= run.peak && !makes_state && logged.bytes == 0 &&
+      logged.cause_name == name_of(Cause::kExhausted)) {
+    add_note(logged,
+             fmt::format("the activations of one step take {}{}", format_bytes(activations),
+                         line_part("; its batch is sized at ", settings.text("batch"))),
+             logged.line.empty() ? settings.text("batch") : "");
+    logged.next.insert(logged.next.begin(), "next: a batch half as large, and gradients added up over two");
   }
   if (request.is_set("rows"))
     logged.next = {"next: torch.einsum or a matmul, which adds up without storing each product"};

@@ -27,6 +27,7 @@ struct Candidate {
   std::string cause_name = "exhausted";  // of base/cause.h
   std::string line = {};                 // of the program, where it is known better than from the traceback
   bool is_kept() const;                  // true if the program keeps more and more
+  bool has_recorded_graphs() const;      // true if the log says that CUDA graphs have much
   double weight() const;                 // bytes, by what speaks for them
 };
 
@@ -47,8 +48,10 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
 void add_start(const Facts& facts, Candidate& others);
 // Adds, to the sentence of a log about a request of that many bytes, what the request is made of, where CUDA
 // graphs are recorded, and what takes most beside it.
-void add_request(const Facts& facts, const RunFigures& run, int64_t requested, bool makes_state,
-                 Candidate& logged);
+void add_request(const Facts& facts, const Facts& report, const RunFigures& run, int64_t requested,
+                 bool makes_state, Candidate& logged);
+// Adds, to the sentence of a log about the machine's memory, what keeps most of it, if the hook found that.
+void add_kept(const Facts& facts, Candidate& logged);
 // Returns how many processes a launcher started beside each other; 1 for any other.
 int64_t ranks_of(const Facts& facts);
 

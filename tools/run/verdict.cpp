@@ -48,7 +48,8 @@ std::string without_processes(const std::string& log) {
   return kept + log.substr(at);
 }
 
-// The cause that `headroom explain` finds in the end of the program's stderr.
+// The cause that `headroom explain` finds in the end of the program's stderr. Its bytes are those that
+// recorded graphs hold, if that is the cause.
 struct Logged : Candidate {
   int64_t requested = 0;           // by the request that failed
   bool makes_state = false;        // the optimizer was at its first step
@@ -83,6 +84,10 @@ Logged explain_log(const std::string& log) {
     const bool is_step = line.starts_with("next: ");
     if (in_cause && !is_step) logged.cause.push_back(line);
     if (is_step && line.find(path.data()) == std::string::npos) logged.next.push_back(line);
+  }
+  if (logged.has_recorded_graphs()) {
+    logged.bytes = facts.part("figures").number("private");
+    logged.has_figures_alone = false;
   }
   if (!logged.cause.empty() && logged.cause.front().starts_with("No failure found")) logged = {};
   return logged;
@@ -240,7 +245,7 @@ Candidate explain_request(const Failure& failure, const Facts& facts, const Fact
                                                            verdict.has("failure") &&
                                                            verdict.parts("findings").empty())
     logged.cause = {moment};
-  add_request(facts, run, logged.requested, logged.makes_state, logged);
+  add_request(facts, report, run, logged.requested, logged.makes_state, logged);
   return logged;
 }
 
@@ -253,11 +258,13 @@ Candidate find_cause(const Failure& failure, const Facts& facts) {
   const bool ran_out =
       log.find("out of memory") != std::string::npos || log.find("Out of memory") != std::string::npos ||
       log.find("Traceback") == std::string::npos || logged.cause_name == name_of(Cause::kAmbiguous);
+  if (logged.cause_name == name_of(Cause::kHostMemory)) add_kept(facts, logged);
   if (!ran_out || tried_again(log)) return logged;
   const Facts report = Facts::parse(failure.report);
   const RunFigures run = figures_of(failure.account, report, logged);
   const std::vector<Candidate> ranked = rank_candidates(facts, report, run);
-  if (ranked.empty()) return explain_request(failure, facts, report, run, std::move(logged));
+  if (ranked.empty() || logged.weight() > ranked.front().weight())
+    return explain_request(failure, facts, report, run, std::move(logged));
   Candidate best = ranked.front();
   // A second cause that explains nearly as much.
   if (ranked.size() > 1 && ranked[1].weight() >= ranked[0].weight() / 2)

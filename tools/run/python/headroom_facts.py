@@ -239,6 +239,8 @@ def _request(frames, asked):
         if all(x == y or 1 in (x, y) for x, y in zip(left, right)) and both not in (left, right):
             if fits(math.prod(both) * item):
                 return {"text": "%s and %s make %s" % (*pair, " x ".join(map(str, both))), "pair": True}
+        if "int" in str(a.dtype) or "int" in str(b.dtype):
+            continue  # labels and words
         if n > 1 and left[-1] == right[-1] > 1 and fits(math.prod(left) // left[-1] * math.prod(right) * item):
             return {"text": "each row of %s is multiplied by each of %s, before a sum" % pair, "rows": True}
         for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
@@ -251,6 +253,9 @@ def _compiled(frames, asked):
     """Tells which line of a function that JAX compiled, and that one of these functions called, makes an array as large
     as the request. JAX has the steps of that function from its first call."""
     simple = (ast.Name, ast.Attribute, ast.Constant, ast.expr_context)
+    is_simple = lambda part, value: isinstance(part, simple) or (  # JAX's functions change nothing
+        isinstance(part, ast.Call) and str(getattr(value(part.func), "__module__", "")).startswith("jax.")
+    )
     for frame in (frame for frame in frames if source.is_own(frame.f_code.co_filename)):
         names = {**frame.f_globals, **objects.variables(frame)}
         value = lambda node: eval(compile(ast.Expression(node), "<call>", "eval"), names)
@@ -258,7 +263,7 @@ def _compiled(frames, asked):
             words = {word.arg: word.value for word in call.keywords}
             parts = [part for node in (call.func, *call.args, *words.values()) for part in ast.walk(node)]
             is_here = call.lineno <= (frame.f_lineno or 0) <= call.end_lineno
-            if not is_here or None in words or not all(isinstance(part, simple) for part in parts):
+            if not is_here or None in words or not all(is_simple(part, value) for part in parts):
                 continue
             function = value(call.func)
             if objects.library_of(function) in ("jax", "jaxlib") and hasattr(function, "trace"):
@@ -397,10 +402,13 @@ def _cycles():
 
 
 def _padding():
-    """The line of a function of the program that pads the items of a batch to the longest of them."""
+    """The line of a function of the program, or of a class with __call__, that pads the items of a batch to the longest
+    of them."""
     data = sys.modules.get("torch.utils.data")
     loaders = objects.alive(data.DataLoader) if data else []
-    for code in [getattr(loader.collate_fn, "__code__", None) for loader in loaders]:
+    for function in (loader.collate_fn for loader in loaders):
+        function = getattr(function, "func", function)  # of functools.partial
+        code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
         for node in source.nodes_in(source.tree_of(code.co_filename), ast.Call) if code else []:
             is_inside = code.co_firstlineno <= node.lineno <= code.co_firstlineno + 100
             if is_inside and "pad" in ast.unparse(node.func):
@@ -434,6 +442,7 @@ def _facts(frames, failed, asked, is_end):
     asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's
     asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
     asked_for |= {"request": lambda: _request(failed, asked) or _compiled(failed, asked)}
+    asked_for |= {"settings": lambda: source.settings(frames)}
     asked_for |= {"variables": lambda: _variables(frames, failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))
     for name, ask in asked_for.items():

@@ -11,6 +11,7 @@ _STRATEGY = os.environ.get("HEADROOM_RUN_STRATEGY")
 _SNAPSHOT = os.environ.get("HEADROOM_RUN_SNAPSHOT")
 _here = os.path.dirname(os.path.abspath(__file__))
 _FULL = re.compile(r"RESOURCE_EXHAUSTED|out of memory|CU[A-Z]+_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)", re.I)
+_HOST = re.compile(r"(can't|cannot|unable to) allocate", re.I)  # PyTorch, the system, NumPy
 
 
 def _say(text):
@@ -48,10 +49,11 @@ def _use_strategy(name):
 
 def explain_end(error, trace):
     """Before Python tells of an error that ends the program: of JAX, CuPy or a library that found no room, as PyTorch's
-    own allocator has an observer."""
+    own allocator has an observer, or of the machine's memory."""
     path = "%s.%d" % (_SNAPSHOT, os.getpid())
     text = str(error)
-    if not _FULL.search(text) or os.path.exists(path + ".json"):
+    is_host = not _FULL.search(text) and (isinstance(error, MemoryError) or bool(_HOST.search(text)))
+    if not (is_host or _FULL.search(text)) or os.path.exists(path + ".json"):
         return
     sizes = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
     number = re.search(r"allocat\w+ ([\d,.]+) ?([KMG]i)?[Bb]", text)
@@ -62,6 +64,7 @@ def explain_end(error, trace):
     except Exception:  # the facts tell without it
         pass
     facts = _facts()
+    facts.objects.on_host = is_host
     frames = list(facts.objects.frames_of_trace(trace))
     facts.write(path + ".json", frames, frames[::-1], asked, is_end=True)
 

@@ -53,27 +53,38 @@ def weights(frames):
         for text, name, _, value in objects.variables_of(frame):
             if id(value) in roots and text != "self":
                 variables.setdefault(id(value), (text, source.line_that_makes(name, text, frame)))
-    seen, sizes = set(), []
+    seen, kinds = set(), []
     for model in (module for module in objects.modules_of_torch() if id(module) in roots):
         own = [w for w in model.parameters() if w.is_cuda and id(w) not in seen and getattr(w, "is_leaf", True)]
         seen |= {id(weight) for weight in own}  # models may share a part
         size = sum(w.nbytes + (w.grad.nbytes if w.grad is not None else 0) for w in own)
         if size:
-            models.append((type(model).__name__, size, *variables.get(id(model), ("", ""))))
-            sizes.append(type(model).__module__.startswith("torch.nn."))
-    counts = collections.Counter(kind for (kind, *_), is_layer in zip(models, sizes) if not is_layer)
+            doubles = sum(w.nbytes for w in own if str(w.dtype) == "torch.float64")
+            models.append((type(model).__name__, size, doubles, *variables.get(id(model), ("", ""))))
+            # Layers in a list are no models, and containers of PyTorch are of one kind if they are equally large.
+            of_torch = type(model).__module__.startswith("torch.nn.")
+            same = sum(w.nbytes for w in own) if model._modules else id(model)
+            kinds.append((type(model).__name__, same if of_torch else 0))
+    counts = collections.Counter(() if _is_being_made(frames) else kinds)
     lines, found = {}, {}
-    for kind, size, text, line in models:
-        if counts[kind] > 2 or not text:
+    for key, (kind, size, doubles, text, line) in zip(kinds, models):
+        if counts[key] > 2 or not text:
             if kind not in lines:
                 lines[kind] = source.line_that_calls(source.own_files(frames), kind)
             text, line = kind, lines[kind] or line
-        entry = found.setdefault((kind, text), {"name": text, "line": line, "bytes": 0, "count": 0})
+        count = counts[key] if counts[key] > 2 else 1
+        nothing = {"name": text, "line": line, "bytes": 0, "doubles": 0, "count": count}
+        entry = found.setdefault((kind, text, count), nothing)
         entry["bytes"] += size
-        entry["count"] += 1
-    for (kind, _), entry in found.items():
-        entry["count"] = entry["count"] if counts[kind] > 2 else 1  # layers in a list are no models
+        entry["doubles"] += doubles
     return sorted(found.values(), key=lambda each: -each["bytes"])[:4]
+
+
+def _is_being_made(frames):
+    """True while a module of PyTorch is made: the parts that it has so far are no models."""
+    kind = sys.modules["torch"].nn.Module if "torch" in sys.modules else ()
+    starts = (frame for frame in frames if frame.f_code.co_name == "__init__")
+    return any(issubclass(type(objects.variables(frame).get("self")), kind) for frame in starts)
 
 
 def hooks(frames):
@@ -118,8 +129,9 @@ def trained(frames):
 
 
 def makers_of(optimizers, frames):
-    """The first line that makes an optimizer of such a class."""
-    return next((line for line, _ in source.calls_of(frames, {type(each).__name__ for each in optimizers})), "")
+    """The first line that makes an optimizer of such a class, or names one for a trainer."""
+    lines = [line for line, _ in source.calls_of(frames, {type(each).__name__ for each in optimizers})]
+    return (lines + [source.line_of_parts(source.own_files(frames), ["optim"])])[0]
 
 
 def evaluating(frames):

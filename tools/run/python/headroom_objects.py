@@ -18,17 +18,21 @@ _CLOSED = ("jax", "jaxlib", "cupy", "numpy")  # what their objects hold is no li
 _CODES = {types.FunctionType: "__code__", types.GeneratorType: "gi_code"}
 _CODES |= {types.CoroutineType: "cr_code", types.AsyncGeneratorType: "ag_code"}
 _files, _frames = {}, {}  # of classes; those whose variables were looked at
+on_host = False  # arrays in the machine's memory are asked for, in place of those on a GPU
 _alive, _garbage = {}, {}  # by class; by identity
 
 
 def array_bytes(value):
-    """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it."""
+    """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it. `on_host`:
+    those that one of PyTorch or NumPy takes in the machine's memory."""
     library = library_of(value)
     try:
+        if on_host and library != "torch":
+            return _base(value).nbytes if library == "numpy" and hasattr(value, "nbytes") else 0
         if library == "torch" or (library not in ("jax", "jaxlib", "cupy") and "torch" in sys.modules):
             torch = sys.modules["torch"]
             is_array = issubclass(type(value), torch.Tensor) and not issubclass(type(value), torch.nn.Parameter)
-            return value.untyped_storage().nbytes() if is_array and value.is_cuda else 0
+            return value.untyped_storage().nbytes() if is_array and value.is_cuda != on_host else 0
         if library in ("jax", "jaxlib"):
             return value.nbytes if next(iter(value.devices())).platform == "gpu" else 0
         return _base(value).nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
@@ -37,9 +41,9 @@ def array_bytes(value):
 
 
 def _base(array):
-    """The array of CuPy that a view shows a part of, and keeps; any other array itself."""
-    base = getattr(array, "base", None) if library_of(array) == "cupy" else None
-    return array if base is None else base
+    """The array of CuPy or NumPy that a view shows a part of, and keeps; any other array itself."""
+    base = getattr(array, "base", None) if library_of(array) in ("cupy", "numpy") else None
+    return base if hasattr(base, "nbytes") else array
 
 
 def storage(array):

@@ -8,6 +8,7 @@ import warnings
 _here = os.path.dirname(os.path.abspath(__file__))
 _trees, _found, _names = {}, {}, {}
 _BINDING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor)
+_GROWS = (ast.Mult, ast.LShift, ast.Pow)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -292,7 +293,7 @@ def transform(frames, is_end):
 
 def growth(frames):
     """The first line that multiplies a size of a batch, picture or text by more than a step needs, and its name:
-    "batch_size *= 2"; empty without one."""
+    "batch_size *= 2"; or that returns such a size, or scales a picture to one; empty without one."""
     found = []
     for path in own_files(frames):
         tree = tree_of(path)
@@ -301,11 +302,34 @@ def growth(frames):
         for node in nodes_in(tree, (ast.AugAssign, ast.Assign)):
             is_within = lambda nodes: any(each.lineno <= node.lineno <= each.end_lineno for each in nodes)
             operations = [node.op] if isinstance(node, ast.AugAssign) else ast.walk(node.value)
-            multiplies = any(isinstance(part, (ast.Mult, ast.LShift, ast.Pow)) for part in operations)
+            multiplies = any(isinstance(part, _GROWS) for part in operations)
             for name in sorted(targets_of(node)) if multiplies and not is_within(starts) else ():
                 is_batch = "batch_size" in name or name in ("bs", "bsz") or (is_within(classes) and "size" in name)
                 is_size = is_batch or any(part in name for part in ("size", "length", "seq_len", "resolution", "crop"))
                 is_size &= not any(part in name for part in ("total", "loss", "num", "count"))
                 if is_size and (isinstance(node, ast.AugAssign) or name in names_in(node.value)):
                     found.append((not is_batch, name, "%s:%d" % (path, node.lineno)))
+        for function in nodes_in(tree, (ast.FunctionDef,)):
+            is_size = any(part in function.name for part in ("size", "length", "seq_len", "resolution", "crop"))
+            for node in ast.walk(function) if is_size else ():
+                if isinstance(node, ast.Return) and any(isinstance(part, _GROWS) for part in ast.walk(node)):
+                    found.append((2, function.name, "%s:%d" % (path, node.lineno)))
+        for call in nodes_in(tree, ast.Call):
+            sizes = [word.value for word in call.keywords if word.arg in ("size", "scale_factor")] or call.args[1:2]
+            parts = [part for node in sizes for part in ast.walk(node)]
+            is_fixed = all(isinstance(part, (ast.Constant, ast.Tuple, ast.Load)) for part in parts)
+            if name_of(call) in ("interpolate", "resize") and not is_fixed:
+                found.append((3, "the picture", "%s:%d" % (path, call.lineno)))
     return dict(zip(("name", "line"), min(found, default=(0, "", ""), key=lambda each: each[0])[1:]))
+
+
+def settings(frames):
+    """Lines of the program that decide how much its functions take: where a batch is sized, where numbers of 8 bytes
+    are asked for, and where threads start, with the number of those that run."""
+    files, sizes = own_files(frames), ("batch_size", "per_device_train_batch_size", "--batch-size", "--batch_size")
+    double = [line for line, _ in calls_of(frames, ("double",))]
+    double += [line for line, call in calls_of(frames, ("set_default_dtype",)) if "float64" in ast.unparse(call)]
+    double += [line_of_parts(files, ["jax_enable_x64"])]
+    threads = [line for line, _ in calls_of(frames, ("ThreadPoolExecutor", "Thread", "ThreadPool"))]
+    found = {"batch": line_of_parts(files, [*sizes, "--batch"]), "double": double[0], "thread": (threads + [""])[0]}
+    return found | {"threads": len(sys._current_frames())}
