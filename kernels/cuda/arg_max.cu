@@ -11,13 +11,14 @@ constexpr float kLeast = -HUGE_VALF;
 constexpr int64_t kNowhere = INT64_MAX;
 
 // x (outer, n, inner) -> y (outer, inner)
+template <int kAtOnce>
 __global__ void arg_max(ReductionLayout layout, int64_t inner, Reals x, int32_t* y) {
   const Share share = share_of(layout);
   Placed best{kLeast, kNowhere};
   if (share.result < layout.results) {
     const int64_t outer = share.result / inner;
     const Reals from = x + outer * layout.terms * inner + (share.result - outer * inner);
-    for_each_term(
+    for_each_term<kAtOnce>(
         share, [](int64_t k) { return k; }, [&](int64_t k) { return from[k * inner]; },
         [&](int64_t k, float value) {
           best = Better()(best, {value, k});
@@ -84,7 +85,9 @@ std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request) {
   layout.terms_per_split = layout.terms;
   if (layout.results == 0) return function_kernel([](const Call&) {});
   return function_kernel([=](const Call& call) {
-    launch(arg_max, layout.grid(), kThreads, call.stream, layout, inner, operand(call, 0),
+    // Few rows have few blocks, whose loads would wait for each other.
+    const auto kernel = layout.terms_per_split > 64 * kThreads / layout.wide ? arg_max<32> : arg_max<8>;
+    launch(kernel, layout.grid(), kThreads, call.stream, layout, inner, operand(call, 0),
            call.out<int32_t>());
   });
 }

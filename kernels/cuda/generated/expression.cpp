@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/early_start.cuh"
 #include "kernels/cuda/generated/compiled_kernel.h"
 #include "kernels/cuda/generated/expression_source.h"
 
@@ -78,10 +79,12 @@ std::unique_ptr<Kernel> make_kernel(const Expression& op, const Request& request
   });
   // Two waves of full occupancy: enough to balance the load, few enough to start quickly.
   const int64_t most_blocks = int64_t{16} * request.device.multiprocessors();
-  return function_kernel([=](const Call& call) {
-    const auto& made = kernels->at(call, call.outputs[0].data);
-    launch(*made.kernel, made.source, most_blocks, call, call.outputs[0].data);
-  });
+  return function_kernel(
+      [=](const Call& call) {
+        const auto& made = kernels->at(call, call.outputs[0].data);
+        launch(*made.kernel, made.source, most_blocks, call, call.outputs[0].data);
+      },
+      0, starts_early(request.device, {}));
 }
 
 std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& request) {
@@ -99,10 +102,12 @@ std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& 
   });
   constexpr int64_t kAllBlocks = int64_t{1} << 31;
   if (shape.parts == 1) {
-    return function_kernel([=](const Call& call) {
-      const auto& made = kernels->at(call, call.outputs[0].data);
-      launch(*made.kernel, made.source, kAllBlocks, call, call.outputs[0].data);
-    });
+    return function_kernel(
+        [=](const Call& call) {
+          const auto& made = kernels->at(call, call.outputs[0].data);
+          launch(*made.kernel, made.source, kAllBlocks, call, call.outputs[0].data);
+        },
+        0, starts_early(request.device, {}));
   }
   const KernelSource join = join_source(op.by, shape, operands.output);
   const std::shared_ptr<const CompiledKernel> joins = CompiledKernel::of(join.text, request.device);
@@ -113,7 +118,7 @@ std::unique_ptr<Kernel> make_kernel(const ReducedExpression& op, const Request& 
         std::array<const void*, 2> addresses = {call.workspace, call.outputs[0].data};
         joins->launch(dim3(static_cast<unsigned>(join.blocks)), kGeneratedThreads, addresses, call.stream);
       },
-      shape.parts * shape.results * static_cast<int64_t>(sizeof(double)));
+      shape.parts * shape.results * static_cast<int64_t>(sizeof(double)), starts_early(request.device, {}));
 }
 
 }  // namespace headroom::cuda

@@ -154,6 +154,11 @@ class Lines {
   std::string text_;
 };
 
+// See early_start.cuh.
+constexpr const char* kWaitForEarlierWork =
+    "#if __CUDA_ARCH__ >= 900\nasm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+    "asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n#endif";
+
 class Writer {
  public:
   // `largest`: no index reaches it.
@@ -175,8 +180,8 @@ class Writer {
     lines.add("using namespace headroom;\nusing namespace headroom::cuda;");
     std::string parameters;
     for (size_t i = 0; i < inputs_.size(); ++i) parameters += fmt::format("const void* p{}, ", i);
-    lines.add("extern \"C\" __global__ void __launch_bounds__({}) kernel({}void* result) {{",
-              kGeneratedThreads, parameters);
+    lines.add("extern \"C\" __global__ void __launch_bounds__({}) kernel({}void* result) {{\n{}",
+              kGeneratedThreads, parameters, kWaitForEarlierWork);
   }
   // Declares NAME0, NAME1.. of the number NAME: one for each loop of the nest, innermost first, whose rows
   // are counted by groups of `lanes` neighbors.

@@ -43,7 +43,7 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
                      call.workspace, call.stream);
         if (relu) relu->run(call.outputs, call.outputs, nullptr, Stream{call.stream});
       },
-      product->workspace_bytes());
+      product->workspace_bytes(), product->early_inputs());
 }
 
 std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, const Request& request) {

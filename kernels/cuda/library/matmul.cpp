@@ -46,7 +46,7 @@ std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request) {
                        operand(call.outputs[0], at[2]), nullptr, nullptr, call.workspace, call.stream);
         });
       },
-      product->workspace_bytes());
+      product->workspace_bytes(), product->early_inputs());
 }
 
 }  // namespace headroom::cuda

@@ -100,10 +100,23 @@ int64_t span_bytes(DType type, int64_t rows, int64_t columns, int64_t batch, int
   return (elements * element_bytes(type) + 255) / 256 * 256;
 }
 
-std::string name_of(const MatMulShape& s, Epilogue epilogue, const KernelSettings& settings) {
-  return fmt::format("matmul {}x{}x{}{}{} batch {} strides {},{},{}{} epilogue {} math {}{}", s.m, s.n, s.k,
-                     s.op.transpose_a ? " ta" : "", s.op.transpose_b ? " tb" : "", s.batch, s.stride_a,
-                     s.stride_b, s.stride_y, s.aligned ? "" : " unaligned", static_cast<int>(epilogue),
+// The name of our own kernel among algorithms.
+constexpr const char* kFewRows = "few rows";
+
+std::optional<FewRows> few_rows_of(const CudaGpu& device, const MatMulShape& s, Epilogue epilogue) {
+  const bool is_sum = epilogue == Epilogue::kNone || epilogue == Epilogue::kBias ||
+                      epilogue == Epilogue::kBiasSum || epilogue == Epilogue::kSum;
+  const bool fits = is_sum && s.batch == 1 && s.aligned && s.op.transpose_b && !s.op.transpose_a;
+  if (!fits || !takes_few_rows(device, s.read, s.m, s.k)) return {};
+  return FewRows{
+      static_cast<int>(s.m), s.n, s.k, s.read, s.computed, nullptr, nullptr, nullptr, nullptr, nullptr};
+}
+
+std::string name_of(const MatMulShape& s, Epilogue epilogue, const KernelSettings& settings, bool is_own) {
+  return fmt::format("matmul{} {}x{}x{}{}{} batch {} strides {},{},{}{} epilogue {} math {}{}",
+                     is_own ? " of few rows" : "", s.m, s.n, s.k, s.op.transpose_a ? " ta" : "",
+                     s.op.transpose_b ? " tb" : "", s.batch, s.stride_a, s.stride_b, s.stride_y,
+                     s.aligned ? "" : " unaligned", static_cast<int>(epilogue),
                      static_cast<int>(settings.math), settings.deterministic ? " deterministic" : "") +
          (is_half(s.read) ? fmt::format(" {} to {}", to_string(s.read), to_string(s.computed)) : "");
 }
@@ -130,7 +143,8 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 }  // namespace
 
 Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue)
-    : handle_(cublasLtHandle_t(request.blas())),
+    : device_(request.device),
+      handle_(cublasLtHandle_t(request.blas())),
       description_(describe(request.settings, s, epilogue)),
       first_(s.op.transpose_b ? layout(s.read, s.n, s.k, s.batch, s.stride_b)
                               : layout(s.read, s.k, s.n, s.batch, s.stride_b)),
@@ -139,14 +153,16 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
       result_(layout(s.computed, s.m, s.n, s.batch, s.stride_y)),
       has_bias_(has_bias(epilogue)),
       adds_(epilogue == Epilogue::kBiasSum || epilogue == Epilogue::kBiasSumRelu ||
-            epilogue == Epilogue::kSum) {
+            epilogue == Epilogue::kSum),
+      few_rows_(few_rows_of(request.device, s, epilogue)) {
   const int64_t operand_bytes =
       span_bytes(s.read, s.m, s.k, s.batch, s.stride_a) + span_bytes(s.read, s.k, s.n, s.batch, s.stride_b) +
       span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y) + span_bytes(s.computed, 1, s.n, 1, 0);
-  workspace_bytes_ = choose_algorithm(request, {name_of(s, epilogue, request.settings), operand_bytes,
-                                                [&](size_t) { return candidates(request.settings, s); },
-                                                [&](const AlgorithmChoice& choice) { return use(choice); }})
-                         .workspace_bytes;
+  workspace_bytes_ =
+      choose_algorithm(request, {name_of(s, epilogue, request.settings, few_rows_.has_value()), operand_bytes,
+                                 [&](size_t) { return candidates(request.settings, s); },
+                                 [&](const AlgorithmChoice& choice) { return use(choice); }})
+          .workspace_bytes;
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSettings& settings,
@@ -187,6 +203,12 @@ std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settin
   const int64_t b_bytes = span_bytes(s.read, s.k, s.n, s.batch, s.stride_b);
   const int64_t y_bytes = span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y);
   std::vector<AlgorithmCandidate> results;
+  if (few_rows_) {
+    results.push_back({{kFewRows, 0, 0}, [=, this](std::byte* at, void*, cudaStream_t stream) {
+                         std::byte *b = at + a_bytes, *y = b + b_bytes, *bias = y + y_bytes;
+                         launch_own(at, b, y, bias, y, stream);
+                       }});
+  }
   // Asked only for the whole limit, the heuristic does not tell the cost of less workspace.
   const int64_t limit = settings.workspace_limit_bytes;
   for (int64_t bytes : {limit, std::min(limit, kSmallWorkspaceBytes), int64_t{0}}) {
@@ -222,6 +244,8 @@ std::optional<int64_t> Product::checked_workspace(const Algorithm& algorithm) co
 }
 
 bool Product::use(const AlgorithmChoice& choice) {
+  is_own_ = few_rows_ && choice.algorithm == kFewRows;
+  if (is_own_) return true;
   const std::optional<Algorithm> algorithm = parse_algorithm(choice.algorithm);
   if (!algorithm) return false;
   const std::optional<int64_t> checked = checked_workspace(*algorithm);
@@ -239,8 +263,18 @@ void Product::launch(const Algorithm& algorithm, const void* a, const void* b, v
                           static_cast<size_t>(workspace_bytes), stream));
 }
 
+void Product::launch_own(const void* a, const void* b, void* y, const void* bias, const void* c,
+                         cudaStream_t stream) const {
+  FewRows rows = *few_rows_;
+  rows.x = static_cast<const uint16_t*>(a), rows.w = static_cast<const uint16_t*>(b), rows.y = y;
+  if (has_bias_) rows.bias = bias;
+  if (adds_) rows.c = c;
+  multiply_few_rows(device_, rows, stream);
+}
+
 void Product::run(const void* a, const void* b, void* y, void* bias, const void* c, void* workspace,
                   cudaStream_t stream) const {
+  if (is_own_) return launch_own(a, b, y, bias, c, stream);
   launch(algorithm_, a, b, y, bias, c, workspace, workspace_bytes_, stream);
 }
 

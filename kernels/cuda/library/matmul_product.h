@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/library/algorithm_choice.h"
+#include "kernels/cuda/library/few_rows.h"
 #include "kernels/cuda/owned.h"
 
 namespace headroom::cuda {
@@ -35,7 +36,8 @@ enum class Epilogue : uint8_t {
   kSum,   // y + c
 };
 
-// Prepared for one shape with the fastest algorithm that fits. Extents must not be 0.
+// Prepared for one shape with the fastest algorithm that fits, of cuBLASLt or for a few rows of our own.
+// Extents must not be 0.
 //
 // Math::kF32 multiplies in f32 without tensor cores. The other modes let cuBLAS round both operands on their
 // way into the tensor cores; they stay f32 in memory, so that no mode needs a copy of them. Operands stored
@@ -45,6 +47,10 @@ class Product {
   Product(const Request& request, const MatMulShape& shape, Epilogue epilogue = Epilogue::kNone);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  // The early_inputs of a kernel whose operands are a and b.
+  std::optional<std::vector<int>> early_inputs() const {
+    return is_own_ ? early_inputs_of_few_rows(device_) : std::nullopt;
+  }
   // Queues the products on `stream`. `bias` is read or written, and `c` read, as the epilogue says.
   void run(const void* a, const void* b, void* y, void* bias, const void* c, void* workspace,
            cudaStream_t stream) const;
@@ -61,14 +67,19 @@ class Product {
   // Returns the workspace bytes that cuBLASLt needs for an algorithm; nullopt if it refuses it.
   std::optional<int64_t> checked_workspace(const Algorithm& algorithm) const;
   bool use(const AlgorithmChoice& choice);
+  void launch_own(const void* a, const void* b, void* y, const void* bias, const void* c,
+                  cudaStream_t stream) const;
   void launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias, const void* c,
               void* workspace, int64_t workspace_bytes, cudaStream_t stream) const;
 
+  const CudaGpu& device_;
   cublasLtHandle_t handle_;
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
   // cuBLASLt is column-major, so it computes y' = b' a': its first operand is our b.
   Layout first_, second_, result_;
   bool has_bias_, adds_;
+  std::optional<FewRows> few_rows_ = {};  // without addresses: of a product that our own kernel takes
+  bool is_own_ = false;                   // it is the fastest
   Algorithm algorithm_{};
   int64_t workspace_bytes_ = 0;
 };
