@@ -45,6 +45,17 @@ inline int64_t row_elements(const Shape& table) {
   return std::accumulate(table.begin() + 1, table.end(), int64_t{1}, std::multiplies());
 }
 
+// Rows along an axis: as many rows for each index of the axes before, of as many elements as the axes after
+// have.
+struct AxisRows {
+  int64_t outer = 1, rows = 0, inner = 1;
+  AxisRows(const Shape& shape, int axis) : rows(shape[axis]) {
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (i != axis) (i < axis ? outer : inner) *= shape[i];
+    }
+  }
+};
+
 // The leading axes of a batch of matrices.
 inline Shape batch_of(const Shape& shape) {
   return Shape(std::span(shape.begin(), shape.end() - 2));

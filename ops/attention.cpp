@@ -81,6 +81,31 @@ Outputs Attention::infer(const OpCheck& c) const {
   return {{c.input(0).dtype, heads.q}, f32(statistics_of(heads.q))};
 }
 
+Outputs CachedAttention::infer(const OpCheck& c) const {
+  c.count(kTiles + 1);
+  for (const size_t i : {kQ, kNewK, kNewV, kK, kV}) {
+    c.dtype(i, DType::kF32);
+    c.rank(i, 4);
+  }
+  c.dtype(kIndices, DType::kI32);
+  c.rank(kIndices, 1);
+  const Shape &q = c.shape(kQ), &k = c.shape(kK);
+  const int64_t rows = c.shape(kIndices)[0];
+  c.require(k[0] == q[0] && k[1] > 0 && q[2] % k[1] == 0 && k[3] == q[3],
+            fmt::format("the cache must be ({},{},L,{}), or of a divisor of these heads", q[0], q[2], q[3]));
+  c.require(k[2] > 0 && q[3] > 0, "there is nothing to sum");
+  c.require(q[3] <= kMaxHeadExtent, fmt::format("{} is the most that a head may have", kMaxHeadExtent));
+  c.require(rows <= kMaxNewRows, fmt::format("{} new rows are the most", kMaxNewRows));
+  c.same_shape(kV, k);
+  for (const size_t i : {kNewK, kNewV}) c.same_shape(i, k.with(2, rows));
+  const Shape scores = {q[0], q[2], q[1], k[2]};
+  c.dtype(kMask, DType::kF32);
+  check_mask(c, kMask, scores);
+  c.dtype(kTiles, DType::kU8);
+  c.same_shape(kTiles, mask_tiles_shape(c.shape(kMask), scores));
+  return {c.input(kQ)};
+}
+
 Outputs AttentionGrad::infer(const OpCheck& c) const {
   check_operands(c, 1, packed);
   const HeadOperands heads(*this, c.inputs());

@@ -48,6 +48,24 @@ struct AttentionGrad {
   Outputs infer(const OpCheck& c) const;
 };
 
+// New rows that attention to a cache takes at once.
+inline constexpr int64_t kMaxNewRows = 16;
+
+// Attention to a cache of keys and values of which a step replaces N rows, as a step of decoding does. q
+// (B,T,H,D), new keys and values (B,G,N,D), those of the cache (B,G,L,D), i32 indices (N) modulo L of the
+// rows that the new ones stand for, mask, its MaskTiles for (B,H,T,L) -> y (B,T,H,D), as Attention computes
+// it. The cache stays as it is: an update replaces its rows when the step has succeeded.
+struct CachedAttention {
+  static constexpr OpTraits kTraits{.name = "cached_attention", .differentiable = false};
+  float scale = 1;
+  bool zero_nan_rows = false;
+  float softcap = 0;
+  Outputs infer(const OpCheck& c) const;
+
+  // Positions of operands.
+  static constexpr size_t kQ = 0, kNewK = 1, kNewV = 2, kK = 3, kV = 4, kIndices = 5, kMask = 6, kTiles = 7;
+};
+
 // Positions of q, k and v among the operands of an attention.
 struct HeadOperands {
   size_t first, count;  // one that is packed, or three

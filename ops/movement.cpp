@@ -110,6 +110,16 @@ Outputs Gather::infer(const OpCheck& c) const {
   return {{c.input(0).dtype, concatenated(extents_of(c.shape(1)), extents_of(c.shape(0)).subspan(1))}};
 }
 
+Outputs ReplaceRows::infer(const OpCheck& c) const {
+  c.count(3);
+  c.dtype(1, DType::kI32);
+  c.rank(1, 1);
+  c.require(axis >= 0 && axis < c.shape(0).rank(), fmt::format("there is no axis {}", axis));
+  c.dtype(2, c.input(0).dtype);
+  c.same_shape(2, c.shape(0).with(axis, c.shape(1)[0]));
+  return {c.input(0)};
+}
+
 Outputs GatherGrad::infer(const OpCheck& c) const {
   c.count(2);
   c.dtype(0, DType::kF32);

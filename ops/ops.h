@@ -26,7 +26,7 @@ using Op = std::variant<
     // linear.h
     MatMul, Dense, DenseFilterGrad,
     // attention.h
-    MaskTiles, Attention, AttentionGrad,
+    MaskTiles, Attention, AttentionGrad, CachedAttention,
     // image.h
     Conv2d, Conv2dInputGrad, Conv2dFilterGrad, ConvBias, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad,
     ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
@@ -35,8 +35,8 @@ using Op = std::variant<
     // expression.h
     Expression, ReducedExpression,
     // movement.h
-    Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo,
-    Fill,
+    Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, ReplaceRows, GatherGrad, TakeBatch,
+    BroadcastTo, Fill,
     // statistics.h
     Reduce, ReduceMaxGrad, AllFinite, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
     ClassifierHead, BatchNorm, BatchNormGrad, BranchGrad, ConvNormGrad, ConvNormApply, BatchNormStatistics,

@@ -80,11 +80,15 @@ Outputs CounterUpdate::infer(const OpCheck& c) const {
 Outputs RowUpdate::infer(const OpCheck& c) const {
   c.require(c.size() >= 3 && c.size() % 2 == 1,
             fmt::format("takes a step and pairs of table and row, got {} operands", c.size()));
-  c.scalar(0, DType::kI32);
+  c.dtype(0, DType::kI32);
+  const bool is_one = c.shape(0).rank() == 0;
+  c.rank(0, is_one ? 0 : 1);
+  c.require(axis >= 0 && (axis == 0 || !is_one), fmt::format("one row along axis {}", axis));
   for (size_t i = 1; i < c.size(); i += 2) {
-    c.require(c.shape(i).rank() >= 1 && c.shape(i)[0] >= 1, fmt::format("operand {} has no rows", i));
+    c.require(c.shape(i).rank() > axis && c.shape(i)[axis] >= 1, fmt::format("operand {} has no rows", i));
     c.dtype(i + 1, c.input(i).dtype);
-    c.same_shape(i + 1, Shape(extents_of(c.shape(i)).subspan(1)));
+    c.same_shape(i + 1,
+                 is_one ? Shape(extents_of(c.shape(i)).subspan(1)) : c.shape(i).with(axis, c.shape(0)[0]));
   }
   return {};
 }

@@ -89,9 +89,11 @@ struct CounterUpdate {
   UpdateOperands operands() const { return {0, 1, {0}}; }
 };
 // step i32 [], then table' (R, ...), row (...), of any dtype, any number of times: table[step mod R] = row. A
-// single read at the end then shows the result of each step of a run.
+// single read at the end then shows the result of each step of a run. Or N steps, i32 (N), and N rows for
+// each table, (..,N,..) for (..,R,..) along the axis.
 struct RowUpdate {
   static constexpr OpTraits kTraits{.name = "row_update", .changes = Changes::kRecords};
+  int axis = 0;
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {1, 2, {0}}; }
 };

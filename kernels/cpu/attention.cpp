@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "ops/movement.h"
 
 namespace headroom::cpu {
 namespace {
@@ -58,26 +59,41 @@ struct Capped {
       : value(cap * std::tanh(score / cap)), slope(1 - value * value / (cap * cap)) {}
 };
 
+// The keys or the values of one head.
+struct HeadRows {
+  const float* first;
+  int64_t step;
+  const float* at(int64_t i) const { return first + i * step; }
+};
+
+// Those of a cache, of which `count` new rows replace some.
+struct CachedRows {
+  HeadRows cached, fresh;
+  int64_t rows;
+  const int32_t* indices;
+  int64_t count;
+  const float* at(int64_t i) const {
+    for (int64_t n = count; n-- > 0;) {
+      if (turn_of_step(indices[n], rows) == i) return fresh.at(n);
+    }
+    return cached.at(i);
+  }
+};
+
 // The scores of one call, a query and a tile of keys at a time.
 class Scores {
  public:
   using Tile = std::array<float, kAttentionTile>;
 
   // `mask` and its `tiles` are null without one.
-  Scores(const AttentionSizes& sizes, int64_t key_step, const MaskLayout& layout, float scale, float softcap,
-         const float* mask, const MaskTile* tiles)
-      : sizes_(sizes),
-        key_step_(key_step),
-        layout_(layout),
-        scale_(scale),
-        softcap_(softcap),
-        mask_(mask),
-        tiles_(tiles) {}
+  Scores(const AttentionSizes& sizes, const MaskLayout& layout, float scale, float softcap, const float* mask,
+         const MaskTile* tiles)
+      : sizes_(sizes), layout_(layout), scale_(scale), softcap_(softcap), mask_(mask), tiles_(tiles) {}
 
   // Calls use(first key, scores, slopes of the soft cap) for the tiles of query i that the mask does not
-  // hide; q and k are those of head (b,h), k at its first key.
-  template <typename Use>
-  void for_each_tile(int64_t b, int64_t h, int64_t i, const float* q, const float* k, Use use) const {
+  // hide; q and k are those of head (b,h).
+  template <typename Keys, typename Use>
+  void for_each_tile(int64_t b, int64_t h, int64_t i, const float* q, const Keys& k, Use use) const {
     const float* const mask_row = mask_ == nullptr ? nullptr
                                                    : mask_ + b * layout_.batch_stride +
                                                          h * layout_.head_stride + i * layout_.row_stride;
@@ -92,8 +108,7 @@ class Scores {
       const MaskTile kind = mask_ == nullptr ? MaskTile::kPlain : row_tiles[begin / kAttentionTile];
       if (kind == MaskTile::kHidden) continue;
       Row scores(tile.data(), std::min(kAttentionTile, sizes_.keys - begin));
-      for (int64_t j = 0; j < scores.size(); ++j)
-        scores[j] = scale_ * kLog2E * dot(q, k + (begin + j) * key_step_);
+      for (int64_t j = 0; j < scores.size(); ++j) scores[j] = scale_ * kLog2E * dot(q, k.at(begin + j));
       for (int64_t j = 0; softcap_ > 0 && j < scores.size(); ++j) {
         const Capped capped(scores[j], softcap_ * kLog2E);
         scores[j] = capped.value;
@@ -106,6 +121,37 @@ class Scores {
     }
   }
 
+  // The softmax of query i's scores, and its statistics.
+  struct Statistics {
+    float largest = -kInfinity, sum = 0;
+  };
+  // Sets y to the mean of the values by that softmax; it is 0 if `zero_nan_rows` says so.
+  template <typename Keys>
+  Statistics attend(int64_t b, int64_t h, int64_t i, const float* q, const Keys& k, const Keys& v,
+                    bool zero_nan_rows, float* to) const {
+    Row y(to, sizes_.extent);
+    y = 0;
+    Statistics found;
+    for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p, const auto&) {
+      const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
+      const float larger = of_tile <= found.largest ? found.largest : of_tile;  // NaN stays
+      if (larger == -kInfinity) return;
+      const float factor = std::exp2(found.largest - larger);
+      found.largest = larger;
+      p = ((p - larger) * kLn2).exp();
+      found.sum = found.sum * factor + p.sum();
+      y *= factor;
+      for (int64_t j = 0; j < p.size(); ++j) y += p[j] * ConstRow(v.at(begin + j), sizes_.extent);
+    });
+    const bool is_zero = zero_nan_rows && !(found.sum > 0);
+    if (is_zero) {
+      y = 0;
+      return {kInfinity, 0};
+    }
+    y /= found.sum;
+    return found;
+  }
+
   float dot(const float* a, const float* b) const {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -115,7 +161,6 @@ class Scores {
 
  private:
   const AttentionSizes sizes_;
-  const int64_t key_step_;
   const MaskLayout layout_;
   const float scale_, softcap_;
   const float* const mask_;
@@ -130,8 +175,7 @@ template <typename Op>
 Scores scores_of(const Call& call, const HeadOperands& heads, const AttentionSizes& sizes,
                  const MaskLayout& layout, const Op& op) {
   const bool has_mask = call.inputs.size() > heads.mask();
-  return Scores(sizes, heads.key_step(), layout, op.scale, op.softcap,
-                has_mask ? call.in(heads.mask()) : nullptr,
+  return Scores(sizes, layout, op.scale, op.softcap, has_mask ? call.in(heads.mask()) : nullptr,
                 has_mask ? call.in<MaskTile>(heads.mask() + 1) : nullptr);
 }
 
@@ -182,33 +226,45 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
         const int64_t b = head / sizes.heads, h = head % sizes.heads;
         const int64_t at = h * sizes.extent, key_step = heads.key_step();
         const int64_t keys_at = b * sizes.keys * key_step + h / sizes.group() * sizes.extent;
-        const float *k = all.k + keys_at, *v = all.v + keys_at;
+        const HeadRows k{all.k + keys_at, key_step}, v{all.v + keys_at, key_step};
         for (int64_t i = 0; i < sizes.queries; ++i) {
           const int64_t row = b * sizes.queries + i;
-          Row y(call.out(0) + row * y_step + at, sizes.extent);
-          y = 0;
-          float largest = -kInfinity, sum = 0;
-          scores.for_each_tile(b, h, i, all.q + row * step + at, k, [&](int64_t begin, Row& p, const auto&) {
-            const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
-            const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
-            if (larger == -kInfinity) return;
-            const float factor = std::exp2(largest - larger);
-            largest = larger;
-            p = ((p - larger) * kLn2).exp();
-            sum = sum * factor + p.sum();
-            y *= factor;
-            for (int64_t j = 0; j < p.size(); ++j)
-              y += p[j] * ConstRow(v + (begin + j) * key_step, sizes.extent);
-          });
-          const bool is_zero = op.zero_nan_rows && !(sum > 0);
-          if (is_zero) {
-            y = 0;
-          } else {
-            y /= sum;
-          }
+          const auto found = scores.attend(b, h, i, all.q + row * step + at, k, v, op.zero_nan_rows,
+                                           call.out(0) + row * y_step + at);
           float* const statistics = call.out(1) + 2 * (head * sizes.queries + i);
-          statistics[0] = is_zero ? kInfinity : largest;
-          statistics[1] = is_zero ? 0 : std::log2(sum);
+          statistics[0] = found.largest;
+          statistics[1] = found.largest == kInfinity ? 0 : std::log2(found.sum);
+        }
+      }
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const CachedAttention& op, const Request& request) {
+  using Op = CachedAttention;
+  const Shape &q = request.inputs[Op::kQ].shape, &k = request.inputs[Op::kK].shape;
+  const AttentionSizes sizes(q, {k[0], k[2], k[1], k[3]});
+  const MaskLayout layout(request.inputs[Op::kMask].shape, sizes);
+  const int64_t count = request.inputs[Op::kIndices].shape[0];
+  ThreadPool* const threads = request.settings.threads;
+  return function_kernel([=](const Call& call) {
+    const Scores scores(sizes, layout, op.scale, op.softcap, call.in(Op::kMask),
+                        call.in<MaskTile>(Op::kTiles));
+    for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
+      for (int64_t head = first; head < last; ++head) {
+        const int64_t b = head / sizes.heads, h = head % sizes.heads;
+        const int64_t key_head = b * sizes.key_heads + h / sizes.group();
+        const auto rows_of = [&](size_t cached, size_t fresh) {
+          const auto of = [&](size_t operand, int64_t rows) {
+            return HeadRows{call.in(operand) + key_head * rows * sizes.extent, sizes.extent};
+          };
+          return CachedRows{of(cached, sizes.keys), of(fresh, count), sizes.keys,
+                            call.in<int32_t>(Op::kIndices), count};
+        };
+        const CachedRows keys = rows_of(Op::kK, Op::kNewK), values = rows_of(Op::kV, Op::kNewV);
+        for (int64_t i = 0; i < sizes.queries; ++i) {
+          const int64_t at = (b * sizes.queries + i) * sizes.row_stride() + h * sizes.extent;
+          scores.attend(b, h, i, call.in(Op::kQ) + at, keys, values, op.zero_nan_rows, call.out() + at);
         }
       }
     });
@@ -233,7 +289,7 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
         const int64_t b = head / sizes.heads, h = head % sizes.heads, key_step = heads.key_step();
         const int64_t at = h * sizes.extent,
                       keys_at = b * sizes.keys * key_step + h / sizes.group() * sizes.extent;
-        const float *k = all.k + keys_at, *v = all.v + keys_at;
+        const HeadRows k{all.k + keys_at, key_step}, v{all.v + keys_at, key_step};
         for (int64_t i = 0; i < sizes.queries; ++i) {
           const int64_t row = b * sizes.queries + i;
           const float *dy = call.in(0) + row * y_step + at, *q = all.q + row * step + at;
@@ -245,9 +301,9 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
             p = ((p - statistics[0] - statistics[1]) * kLn2).exp();
             for (int64_t j = 0; j < p.size(); ++j) {
               const int64_t key = (begin + j) * key_step;
-              const float ds =
-                  op.scale * p[j] * slopes[static_cast<size_t>(j)] * (scores.dot(dy, v + key) - product);
-              dq += ds * ConstRow(k + key, sizes.extent);
+              const float ds = op.scale * p[j] * slopes[static_cast<size_t>(j)] *
+                               (scores.dot(dy, v.at(begin + j)) - product);
+              dq += ds * ConstRow(k.at(begin + j), sizes.extent);
               Row(gradients.k + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
               Row(gradients.v + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
             }

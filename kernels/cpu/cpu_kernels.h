@@ -60,7 +60,11 @@ std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const BroadcastTo& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
 // gather.cpp
+// Copies rows `from` (..,N,..) to those that i32 indices (N) name in a table (..,R,..), modulo R.
+void replace_rows(const TensorSpec& table, int axis, const TensorView& indices, const std::byte* from,
+                  std::byte* to);
 std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ReplaceRows& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request);
 // reduce.cpp
@@ -74,6 +78,7 @@ std::unique_ptr<Kernel> make_kernel(const Accuracy& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const MaskTiles& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CachedAttention& op, const Request& request);
 // softmax.cpp
 std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& request);

@@ -22,6 +22,28 @@ std::unique_ptr<Kernel> make_kernel(const Gather&, const Request& request) {
   });
 }
 
+void replace_rows(const TensorSpec& table, int axis, const TensorView& indices, const std::byte* from,
+                  std::byte* to) {
+  const AxisRows all(table.shape, axis);
+  const int64_t bytes = all.inner * element_bytes(table.dtype), count = indices.elements();
+  if (bytes == 0) return;
+  for (int64_t outer = 0; outer < all.outer; ++outer) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = outer * all.rows + turn_of_step(indices.as<int32_t>()[i], all.rows);
+      std::memcpy(to + row * bytes, from + (outer * count + i) * bytes, static_cast<size_t>(bytes));
+    }
+  }
+}
+
+std::unique_ptr<Kernel> make_kernel(const ReplaceRows& op, const Request&) {
+  return function_kernel([axis = op.axis](const Call& call) {
+    auto* const y = call.out<std::byte>();
+    const TensorView& x = call.inputs[0];
+    if (y != x.data && x.spec.bytes() > 0) std::memcpy(y, x.data, static_cast<size_t>(x.spec.bytes()));
+    replace_rows(x.spec, axis, call.inputs[1], call.in<std::byte>(2), y);
+  });
+}
+
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
   const int64_t rows = op.table_shape[0], n = row_elements(op.table_shape);
   const int64_t count = request.inputs[1].shape.elements();

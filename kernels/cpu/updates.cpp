@@ -146,15 +146,11 @@ std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, const Request&) {
   return function_kernel([](const Call& call) { *call.mutated<int32_t>(0) += 1; });
 }
 
-std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
-  return function_kernel([](const Call& call) {
-    for (size_t i = 1; i < call.inputs.size(); i += 2) {
-      const int64_t row = turn_of_step(*call.in<int32_t>(0), call.inputs[i].shape()[0]);
-      const int64_t bytes = call.inputs[i + 1].spec.bytes();
-      if (bytes == 0) continue;
-      std::memcpy(call.mutated<std::byte>(i) + row * bytes, call.in<std::byte>(i + 1),
-                  static_cast<size_t>(bytes));
-    }
+std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request&) {
+  return function_kernel([axis = op.axis](const Call& call) {
+    for (size_t i = 1; i < call.inputs.size(); i += 2)
+      replace_rows(call.inputs[i].spec, axis, call.inputs[0], call.in<std::byte>(i + 1),
+                   call.mutated<std::byte>(i));
   });
 }
 

@@ -35,6 +35,8 @@ std::unique_ptr<Kernel> make_kernel(const MaskTiles& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request);
 // attention/attend_grad.cu
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request);
+// attention/attend_cached.cu
+std::unique_ptr<Kernel> make_kernel(const CachedAttention& op, const Request& request);
 // classifier_head.cu
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);
 // conv_block.cpp
@@ -109,7 +111,9 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const LossScaleUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
+// replace_rows.cu
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ReplaceRows& op, const Request& request);
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
 // conv_norm_grad.cu

@@ -125,31 +125,6 @@ __global__ void adapt_loss_scale(float growth, float backoff, int32_t interval, 
   *streak = 0;
 }
 
-// Tables and rows of one launch, in bytes.
-struct TableRows {
-  static constexpr int kMax = 64;
-  int count = 0;
-  char* table[kMax];
-  const char* row[kMax];
-  int64_t rows[kMax], bytes[kMax];
-};
-
-// One column of blocks for each row.
-__global__ void write_rows(const __grid_constant__ TableRows rows, const int32_t* step) {
-  const int i = static_cast<int>(blockIdx.y);
-  const int64_t bytes = rows.bytes[i];
-  const char* from = rows.row[i];
-  char* to = rows.table[i] + turn_of_step(*step, rows.rows[i]) * bytes;
-  const bool words = bytes % 4 == 0;  // an allocation's start is aligned, so its rows are as well
-  for (int64_t at = grid_thread(); at < (words ? bytes / 4 : bytes); at += grid_threads()) {
-    if (words) {
-      reinterpret_cast<int32_t*>(to)[at] = reinterpret_cast<const int32_t*>(from)[at];
-    } else {
-      to[at] = from[at];
-    }
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request) {
@@ -199,31 +174,6 @@ std::unique_ptr<Kernel> make_kernel(const LossScaleUpdate& op, const Request&) {
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, const Request&) {
   return function_kernel(
       [](const Call& call) { launch(count_up, 1, 1, call.stream, call.mutated<int32_t>(0)); });
-}
-
-std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
-  return function_kernel([](const Call& call) {
-    TableRows rows;
-    int64_t longest = 0;
-    const auto flush = [&] {
-      // Rows are short: losses, predictions of a batch.
-      const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(ceil_div(longest, 4 * kThreads), 1, 32));
-      if (longest > 0)
-        launch(write_rows, dim3(blocks, static_cast<unsigned>(rows.count)), kThreads, call.stream, rows,
-               call.in<int32_t>(0));
-      rows.count = 0;
-      longest = 0;
-    };
-    for (size_t i = 1; i < call.inputs.size(); i += 2) {
-      rows.table[rows.count] = call.mutated<char>(i);
-      rows.row[rows.count] = call.in<char>(i + 1);
-      rows.rows[rows.count] = call.inputs[i].shape()[0];
-      rows.bytes[rows.count] = call.inputs[i + 1].spec.bytes();
-      longest = std::max(longest, rows.bytes[rows.count]);
-      if (++rows.count == TableRows::kMax) flush();
-    }
-    flush();
-  });
 }
 
 }  // namespace headroom::cuda

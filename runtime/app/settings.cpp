@@ -111,6 +111,7 @@ constexpr std::string_view kSettings[] = {
     "soft",
     "solve",
     "split-batch",
+    "state",
     "statements",
     "steps",
     "strategies",

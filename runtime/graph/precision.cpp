@@ -70,6 +70,7 @@ bool is_statistic(const Op& op, size_t output) {
 size_t factor_count(const Node& node) {
   if (const auto* attention = std::get_if<Attention>(&node.op)) return attention->packed ? 1 : 3;
   if (const auto* gradient = std::get_if<AttentionGrad>(&node.op)) return gradient->packed ? 3 : 5;
+  if (std::holds_alternative<CachedAttention>(node.op)) return CachedAttention::kIndices;
   return library_of(node.op) == Library::kNone ? 0 : node.inputs.size();
 }
 
@@ -122,13 +123,15 @@ class HalfStorage {
         half_(half),
         kept_(graph.values().size()),
         is_read_(graph.values().size()),
+        is_cache_(find_caches(graph)),
         twins_(graph.values().size(), -1) {
     for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
     for (const Node& node : graph.nodes()) {
       for (const int input : node.inputs) is_read_[static_cast<size_t>(input)] = true;
       if (!keeps_types(node.op)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (!is_gradient_operand(node.op, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
+        if (!is_gradient_operand(node.op, i) && !is_of_cache(node, i))
+          kept_[static_cast<size_t>(node.inputs[i])] = true;
       }
     }
     store_constants();
@@ -144,16 +147,41 @@ class HalfStorage {
   int& twin(int value) { return twins_[static_cast<size_t>(value)]; }
   int twin(int value) const { return twins_[static_cast<size_t>(value)]; }
 
+  // Returns, by value, true for variables whose rows updates replace, and that products alone read.
+  static std::vector<bool> find_caches(const Graph& graph) {
+    constexpr unsigned kTable = 1, kFactor = 2, kOther = 4;
+    std::vector<unsigned> uses(graph.values().size());
+    for (const Node& node : graph.nodes()) {
+      const bool replaces = std::holds_alternative<RowUpdate>(node.op);
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const TensorSpec& spec = graph.value(node.inputs[i]).spec;
+        const bool is_matrix = spec.dtype == DType::kF32 && spec.shape.rank() >= 2;
+        uses[static_cast<size_t>(node.inputs[i])] |= !is_matrix                            ? kOther
+                                                     : replaces && i % 2 == 1              ? kTable
+                                                     : !replaces && i < factor_count(node) ? kFactor
+                                                                                           : kOther;
+      }
+    }
+    std::vector<bool> is_cache;
+    for (const unsigned use : uses) is_cache.push_back(use == (kTable | kFactor));
+    return is_cache;
+  }
+  // Returns true for a cache, and for its new rows, among the operands of an update.
+  bool is_of_cache(const Node& node, size_t i) const {
+    return std::holds_alternative<RowUpdate>(node.op) && i > 0 &&
+           is_cache_[static_cast<size_t>(node.inputs[i - (i + 1) % 2])];
+  }
+
   // Returns true if a node wants an operand in f32 cast, regardless of its other operands.
   bool is_cast(const Node& node, size_t i, size_t factors) const {
     const int input = node.inputs[i];
-    if (is_update(node.op)) return false;
+    if (is_update(node.op)) return is_of_cache(node, i);
     if (std::holds_alternative<Dense>(node.op) && i == 2) return true;  // the bias has the result's type
     const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
     return spec(input).shape.rank() >= 2 && (i < factors || (is_weight && is_movement(node.op)));
   }
 
-  // Stores in 16 bits the values that no node changes and every reader wants in 16 bits.
+  // Stores in 16 bits the variables that every reader wants in 16 bits: constants, and caches of such values.
   void store_constants() {
     std::vector<bool> is_read(graph_.values().size()), stays(graph_.values().size());
     for (const Node& node : graph_.nodes()) {
@@ -192,7 +220,7 @@ class HalfStorage {
     bool any_half = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       int& input = node.inputs[i];
-      if (keeps && !is_gradient_operand(node.op, i)) continue;
+      if (keeps && !is_gradient_operand(node.op, i) && !is_of_cache(node, i)) continue;
       if (spec(input).dtype == DType::kF32 && (joins_half || is_cast(node, i, factors))) cast(input, node);
       if (twin(input) >= 0) input = twin(input);
       any_half = any_half || is_half(spec(input).dtype);
@@ -267,6 +295,7 @@ class HalfStorage {
   const DType half_;
   std::vector<bool> kept_;
   std::vector<bool> is_read_;                       // by a node, before this pass
+  const std::vector<bool> is_cache_;                // by value
   std::map<std::string, JoinedCast> joined_casts_;  // by device
   std::vector<int> twins_;  // by value: the same in 16 bits, if its reader takes that; -1: none
   std::vector<Node> nodes_;

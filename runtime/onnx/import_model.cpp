@@ -152,6 +152,7 @@ class ModelImport {
       if (is_half(item.type) && !is_exact && item.source < 0) item = im().rounded(item, item.type);
       // An input that is passed on, perhaps transposed, must also be an input of the graph.
       if (item.source >= 0) im().value_in(item, in_order(item.rank()));
+      if (set_next(output.name, item)) continue;
       result_.outputs.push_back(item);
       result_.output_names.push_back(output.name);
     }
@@ -169,13 +170,15 @@ class ModelImport {
     for (const Item& output : result_.outputs) {
       if (output.is_runtime() && output.source < 0) kept.push_back(output.value);
     }
+    for (const ImportedState& state : result_.states) {
+      if (state.next.is_runtime() && state.next.source < 0) kept.push_back(state.next.value);
+    }
     const std::map<int, float> scalars = im().scalar_values();
     merge_gelus(graph_, scalars, kept);
     merge_softmaxes(graph_, scalars, kept);
-    if (!settings_.stores_half) return;
     std::vector<Value> parameters;
     for (const BoundTensor& parameter : result_.parameters) parameters.push_back(parameter.value);
-    merge_attentions(graph_, parameters, kept);
+    merge_attentions(graph_, parameters, kept, !settings_.stores_half);
   }
 
   // Before any work, so that the list is whole.
@@ -200,7 +203,37 @@ class ModelImport {
     return node.domain.empty() ? find_op(node.op) : nullptr;
   }
 
+  Item add_state(const ValueType& input, const std::string& output, const Shape& shape) {
+    // Rows of a state are replaced, so that a number is a vector of one.
+    const Shape stored = shape.rank() == 0 ? Shape{1} : shape;
+    Source source{SourceKind::kState, input.name, input.type, stored};
+    source.first = settings_.first_state
+                       ? settings_.first_state(input.name, {dtype_of_element(input.type), shape})
+                       : zeros();
+    const Item item = im().add_source(std::move(source));
+    result_.states.push_back({input.name, output, input.type, shape, im().plain(item), {}});
+    return stored == shape ? item : im().reshape(item, shape);
+  }
+
+  // Returns true if the output is that of states, which it must fit.
+  bool set_next(const std::string& output, const Item& item) {
+    bool is_next = false;
+    for (ImportedState& state : result_.states) {
+      if (state.output != output) continue;
+      if (item.type != state.type || item.shape != state.shape) {
+        throw InvalidArgument(fmt::format("output '{}' is {} {}, and cannot be the next '{}', which is {} {}",
+                                          printable(output), to_string(item.type), to_string(item.shape),
+                                          printable(state.input), to_string(state.type),
+                                          to_string(state.shape)));
+      }
+      state.next = item.rank() == 0 ? im().reshape(item, {1}) : item;
+      is_next = true;
+    }
+    return is_next;
+  }
+
   void add_inputs() {
+    const std::map<std::string, std::string> states = find_states(model_, settings_.states);
     AxisBinder binder(settings_);
     std::vector<Shape> shapes;
     for (const ValueType& input : model_.inputs) {
@@ -215,6 +248,10 @@ class ModelImport {
     binder.check(settings_);
     for (size_t i = 0; i < shapes.size(); ++i) {
       if (items_.contains(model_.inputs[i].name)) continue;
+      if (const auto state = states.find(model_.inputs[i].name); state != states.end()) {
+        items_[state->first] = add_state(model_.inputs[i], state->second, shapes[i]);
+        continue;
+      }
       const auto known = settings_.known.find(model_.inputs[i].name);
       if (known != settings_.known.end()) {
         if (known->second.spec() != TensorSpec{dtype_of_element(model_.inputs[i].type), shapes[i]}) {

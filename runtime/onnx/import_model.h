@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "runtime/graph/graph.h"
 #include "runtime/onnx/importer.h"
 #include "runtime/onnx/model.h"
+#include "runtime/onnx/parameters.h"
 
 namespace headroom::onnx {
 
@@ -27,6 +29,9 @@ struct ImportSettings {
   bool stores_half = false;
   LoraSettings lora = {};                        // of a training step
   std::map<std::string, HostTensor> known = {};  // inputs whose numbers are known now: they become constants
+  std::vector<StatePair> states = {};
+  // Returns the first value of a state by its name, type and shape; zeros without it.
+  std::function<Initializer(const std::string&, const TensorSpec&)> first_state = {};
 };
 
 // A tensor of the file as the graph has it: axis i of `value` is axis order[i] of the file's.
@@ -48,13 +53,24 @@ struct LayerSummary {
   int first_value = 0, last_value = 0;
 };
 
+// A state as the graph has it: a variable that holds what the file's input is, and what it is in the next
+// run.
+struct ImportedState {
+  std::string input, output;
+  ElementType type = ElementType::kFloat;
+  Shape shape;     // as the file has it
+  Value variable;  // in the file's order of axes, but of shape (1) if the file's has none
+  Item next;
+};
+
 struct ImportedModel {
   std::shared_ptr<const Model> model;  // weights come from it
   std::vector<BoundTensor> inputs;     // those that the outputs depend on
-  std::vector<Item> outputs;           // see Importer::value_in
+  std::vector<Item> outputs;           // without those of states; see Importer::value_in
   std::vector<std::string> output_names;
   std::vector<BoundTensor> parameters;  // trained, in the order of the file; with LoRA the adapters alone
   std::vector<BoundTensor> statistics;  // running means and variances
+  std::vector<ImportedState> states;
   std::vector<LayerSummary> layers;
   std::vector<std::string> notes;  // for people, a line each
   int64_t absent_bytes = 0;        // bytes of weights that the file names but does not contain

@@ -287,6 +287,20 @@ Item Importer::elementwise(const Op& op, const std::vector<Item>& operands, Elem
   return item_of(add_one(op, values), type, order);
 }
 
+Item Importer::wrapped(const Item& indices, int64_t extent) {
+  const Item from_end = binary(BinaryKind::kAdd, indices, whole(extent));
+  return where(compare(CompareKind::kLess, indices, whole(0)), from_end, indices);
+}
+
+Value Importer::checked_rows(const Item& indices, int64_t rows) {
+  const auto [found, is_new] = checked_rows_.try_emplace({plain(indices).id, rows});
+  if (is_new) {
+    const Item flat = reshape(wrapped(indices, rows), {indices.shape.elements()});
+    found->second = plain(gather(positions(0, 1, rows), flat, 0));
+  }
+  return found->second;
+}
+
 Item Importer::unary(UnaryKind kind, const Item& x, float alpha, float beta) {
   return elementwise(Unary{kind, alpha, beta}, {x}, x.type);
 }
@@ -393,6 +407,7 @@ Item Importer::reduce(ReduceKind kind, const Item& x, std::vector<int> axes, boo
 }
 
 Item Importer::matmul(const Item& a, const Item& b) {
+  constexpr int64_t kFewRows = 16;
   if (a.rank() == 0 || b.rank() == 0) throw Unsupported{"multiplies a scalar"};
   if (a.rank() == 1) {
     const Item product = matmul(reshape(a, {1, a.shape[0]}), b);
@@ -417,6 +432,10 @@ Item Importer::matmul(const Item& a, const Item& b) {
       const Axes place_of = is_new ? item.axes : inverse(order_of(item));
       const size_t rank = place_of.size();
       is_transposed = place_of[rank - 1] < place_of[rank - 2];
+      // Where rows are few, reading the weights takes the time, and each column is read as a whole.
+      if (&item == &b && is_new && stores_half_ && !is_training_ && rank == 2 &&
+          a.shape.elements() <= kFewRows * a.shape.last())
+        is_transposed = true;
       if (is_transposed) std::swap(order[rank - 1], order[rank - 2]);
     }
     return value_in(item, order);

@@ -26,6 +26,7 @@ enum class SourceKind : uint8_t {
   kParameter,  // trained
   kStatistic,  // a running mean or variance of a normalization
   kConstant,   // never changed
+  kState,      // an input that a run takes from the previous one
 };
 
 // A tensor that becomes an input or a variable when the first op needs it, in the order of axes that suits
@@ -34,16 +35,17 @@ struct Source {
   SourceKind kind = SourceKind::kConstant;
   std::string name;
   ElementType type = ElementType::kFloat;
-  Shape shape;                       // as the file has it
-  const Tensor* tensor = nullptr;    // tensor of the model; null for an input
-  std::optional<float> number = {};  // all elements, instead of the tensor's
-  std::optional<float> limit = {};   // uniform within this of 0, likewise
-  bool is_adapter = false;           // of a weight, which is not trained
-  bool is_looked_up = false;         // a table of embeddings
-  bool is_merged = false;            // one of several weights that the file has as one
-  bool is_stored = false;            // the variable is the file's bytes, see Importer::stored_numbers
-  std::optional<Value> value = {};   // once an op has needed it
-  Axes order = {};                   // axis i of the value is axis order[i] of the file's tensor
+  Shape shape;                            // as the file has it
+  const Tensor* tensor = nullptr;         // tensor of the model; null for an input
+  std::optional<float> number = {};       // all elements, instead of the tensor's
+  std::optional<float> limit = {};        // uniform within this of 0, likewise
+  std::optional<Initializer> first = {};  // of a state
+  bool is_adapter = false;                // of a weight, which is not trained
+  bool is_looked_up = false;              // a table of embeddings
+  bool is_merged = false;                 // one of several weights that the file has as one
+  bool is_stored = false;                 // the variable is the file's bytes, see Importer::stored_numbers
+  std::optional<Value> value = {};        // once an op has needed it
+  Axes order = {};                        // axis i of the value is axis order[i] of the file's tensor
 };
 
 class Importer {
@@ -130,6 +132,10 @@ class Importer {
   Item concat(const std::vector<Item>& items, int axis);
   // x[indices] along an axis; indices i32 in [0, extent). `padding_row` is Gather's, of axis 0.
   Item gather(const Item& x, const Item& indices, int axis, int64_t padding_row = -1);
+  // Indices of which those below 0 count from the end.
+  Item wrapped(const Item& indices, int64_t extent);
+  // Those of rows, as i32 (N); a lookup in the numbers of all rows refuses others when it runs.
+  Value checked_rows(const Item& indices, int64_t rows);
 
  private:
   Value constant_value(const HostTensor& tensor);
@@ -149,6 +155,7 @@ class Importer {
   Adapters* adapters_ = nullptr;
   std::vector<Source> sources_;
   std::map<std::pair<int, Axes>, Value> transposed_;
+  std::map<std::pair<int, int64_t>, Value> checked_rows_;  // by indices and rows
   std::map<std::pair<uint32_t, DType>, Value> scalars_;
   std::map<size_t, std::vector<std::pair<HostTensor, Value>>> constants_by_hash_;
   int constants_ = 0;

@@ -16,8 +16,7 @@ Item as_indices(const NodeImport& n, const Item& item) {
 
 // Indices below 0 count from the end.
 Item wrapped(const NodeImport& n, const Item& indices, int64_t extent) {
-  const Item from_end = n.im.binary(BinaryKind::kAdd, indices, n.im.whole(extent));
-  return n.im.where(n.im.compare(CompareKind::kLess, indices, n.im.whole(0)), from_end, indices);
+  return n.im.wrapped(indices, extent);
 }
 
 // The numbers of rows or elements have to be i32.
@@ -182,6 +181,17 @@ Item with_rows(const NodeImport& n, const Item& x, const Item& updates, const st
   return n.im.gather(n.im.concat({x, updates}, 0), n.im.integers(origins), 0);
 }
 
+// x with the rows along its first axis replaced that `indices` (N,1) name: they depend on the data. The rows
+// stay where the memory of x has them.
+Item with_rows_at(const NodeImport& n, const Item& x, const Item& updates, const Item& indices) {
+  const Value places = n.im.checked_rows(as_indices(n, indices), x.shape[0]);
+  const Axes order = n.im.order_of(x);
+  const auto axis = static_cast<int>(std::ranges::find(order, 0) - order.begin());
+  const Value replaced = n.im.add_one(
+      ReplaceRows{axis}, {n.im.value_in(x, order), places, n.im.value_in(n.im.cast(updates, x.type), order)});
+  return n.im.item_of(replaced, x.type, order);
+}
+
 // The elements of a constant operand.
 std::vector<int64_t> constant_indices(const NodeImport& n, size_t i) {
   if (!n.in(i).constant) n.fail("its indices depend on the data");
@@ -213,6 +223,9 @@ void import_scatter_nd(NodeImport& n) {
   if (updates.shape.elements() != count * width)
     n.fail(fmt::format("its updates are {}", to_string(updates.shape)));
   require_countable(n, x);
+  if (!places.constant && depth == 1 && places.rank() == 2) {
+    return n.out(with_rows_at(n, x, n.im.reshape(updates, x.shape.with(0, count)), places));
+  }
   const std::vector<int64_t> indices = constant_indices(n, 1);
   std::vector<int64_t> changed;
   for (int64_t i = 0; i < count; ++i) {

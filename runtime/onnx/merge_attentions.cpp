@@ -29,12 +29,12 @@ class Attentions : private GraphView {
     }
   }
 
-  int run() {
+  int run(bool only_cached) {
     std::map<int, Match> matches;  // by the product
     std::set<int> dropped;
     for (int i = 0; i < node_count(); ++i) {
       const std::optional<Match> found = match(i);
-      if (!found) continue;
+      if (!found || (only_cached && found->cache.empty())) continue;
       dropped.insert({found->scores, found->softmax, found->move});
       dropped.insert(found->capping.begin(), found->capping.end());
       matches.emplace(i, *found);
@@ -69,6 +69,7 @@ class Attentions : private GraphView {
     std::optional<int> mask;
     float scale = 1, softcap = 0;  // as Attention has them
     std::vector<int> capping;      // nodes between the scores and the softmax
+    std::vector<int> cache = {};   // operands of CachedAttention; empty for any other
   };
 
   // Finds the smaller value from which a value (B,H,X,Y) repeats its heads, and the axes (B,G,X,Y) there. A
@@ -104,6 +105,18 @@ class Attentions : private GraphView {
       if (shape(value) == rank_4) found = {value, found.axes};
     }
     return found;
+  }
+
+  // The operands of CachedAttention from new keys to indices, if rows of both factors are replaced.
+  std::vector<int> cache_of(const Rows& k, const Rows& v) const {
+    const int of_k = maker(k.value), of_v = maker(v.value);
+    for (const Rows* rows : {&k, &v}) {
+      const auto* replaces = op<ReplaceRows>(maker(rows->value));
+      if (!replaces || replaces->axis != 2 || rows->as || rows->axes != kHeadsAndRows) return {};
+    }
+    const int indices = input(of_k, 1);
+    if (input(of_v, 1) != indices || shape(indices)[0] > kMaxNewRows) return {};
+    return {input(of_k, 2), input(of_v, 2), input(of_k, 0), input(of_v, 0), indices};
   }
 
   // Scores that a soft cap has made from a product: c tanh(s product), whose nodes are appended.
@@ -198,6 +211,7 @@ class Attentions : private GraphView {
     const Shape q = moved_shape(found.q), k = moved_shape(found.k);
     if (moved_shape(found.v) != k || q != k.with(1, q[1]).with(2, q[2]) || k[2] == 0 || q[2] % k[2] != 0)
       return {};
+    if (graph().node(softmax).inputs.size() > 1) found.cache = cache_of(found.k, found.v);
     if (q[3] > kMaxHeadExtent || k[1] == 0 || q[3] == 0) return {};
     if (graph().node(softmax).inputs.size() > 1) {
       found.mask = input(softmax, 1);
@@ -292,7 +306,11 @@ class Attentions : private GraphView {
                    {},
                    {},
                    device};
-    if (const std::optional<int> whole = packed_source(match)) {
+    if (!match.cache.empty()) {
+      attention.op = CachedAttention{match.scale, softmax.zero_nan_rows, match.softcap};
+      attention.inputs = {add_moved(match.q, name + "/q", device)};
+      attention.inputs.insert(attention.inputs.end(), match.cache.begin(), match.cache.end());
+    } else if (const std::optional<int> whole = packed_source(match)) {
       const Shape q = moved_shape(match.q), packed = {q[0], q[1], 3, q[2], q[3]};
       const int heads = new_value(*whole, name + "/heads", packed);
       nodes_.push_back(Node{Reshape{packed}, target_.value(heads).name, {*whole}, {heads}, device});
@@ -310,7 +328,9 @@ class Attentions : private GraphView {
     const int result = output(match.product);
     const Shape rows = permuted(shape(result), kHeadsAndRows);
     const int y = match.move >= 0 ? output(match.move) : new_value(result, name + "/y", rows);
-    attention.outputs = {y, new_value(result, name + "/statistics", {rows[0], rows[2], rows[1], 2})};
+    attention.outputs = {y};
+    if (match.cache.empty())
+      attention.outputs.push_back(new_value(result, name + "/statistics", {rows[0], rows[2], rows[1], 2}));
     nodes_.push_back(std::move(attention));
     if (match.move < 0) {
       nodes_.push_back(Node{Transpose{kHeadsAndRows}, name + "/heads", {y}, {result}, device});
@@ -345,8 +365,9 @@ class Attentions : private GraphView {
 
 }  // namespace
 
-int merge_attentions(Graph& graph, std::span<const Value> parameters, std::span<const Value> keep) {
-  return Attentions(graph, parameters, keep).run();
+int merge_attentions(Graph& graph, std::span<const Value> parameters, std::span<const Value> keep,
+                     bool only_cached) {
+  return Attentions(graph, parameters, keep).run(only_cached);
 }
 
 }  // namespace headroom::onnx

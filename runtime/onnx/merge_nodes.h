@@ -21,7 +21,10 @@ int merge_softmaxes(Graph& graph, const std::map<int, float>& scalars, std::span
 
 // Merges products of queries and keys whose softmax weights values into one attention, which keeps no scores,
 // together with the transpositions that bring heads to the front. Does not merge what kernels do not support,
-// nor masks whose gradient one of `parameters` needs. Returns the number of attentions made.
-int merge_attentions(Graph& graph, std::span<const Value> parameters, std::span<const Value> keep);
+// nor masks whose gradient one of `parameters` needs. Keys and values of which a step replaces a few rows
+// stay where they are; with `only_cached` only such attentions are made. Returns the number of attentions
+// made.
+int merge_attentions(Graph& graph, std::span<const Value> parameters, std::span<const Value> keep,
+                     bool only_cached = false);
 
 }  // namespace headroom::onnx

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "base/bytes.h"
 #include "base/errors.h"
@@ -79,6 +82,14 @@ Value padded_variable(Value narrow, int axis, int64_t extent) {
   return graph.variable(name, {info.spec.dtype, wide_shape}, given(bytes));
 }
 
+bool is_changed(const Graph& graph, int variable) {
+  return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
+    return std::ranges::any_of(mutated_inputs(node.op, node.inputs.size()), [&](int input) {
+      return node.inputs[static_cast<size_t>(input)] == variable;
+    });
+  });
+}
+
 // Returns `value` padded with zeros after its last axis to `columns`, if it is a product or a convolution
 // (and a bias) that can be made that wide; otherwise nullopt. Weights that nothing trains are padded once.
 std::optional<Value> widened_product(const GraphView& view, Value value, int64_t columns, bool is_trained) {
@@ -86,7 +97,7 @@ std::optional<Value> widened_product(const GraphView& view, Value value, int64_t
   const Shape shape = value.shape();
   const Shape wide = shape.with(shape.rank() - 1, columns);
   const auto padded = [&](Value narrow, int axis) {
-    if (!is_trained && graph.value(narrow.id).kind == ValueKind::kVariable)
+    if (!is_trained && graph.value(narrow.id).kind == ValueKind::kVariable && !is_changed(graph, narrow.id))
       return padded_variable(narrow, axis, columns);
     const std::vector<int64_t> begin(static_cast<size_t>(narrow.shape().rank()), 0);
     return graph.add(SliceGrad{begin, narrow.shape().with(axis, columns)}, std::vector<Value>{narrow})[0];
@@ -156,6 +167,66 @@ void add_loss(ModelStep& step, const ModelStepSettings& settings) {
   const Value flat = labels.rank() == 1 ? step.labels : reshape(step.labels, {labels.elements()});
   const CrossEntropy op{logits.shape().last() == step.classes ? 0 : step.classes};
   step.loss = mean(step.graph.add(op, std::vector<Value>{logits, flat})[0]);
+}
+
+// 0, 1, ... of all rows of a table.
+Value all_rows(Value table) {
+  const auto rows = static_cast<int32_t>(table.shape()[0]);
+  const auto bytes = [rows] {
+    std::vector<std::byte> made(sizeof(int32_t) * static_cast<size_t>(rows));
+    for (int32_t row = 0; row < rows; ++row)
+      std::memcpy(&made[sizeof row * static_cast<size_t>(row)], &row, sizeof row);
+    return made;
+  };
+  return table.graph->variable(table.name() + "/rows", {DType::kI32, {rows}}, given(bytes));
+}
+
+// Ends the step with updates that set its states for the next one: rows where only these differ, everything
+// else as a whole. What a state becomes is never the memory of another one, as the order of the updates would
+// count.
+void add_state_updates(Graph& graph, const ImportedModel& model) {
+  std::vector<Value> all;
+  for (const ImportedState& state : model.states)
+    all.push_back(model.importer->value_in(state.next, in_order(state.next.rank())));
+  const GraphView view(graph, {});
+  const auto own = [&](int value) {
+    int origin = value;
+    while (view.op<Reshape>(view.maker(origin)) != nullptr) origin = view.input(view.maker(origin), 0);
+    const Value found{&graph, value};
+    return view.maker(origin) >= 0 ? found : broadcast_to(found, found.shape());
+  };
+  struct Update {
+    int axis;
+    std::vector<Value> operands;
+  };
+  std::vector<Update> whole;
+  std::map<std::tuple<int, int, std::string>, Update> rows;  // by axis, indices and device
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Value state = model.states[i].variable, next = all[i];
+    if (next == state || state.shape().elements() == 0) continue;
+    const int maker = view.maker(next.id);
+    const auto* replaces = view.op<ReplaceRows>(maker);
+    if (replaces == nullptr || view.input(maker, 0) != state.id) {
+      whole.push_back({0, {all_rows(state), state, own(next.id)}});
+      continue;
+    }
+    const int indices = view.input(maker, 1);
+    Update& update = rows[{replaces->axis, indices, graph.value(state.id).device}];
+    if (update.operands.empty()) update = {replaces->axis, {own(indices)}};
+    update.operands.insert(update.operands.end(), {state, own(view.input(maker, 2))});
+  }
+  for (const auto& [key, update] : rows) graph.add(RowUpdate{update.axis}, update.operands);
+  for (const Update& update : whole) graph.add(RowUpdate{update.axis}, update.operands);
+}
+
+// Keeps only what the targets need: nodes beside them would be readers of their operands.
+void drop_others(Graph& graph, const Targets& targets) {
+  const NeededNodes needed = find_needed_nodes(graph, targets);
+  std::vector<int> ids = needed.pure;
+  ids.insert(ids.end(), needed.updates.begin(), needed.updates.end());
+  std::vector<Node> nodes;
+  for (const int id : ids) nodes.push_back(graph.node(id));
+  graph.replace_nodes(std::move(nodes));
 }
 
 std::vector<Value> values_of(const std::vector<BoundTensor>& tensors) {
@@ -229,6 +300,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
   import.lora = {};
   if (settings.fused && settings.precision != Precision::kF32) import.stores_half = true;
   inference->model = import_model(std::move(model), import, graph);
+  add_state_updates(graph, inference->model);
   for (size_t i = 0; i < inference->model.outputs.size(); ++i) {
     Value output = inference->model.output_in(i, in_order(inference->model.outputs[i].rank()));
     // A fetched value must be the result of a node: an input or a constant is copied.
@@ -241,6 +313,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
     }
     inference->outputs.push_back(output);
   }
+  if (!inference->model.states.empty()) drop_others(graph, inference->targets());
   if (settings.fused) fuse(graph, inference->outputs, settings.precision);
   require_scopes(graph, settings.placed);
   store_in(graph, settings.precision, inference->outputs);

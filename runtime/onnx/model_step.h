@@ -66,10 +66,10 @@ struct ModelInference {
   std::vector<Value> outputs;  // f32 in every precision, in the file's order of axes
 
   std::vector<Value> parameters() const;
-  Targets targets() const { return {outputs}; }
+  Targets targets() const { return {outputs, !model.states.empty()}; }
 };
-// Makes only the forward pass, with the running statistics of normalizations; weights that products read are
-// stored in the precision. Ignores the settings for training.
+// Makes only the forward pass, and updates of its states, with the running statistics of normalizations;
+// weights that products read are stored in the precision. Ignores the settings for training.
 std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
                                                      const ModelStepSettings& settings);
 

@@ -1,6 +1,7 @@
 #include "runtime/onnx/parameters.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -8,8 +9,12 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/errors.h"
 #include "base/text.h"
 
 namespace headroom::onnx {
@@ -358,6 +363,41 @@ Roles find_roles(const Model& model, bool is_training) {
     }
   }
   return roles;
+}
+
+std::map<std::string, std::string> find_states(const Model& model, std::span<const StatePair> pairs) {
+  const auto names_of = [](const std::vector<ValueType>& values) {
+    std::vector<std::string> names;
+    for (const ValueType& value : values) names.push_back(value.name);
+    return names;
+  };
+  const std::vector<std::string> inputs = names_of(model.inputs), outputs = names_of(model.outputs);
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  const auto listed = [](const std::vector<std::string>& names) {
+    return printable(fmt::format("{}", fmt::join(names, ", ")));
+  };
+  std::map<std::string, std::string> states;
+  for (const StatePair& pair : pairs) {
+    const bool is_exact = has(inputs, pair.input);
+    const size_t before = states.size();
+    for (const std::string& input : inputs) {
+      if (is_exact ? input != pair.input : !input.starts_with(pair.input)) continue;
+      const std::string output = pair.output + input.substr(pair.input.size());
+      if (!has(outputs, output)) {
+        throw InvalidArgument(fmt::format("has no output '{}' for its state '{}'; there are: {}",
+                                          printable(output), printable(input), listed(outputs)));
+      }
+      if (!states.emplace(input, output).second)
+        throw InvalidArgument(fmt::format("state '{}' has two outputs", printable(input)));
+    }
+    if (states.size() == before) {
+      throw InvalidArgument(fmt::format("has no input '{}', or one whose name begins so; there are: {}",
+                                        printable(pair.input), listed(inputs)));
+    }
+  }
+  return states;
 }
 
 }  // namespace headroom::onnx

@@ -1,7 +1,9 @@
-// Finds the trained tensors of a file. Exporters mark them in different ways: PyTorch's newer one lists the
-// parameters, others show them only by their use. Knows no graph of ours.
+// Finds the trained tensors of a file, and the pairs that are its states. Exporters mark them in different
+// ways: PyTorch's newer one lists the parameters, others show them only by their use. Knows no graph of ours.
 #pragma once
 
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -43,5 +45,13 @@ struct Roles {
 
 // The keys point into the model. Padding in tables is looked for only for training.
 Roles find_roles(const Model& model, bool is_training);
+
+// An output of a run that is an input of the next one, or the beginnings of the names of several:
+// past=present pairs past.0.key with present.0.key.
+struct StatePair {
+  std::string input, output;
+};
+// The output of each input that is a state. Throws InvalidArgument for names that the model does not have.
+std::map<std::string, std::string> find_states(const Model& model, std::span<const StatePair> pairs);
 
 }  // namespace headroom::onnx

@@ -42,6 +42,7 @@ std::vector<std::byte> unsigned_bytes(ElementType type, std::span<const std::byt
 }
 
 Initializer first_value(const Source& source, const Model& model, uint64_t seed) {
+  if (source.first) return *source.first;
   if (source.number) return constant_of(*source.number);
   if (source.limit) return uniform(-*source.limit, *source.limit, seed);
   const Tensor* tensor = source.tensor;

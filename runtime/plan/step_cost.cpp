@@ -42,6 +42,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           [&](const AttentionGrad& op) {
             return 10 * elements(node.inputs[0]) * shape(node.inputs[op.packed ? 1 : 2])[1];
           },
+          [&](const CachedAttention&) { return 4 * results * shape(node.inputs[CachedAttention::kK])[2]; },
           [&](const Conv2d& op) { return conv(op, shape(node.inputs[1]), results); },
           [&](const Conv2dInputGrad& op) {
             return conv(op.conv, shape(node.inputs[1]), elements(node.inputs[0]));
@@ -65,6 +66,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           [&](const Slice&) { return int64_t{0}; },
           [&](const SliceGrad&) { return int64_t{0}; },
           [&](const Gather&) { return int64_t{0}; },
+          [&](const ReplaceRows&) { return int64_t{0}; },
           [&](const BroadcastTo&) { return int64_t{0}; },
           [&](const Expression& op) { return op.length * results; },
           [&](const ReducedExpression& op) {

@@ -34,6 +34,7 @@ std::optional<size_t> mask_place(const Graph& graph, const Node& node) {
   for (const int input : node.inputs) operands.push_back(graph.value(input).spec);
   if (const auto* op = std::get_if<Attention>(&node.op)) return HeadOperands(*op, operands).mask();
   if (const auto* op = std::get_if<AttentionGrad>(&node.op)) return HeadOperands(*op, operands).mask();
+  if (std::holds_alternative<CachedAttention>(node.op)) return CachedAttention::kMask;
   return {};
 }
 

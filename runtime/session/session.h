@@ -27,6 +27,7 @@ class Session : private PlanWork {
   Session& operator=(const Session&) = delete;
 
   const Plan& plan() const { return bound_.plan(); }
+  const Variables& variables() const { return bound_.variables(); }
   // Later runs queue their work on `stream`; at first it is the default one. The stream must stay until
   // another one is set or the session ends. A session on several devices uses the default stream of each.
   void use_stream(Stream stream) { stream_ = stream; }

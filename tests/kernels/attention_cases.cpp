@@ -57,6 +57,20 @@ void add_packed(std::vector<KernelCase>& cases, const std::string& what, Attenti
       {"attention_grad_packed_" + what, AttentionGrad{op.scale, true}, std::move(backward), 5e-5});
 }
 
+// Adds attention to a cache (B,G,L,D) with new rows at these places.
+void add_cached(std::vector<KernelCase>& cases, const std::string& what, const CachedAttention& op,
+                const Sizes& s, const HostTensor& mask, const std::vector<int32_t>& places) {
+  const Shape of_cache = {s.batch, s.heads / s.sharing, s.keys, s.extent};
+  const auto count = std::ssize(places);
+  std::vector<HostTensor> inputs = {random_floats({s.batch, s.queries, s.heads, s.extent}, 1)};
+  for (const uint32_t seed : {2u, 3u}) inputs.push_back(random_floats(of_cache.with(2, count), seed));
+  for (const uint32_t seed : {4u, 5u}) inputs.push_back(random_floats(of_cache, seed));
+  inputs.push_back(tensor<int32_t>({count}, places));
+  const std::vector<HostTensor> tiles = with_tiles(cases, "cached_" + what, s, {mask});
+  inputs.insert(inputs.end(), tiles.begin(), tiles.end());
+  cases.push_back({"cached_attention_" + what, op, std::move(inputs)});
+}
+
 // Returns a mask with `hidden` where a key comes after its query, counted from the end.
 HostTensor causal(int64_t queries, int64_t keys, float hidden) {
   HostTensor mask({DType::kF32, {queries, keys}});
@@ -113,6 +127,29 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
   HostTensor rows = causal(130, 140, kHiddenScore);
   for (int64_t j = 0; j < 140; ++j) rows.data()[50 * 140 + j] = rows.data()[129 * 140 + j] = kHiddenScore;
   add(cases, "hidden_rows", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {rows});
+  // A step of decoding: one query, or a few, of which those at the end of a cache see all of it.
+  const auto shown = [](int64_t queries, int64_t keys, int64_t position) {
+    HostTensor mask({DType::kF32, {1, 1, queries, keys}});
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; ++j) mask.data()[i * keys + j] = j > position + i ? kHiddenScore : 0;
+    }
+    return mask;
+  };
+  const CachedAttention cached{.scale = 0.3f};
+  for (const int32_t place : {0, 63, 64, 700, 1023})
+    add_cached(cases, fmt::format("{}", place), cached, {2, 1, 1024, 3, 64}, shown(1, 1024, place), {place});
+  add_cached(cases, "short", cached, {1, 1, 5, 2, 20}, shown(1, 5, 2), {2});
+  add_cached(cases, "shared", cached, {2, 1, 200, 6, 128, 3}, shown(1, 200, 130), {130});
+  add_cached(cases, "few", cached, {2, 3, 200, 4, 24, 2}, shown(3, 200, 126), {126, 127, 128});
+  add_cached(cases, "odd", cached, {1, 5, 70, 3, 19}, shown(5, 70, 60), {60, 61, 62, 63, -6});
+  add_cached(cases, "capped", {.scale = 0.6f, .softcap = 2}, {1, 2, 130, 4, 40, 4}, shown(2, 130, 120),
+             {120, 121});
+  HostTensor sliding = shown(1, 300, 250);
+  for (int64_t j = 0; j < 180; ++j) sliding.data()[j] = kHiddenScore;
+  add_cached(cases, "sliding", {.scale = 0.3f, .zero_nan_rows = true}, {1, 1, 300, 2, 72}, sliding, {250});
+  add_cached(cases, "hidden", {.scale = 0.3f, .zero_nan_rows = true}, {1, 1, 70, 2, 8}, shown(1, 70, -1),
+             {3});
+  add_cached(cases, "weak", cached, {2, 2, 140, 2, 16}, random_floats({2, 1, 2, 140}, 6), {8, 7});
 }
 
 }  // namespace headroom::test

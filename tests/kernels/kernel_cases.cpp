@@ -55,7 +55,10 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       product("one", {}, {}, 1, 1, 1);
       product("vector", {}, {}, 1, 33, 70);
       product("few_rows", {}, {}, 3, 21, 19);
-      product("most_few_rows", {}, {}, 8, 1100, 5);  // in two blocks of columns
+      product("most_few_rows", {}, {}, 8, 1100, 5);     // in two blocks of columns
+      product("one_row_of_eights", {}, {}, 1, 43, 72);  // terms that a GPU reads at once
+      product("rows_of_eights", {}, {}, 16, 30, 1320);
+      product("rows_of_many_columns", {}, {}, 9, 8453, 40);
       product("column", {}, {}, 43, 1, 70);
       product("batch_of_columns", {3}, {3}, 11, 1, 7);
       product("odd", {}, {}, 37, 19, 65);
@@ -67,7 +70,8 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       product("crossed", {3, 1}, {1, 2}, 5, 4, 6);
     }
   }
-  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {64, 64, 576}, {37, 10, 19}, {130, 33, 7}}) {
+  for (const auto& [m, n, k] :
+       {std::array<int64_t, 3>{1, 1, 1}, {64, 64, 576}, {37, 10, 19}, {130, 33, 7}, {8, 41, 96}}) {
     const std::string what = fmt::format("{}x{}x{}", m, n, k);
     const HostTensor x = random_floats({m, k}, 50);
     for (bool relu : {false, true}) {
@@ -85,6 +89,8 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
         1e-4);
     add(cases, what + "_transposed", Dense{false, true},
         {x, random_floats({n, k}, 51), random_floats({n}, 52)}, 1e-4);
+    add(cases, what + "_transposed_sum", Dense{false, true},
+        {x, random_floats({n, k}, 51), random_floats({n}, 52), random_floats({m, n}, 55)}, 1e-4);
     add(cases, what + "_rank3", Dense{},
         {random_floats({2, m, k}, 54), random_floats({k, n}, 51), random_floats({n}, 52)}, 1e-4);
     add(cases, what, DenseFilterGrad{}, {x, random_floats({m, n}, 53)}, 1e-4);
@@ -229,6 +235,14 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
   add(cases, "whole", SliceGrad{{0, 0}, {4, 5}}, {floats({4, 5})});
   add(cases, "", Gather{}, {floats(table), indices});
   add(cases, "vector_u8", Gather{}, {bytes({7}), indices});
+  for (const int axis : {0, 1, 2}) {
+    const Shape shape = {3, 4, 5};
+    add(cases, fmt::format("{}", axis), ReplaceRows{axis},
+        {random_floats(shape, 51), tensor<int32_t>({2}, {-1, 1}), random_floats(shape.with(axis, 2), 52)});
+  }
+  add(cases, "whole", ReplaceRows{1},
+      {random_whole<int32_t>({2, 7}, 53, 0, 99), tensor<int32_t>({1}, {6}),
+       random_whole<int32_t>({2, 1}, 54, 0, 99)});
   add(cases, "repeated", GatherGrad{table}, {floats({4, 6, 3, 5}), indices});
   const HostTensor order = random_whole<int32_t>({23}, 41, 0, 7);  // seven batches of 3 and two left over
   for (int32_t at : {0, 6, 7, 100, -1}) {
@@ -468,6 +482,19 @@ void add_update_cases(std::vector<KernelCase>& cases) {
       {step(-1), random_whole<int32_t>({4, 1031}, 45, 0, 10), random_whole<int32_t>({1031}, 46, 0, 10)});
   add(cases, "u8", RowUpdate{},
       {step(2), random_whole<uint8_t>({3, 5}, 47, 0, 9), random_whole<uint8_t>({5}, 48, 0, 9)});
+  // Rows of 16 bytes, of 4 and of 1; more tables than one launch on a GPU takes.
+  for (const int axis : {0, 1, 2}) {
+    std::vector<HostTensor> tables = {tensor<int32_t>({2}, {1, -1})};
+    for (uint32_t i = 0; i < 70; ++i) {
+      const Shape shape = {5, 4, 3, i % 9};
+      tables.insert(tables.end(),
+                    {random_floats(shape, 1000 + i), random_floats(shape.with(axis, 2), 1100 + i)});
+    }
+    add(cases, fmt::format("axis_{}", axis), RowUpdate{axis}, tables);
+  }
+  add(cases, "u8_axis_1", RowUpdate{1},
+      {tensor<int32_t>({2}, {0, 2}), random_whole<uint8_t>({2, 3, 5}, 49, 0, 9),
+       random_whole<uint8_t>({2, 2, 5}, 50, 0, 9)});
 }
 
 }  // namespace headroom::test

@@ -94,8 +94,9 @@ TEST_P(EveryKernel, PropagatesNan) {
   // These pick elements, or give whole numbers; relu_grad, branch_grad and the pools' gradients take no
   // values from input 1.
   static const std::set<std::string_view> picking = {
-      "dropout", "slice", "gather",    "take_batch", "cast",       "argmax",     "accuracy",
-      "where",   "equal", "not_equal", "less",       "less_equal", "all_finite", "mask_tiles"};
+      "dropout",    "slice",      "gather",       "take_batch",      "cast", "argmax",
+      "accuracy",   "where",      "equal",        "not_equal",       "less", "less_equal",
+      "all_finite", "mask_tiles", "replace_rows", "cached_attention"};
   if (picking.contains(name)) return;
   if (const auto* softmax = std::get_if<Softmax>(&row.op); softmax && softmax->zero_nan_rows) return;
   // The middle of these operands belongs to a text without a visible key.

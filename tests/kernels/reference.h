@@ -36,6 +36,8 @@ std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& 
 std::vector<Values> reference_window(const Op& op, const std::vector<Values>& in, std::vector<Values> out);
 std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>& in,
                                          std::vector<Values> out);
+// Replaces rows of a table (..,R,..) along an axis by `rows` (..,N,..) where N indices modulo R say.
+void replace_rows(Values& table, int axis, const Values& indices, const Values& rows);
 std::vector<Values> reference_update(const Op& op, const std::vector<Values>& in);
 
 }  // namespace headroom::test

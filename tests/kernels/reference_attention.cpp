@@ -135,6 +135,35 @@ std::vector<Values> unpacked(const std::vector<Values>& in, size_t first) {
   return result;
 }
 
+// The keys or values (B,S,G,D) of a cache (B,G,S,D) of which some rows are new.
+Values replaced(const Values& cache, const Values& rows, const Values& indices) {
+  const Shape& s = cache.shape();
+  Values all{{cache.spec.dtype, {s[0], s[2], s[1], s[3]}}, cache.data};
+  for (int64_t head = 0; head < s[0] * s[1]; ++head) {
+    const int64_t b = head / s[1], g = head % s[1], count = rows.shape()[2];
+    const auto put = [&](int64_t place, const Values& from, int64_t row) {
+      double* const to = row_of(all, b, place, g);
+      for (int64_t d = 0; d < s[3]; ++d) to[d] = from[row * s[3] + d];
+    };
+    for (int64_t i = 0; i < s[2]; ++i) put(i, cache, head * s[2] + i);
+    for (int64_t i = 0; i < count; ++i)
+      put((static_cast<int64_t>(indices[i]) % s[2] + s[2]) % s[2], rows, head * count + i);
+  }
+  return all;
+}
+
+std::vector<Values> cached_attention(const CachedAttention& op, const std::vector<Values>& in,
+                                     std::vector<Values> out) {
+  const Shape& q = in[0].shape();
+  out.push_back({{DType::kF32, {q[0], q[2], q[1], 2}},
+                 std::vector<double>(static_cast<size_t>(2 * q[0] * q[1] * q[2]))});
+  out =
+      attention({op.scale, op.zero_nan_rows, false, op.softcap},
+                {in[0], replaced(in[3], in[1], in[5]), replaced(in[4], in[2], in[5]), in[6]}, std::move(out));
+  out.pop_back();
+  return out;
+}
+
 // A tile is plain (1) where its mask is 0, hidden (2) where each number is -inf or far below the largest of
 // its row, and mixed (0) otherwise.
 std::vector<Values> mask_tiles(const MaskTiles& op, const Values& mask, std::vector<Values> out) {
@@ -170,6 +199,8 @@ std::vector<Values> reference_attention(const Op& op, const std::vector<Values>&
   if (const auto* tiles = std::get_if<MaskTiles>(&op)) return mask_tiles(*tiles, in[0], std::move(out));
   if (const auto* forward = std::get_if<Attention>(&op))
     return attention(*forward, forward->packed ? unpacked(in, 0) : in, std::move(out));
+  if (const auto* cached = std::get_if<CachedAttention>(&op))
+    return cached_attention(*cached, in, std::move(out));
   const auto* grad = std::get_if<AttentionGrad>(&op);
   if (grad == nullptr) return {};
   if (!grad->packed) return attention_grad(*grad, in, std::move(out));

@@ -63,6 +63,11 @@ std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& 
                             out[0][i] = in[0][static_cast<int64_t>(in[1][i / row]) * row + i % row];
                           return out;
                         },
+                        [&](const ReplaceRows& o) {
+                          out[0].data = in[0].data;
+                          replace_rows(out[0], o.axis, in[1], in[2]);
+                          return out;
+                        },
                         [&](const GatherGrad&) {
                           const int64_t row = out[0].shape().elements() / out[0].shape()[0];
                           for (int64_t i = 0; i < in[0].shape().elements(); ++i)

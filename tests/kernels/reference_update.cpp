@@ -3,6 +3,17 @@
 #include "tests/kernels/reference.h"
 
 namespace headroom::test {
+
+void replace_rows(Values& table, int axis, const Values& indices, const Values& rows) {
+  const Shape& shape = table.shape();
+  int64_t row = 1;
+  for (int i = axis + 1; i < shape.rank(); ++i) row *= shape[i];
+  const int64_t count = std::ssize(indices.data), all = shape[axis];
+  for (int64_t i = 0; i < std::ssize(rows.data); ++i) {
+    const int64_t at = i / row, place = static_cast<int64_t>(indices[at % count]) % all;
+    table[((at / count * all) + (place + all) % all) * row + i % row] = rows[i];
+  }
+}
 namespace {
 
 double wide(float value) {
@@ -86,14 +97,11 @@ std::vector<Values> reference_update(const Op& op, const std::vector<Values>& in
             counter[0] += 1;
             return All{counter};
           },
-          [&](const RowUpdate&) {
+          [&](const RowUpdate& o) {
             All tables;
             for (size_t i = 1; i < in.size(); i += 2) {
               tables.push_back(in[i]);
-              const int64_t rows = in[i].shape()[0], n = in[i + 1].shape().elements();
-              auto row = static_cast<int64_t>(in[0][0]) % rows;
-              if (row < 0) row += rows;
-              for (int64_t j = 0; j < n; ++j) tables.back()[row * n + j] = in[i + 1][j];
+              replace_rows(tables.back(), o.axis, in[0], in[i + 1]);
             }
             return tables;
           },

@@ -111,13 +111,18 @@ void add_outputs(const std::vector<NamedTensor>& outputs, const std::string& pat
 
 // A run that answers is a forward pass, once, of all rows of its data.
 void prepare_answer(const OptionSet& set, bool is_asked, WorkloadOptions& options) {
-  if (options.data.empty() && !is_asked) return;
-  if (!options.model.is_given())
-    throw InvalidArgument(fmt::format("--{} needs --model", is_asked ? "outputs" : "data"));
+  if (options.data.empty() && !is_asked && options.model.states.empty()) return;
+  if (!options.model.is_given()) {
+    throw InvalidArgument(fmt::format("--{} needs --model", is_asked                ? "outputs"
+                                                            : !options.data.empty() ? "data"
+                                                                                    : "state"));
+  }
   options.inference = true;
   if (!set.is_given("steps")) options.step.steps = 1;
   if (options.data.empty()) return;
-  const int64_t rows = ModelData(options.data).batch(*read_model(options.model));
+  const std::shared_ptr<const onnx::Model> model = read_model(options.model);
+  const auto states = options.model.states_of(*model);
+  const int64_t rows = ModelData(options.data, states).batch(*model);
   if (set.is_given("batch") && options.step.batch != rows) {
     throw InvalidArgument(fmt::format("{}: has {} rows, which are one batch: leave --batch {} out",
                                       options.data, rows, options.step.batch));

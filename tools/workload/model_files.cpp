@@ -56,6 +56,27 @@ onnx::LoraSettings ModelOptions::lora_settings() const {
   return settings;
 }
 
+std::vector<onnx::StatePair> ModelOptions::state_pairs() const {
+  std::vector<onnx::StatePair> pairs;
+  for (const std::string& text : states) {
+    for (const std::string_view pair : split(text, ",")) {
+      const size_t equals = pair.find('=');
+      if (equals == std::string_view::npos || equals == 0 || equals + 1 == pair.size())
+        throw InvalidArgument(fmt::format("--state {}: is not INPUT=OUTPUT", printable(pair)));
+      pairs.push_back({std::string(pair.substr(0, equals)), std::string(pair.substr(equals + 1))});
+    }
+  }
+  return pairs;
+}
+
+std::map<std::string, std::string> ModelOptions::states_of(const onnx::Model& model) const {
+  try {
+    return onnx::find_states(model, state_pairs());
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}: {}", model.path, error.what()));
+  }
+}
+
 std::shared_ptr<const onnx::Model> read_model(const ModelOptions& options) {
   return std::make_shared<const onnx::Model>(onnx::read_model(options.path, {options.weights}));
 }
@@ -193,6 +214,11 @@ int64_t ModelData::rows(const onnx::Model& model) const {
 
 int64_t ModelData::batch(const onnx::Model& model) const {
   for (const onnx::ValueType& input : model.inputs) {
+    if (lacks(input)) {
+      if (input.shape && !input.shape->empty() && input.shape->front().extent >= 0)
+        return input.shape->front().extent;
+      continue;
+    }
     const StoredTensor& tensor = this->input(model, input.name);
     if (!tensor.extents.empty()) return tensor.extents[0];
   }
@@ -202,38 +228,44 @@ int64_t ModelData::batch(const onnx::Model& model) const {
 std::map<std::string, onnx::HostTensor> ModelData::known(const onnx::Model& model) const {
   constexpr int64_t kFew = 8;
   std::map<std::string, onnx::HostTensor> known;
-  for (const onnx::ValueType& input : model.inputs) {
-    const StoredTensor& tensor = this->input(model, input.name);
+  for_each_input(model, [&](const onnx::ValueType& input, const StoredTensor& tensor) {
     const onnx::ElementType type = onnx::type_of_safetensors(tensor.type);
     const Shape shape = shape_of_tensor(tensor.extents);
     const bool are_few = shape.rank() < 2 && shape.elements() <= kFew && onnx::stored_bytes(type) > 0;
-    if (!are_few || onnx::is_float(type) || onnx::is_float(input.type)) continue;
+    if (!are_few || onnx::is_float(type) || onnx::is_float(input.type) || states_.contains(input.name))
+      return;
     known.emplace(input.name, onnx::HostTensor({onnx::dtype_of_element(type), shape},
                                                onnx::convert_elements(type, tensor.data, shape.elements())));
-  }
+  });
   return known;
 }
 
-void ModelData::feed(Session& session, const onnx::Model& model, const onnx::BoundTensor& input) const {
-  const StoredTensor& tensor = this->input(model, input.name);
+std::vector<std::byte> ModelData::bytes_of(const StoredTensor& tensor, const TensorSpec& spec) const {
   const onnx::ElementType type = onnx::type_of_safetensors(tensor.type);
-  const TensorSpec stored{onnx::dtype_of_element(input.type), input.shape};
   const Shape given = shape_of_tensor(tensor.extents);
-  if (onnx::stored_bytes(type) == 0 || onnx::dtype_of_element(type) != stored.dtype ||
-      given != stored.shape) {
+  if (onnx::stored_bytes(type) == 0 || onnx::dtype_of_element(type) != spec.dtype || given != spec.shape) {
     throw InvalidArgument(fmt::format("{}: tensor '{}' is {} {}, the model's input {}", path(),
                                       printable(tensor.name), printable(tensor.type), to_string(given),
-                                      to_string(stored)));
+                                      to_string(spec)));
   }
-  const std::vector<std::byte> bytes = onnx::convert_elements(type, tensor.data, given.elements());
-  feed_bytes(session, input.value, onnx::permuted_bytes(bytes, stored, input.order));
+  return onnx::convert_elements(type, tensor.data, given.elements());
+}
+
+Initializer ModelData::first_value(const std::string& state, const TensorSpec& spec) const {
+  const StoredTensor* tensor = find(state);
+  return tensor == nullptr ? zeros() : given([bytes = bytes_of(*tensor, spec)] { return bytes; });
+}
+
+void ModelData::feed(Session& session, const onnx::Model& model, const onnx::BoundTensor& input) const {
+  const TensorSpec stored{onnx::dtype_of_element(input.type), input.shape};
+  feed_bytes(session, input.value,
+             onnx::permuted_bytes(bytes_of(this->input(model, input.name), stored), stored, input.order));
 }
 
 std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model, size_t first) const {
   std::map<std::string, int64_t> dims;
-  for (const onnx::ValueType& input : model.inputs) {
-    const StoredTensor& tensor = this->input(model, input.name);
-    if (!input.shape) continue;
+  for_each_input(model, [&](const onnx::ValueType& input, const StoredTensor& tensor) {
+    if (!input.shape) return;
     if (input.shape->size() != tensor.extents.size()) {
       throw InvalidArgument(fmt::format("{}: tensor '{}' has rank {}, the model's input {}", path(),
                                         tensor.name, tensor.extents.size(), input.shape->size()));
@@ -243,7 +275,7 @@ std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model, size_t 
       if (dimension.extent >= 0) continue;
       dims[axis_name(input, axis)] = tensor.extents[axis];
     }
-  }
+  });
   return dims;
 }
 

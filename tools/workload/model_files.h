@@ -26,9 +26,14 @@ struct ModelOptions {
   int64_t lora = 0;  // rank of adapters; 0: all weights are trained
   double lora_alpha = 0;
   std::vector<std::string> lora_targets;
+  std::vector<std::string> states;  // "INPUT=OUTPUT"
 
   // Throws InvalidArgument for targets or an alpha without a rank.
   onnx::LoraSettings lora_settings() const;
+  // Throws InvalidArgument for text that is no pair.
+  std::vector<onnx::StatePair> state_pairs() const;
+  // The states of the model, by input. Throws InvalidArgument for names that it does not have.
+  std::map<std::string, std::string> states_of(const onnx::Model& model) const;
   bool is_given() const { return !path.empty(); }
 };
 
@@ -50,10 +55,12 @@ NamedTensor fetched(Session& session, const Value& value, const std::string& nam
 int64_t index_bound(const Graph& graph, const Value& input);
 
 // A file of data for a model: each of its inputs by name, or `x` for the only one, labels as `y`, all with as
-// many rows. It may also hold what a reference computed, to compare with: eval_output, and grad.NAME.
+// many rows. The first values of `states` may be left out. It may also hold what a reference computed, to
+// compare with: eval_output, and grad.NAME.
 class ModelData {
  public:
-  explicit ModelData(const std::string& path) : file_(path), tensors_(view_safetensors(file_)) {}
+  explicit ModelData(const std::string& path, const std::map<std::string, std::string>& states = {})
+      : file_(path), tensors_(view_safetensors(file_)), states_(states) {}
 
   // Null if there is none of that name.
   const StoredTensor* find(std::string_view name) const;
@@ -68,6 +75,8 @@ class ModelData {
   int64_t batch(const onnx::Model& model) const;
   // The inputs of a few whole numbers, such as lengths and rates: a run that has them may depend on them.
   std::map<std::string, onnx::HostTensor> known(const onnx::Model& model) const;
+  // The first value of a state: zeros if there is none. Throws InvalidArgument if it does not fit.
+  Initializer first_value(const std::string& state, const TensorSpec& spec) const;
   // Copies the whole tensor of an input to a session. Throws InvalidArgument if it does not fit.
   void feed(Session& session, const onnx::Model& model, const onnx::BoundTensor& input) const;
   // Rows [first, first + count) of a tensor, in our element types.
@@ -79,8 +88,22 @@ class ModelData {
   const std::string& path() const { return file_.path(); }
 
  private:
+  // Calls use(input, tensor) for the model's inputs that have one.
+  template <typename Use>
+  void for_each_input(const onnx::Model& model, Use use) const {
+    for (const onnx::ValueType& input : model.inputs) {
+      if (!lacks(input)) use(input, this->input(model, input.name));
+    }
+  }
+  // Returns true for a state without a first value.
+  bool lacks(const onnx::ValueType& input) const {
+    return states_.contains(input.name) && find(input.name) == nullptr;
+  }
+  std::vector<std::byte> bytes_of(const StoredTensor& tensor, const TensorSpec& spec) const;
+
   MappedFile file_;
   std::vector<StoredTensor> tensors_;
+  std::map<std::string, std::string> states_;  // outputs by input
 };
 
 }  // namespace headroom

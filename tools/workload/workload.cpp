@@ -45,8 +45,11 @@ void check_model_options(const WorkloadOptions& options) {
     if (options.model.lora > 0) throw InvalidArgument("--lora needs --model");
     if (!options.model.weights.empty()) throw InvalidArgument("--weights needs --model");
     if (!options.model.dims.empty()) throw InvalidArgument("--dim needs --model");
+    if (!options.model.states.empty()) throw InvalidArgument("--state needs --model");
     return;
   }
+  if (!options.inference && !options.model.states.empty())
+    throw InvalidArgument("--state needs --inference: a training step has no states");
   if (options.inference && options.model.lora > 0)
     throw InvalidArgument("--inference and --lora exclude each other: adapters are trained");
   if (options.net != WorkloadOptions{}.net) throw InvalidArgument("--model and --net exclude each other");
@@ -99,6 +102,7 @@ void explain_kinds_of_input(OptionSet& set) {
   Options model = {{"batch", ""},
                    {"dim", "Sizes of free axes, NAME=N; --batch sets the first axis"},
                    {"inference", "Run only the forward pass, with the running statistics of norms"},
+                   {"state", "Outputs that are inputs of the next step, past=present"},
                    {"loss", ""},
                    {"output", ""},
                    {"optimizer", ""},
@@ -124,6 +128,10 @@ void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<st
   set.add_integer("width", "Multiplier of the net's width", &options.width, 1, 1 << 20);
   set.add_switch("inference", "With --model: run only the forward pass, with the running statistics of norms",
                  &options.inference);
+  set.add_list(
+      "state",
+      "With --inference: outputs that are inputs of the next step, past=present; also beginnings of names",
+      &options.model.states);
   add_model_options(set, options.model);
   add_step_options(set, options.step);
   add_replica_options(set, options.replicas);
@@ -206,6 +214,7 @@ onnx::ModelStepSettings model_settings(const WorkloadOptions& options, int rank)
   settings.import.dims = parse_dims(options.model.dims);
   settings.import.seed = static_cast<uint64_t>(options.runtime.seed);
   settings.import.lora = options.model.lora_settings();
+  settings.import.states = options.model.state_pairs();
   settings.loss = options.model.loss;
   settings.output = options.model.output;
   settings.precision = options.model.precision;

@@ -4,6 +4,8 @@
 
 #include "base/errors.h"
 #include "examples/models/zoo/zoo.h"
+#include "runtime/onnx/element_type.h"
+#include "runtime/onnx/parameters.h"
 
 namespace headroom {
 namespace {
@@ -47,11 +49,28 @@ WorkloadStep make_training_step(const WorkloadOptions& options, int rank) {
   return {{step, &step->graph}, step->targets(), step->parameters(), feed};
 }
 
+// A state as the last step left it.
+NamedTensor kept(const Variables& variables, const onnx::ImportedState& state) {
+  const TensorSpec stored = state.variable.spec();
+  std::vector<std::byte> bytes = variables.read(state.variable);
+  TensorSpec spec{is_half(stored.dtype) ? DType::kF32 : stored.dtype, state.shape};
+  if (is_half(stored.dtype)) {
+    const auto type =
+        stored.dtype == DType::kBf16 ? onnx::ElementType::kBfloat16 : onnx::ElementType::kFloat16;
+    bytes = onnx::convert_elements(type, bytes, stored.shape.elements());
+  }
+  return {state.input, spec, std::move(bytes)};
+}
+
 WorkloadStep make_forward_pass(const WorkloadOptions& options, int rank) {
   const std::shared_ptr<const onnx::Model> model = read_model(options.model);
   onnx::ModelStepSettings settings = model_settings(options, rank);
-  const auto data = options.data.empty() ? nullptr : std::make_shared<const ModelData>(options.data);
+  const auto states = options.model.states_of(*model);
+  const auto data = options.data.empty() ? nullptr : std::make_shared<const ModelData>(options.data, states);
   if (data) {
+    settings.import.first_state = [data](const std::string& name, const TensorSpec& spec) {
+      return data->first_value(name, spec);
+    };
     settings.import.dims.merge(data->dims(*model, 0));
     settings.import.known = data->known(*model);
   }
@@ -64,6 +83,9 @@ WorkloadStep make_forward_pass(const WorkloadOptions& options, int rank) {
     std::vector<NamedTensor> tensors;
     for (size_t i = 0; i < inference->outputs.size(); ++i)
       tensors.push_back(fetched(session, inference->outputs[i], inference->model.output_names[i]));
+    // By the names of the inputs, so that another run can begin with them.
+    for (const onnx::ImportedState& state : inference->model.states)
+      tensors.push_back(kept(session.variables(), state));
     return tensors;
   };
   return {{inference, &inference->graph}, inference->targets(), inference->parameters(), feed, outputs};
