@@ -15,8 +15,9 @@ struct MatMul {
 };
 
 // A product with its neighbors (fuse() makes it).
-// x (..,K), w (K,N), bias (N), [residual like y] -> y (..,N) = x w + bias + residual, or relu of that. K > 0.
-// A residual may stand in the place of the bias. transpose_b: w is (N,K).
+// x (..,K), w (K,N), bias (N), [residual] -> y (..,N) = x w + bias + residual, or relu of that. K > 0. A
+// residual may stand in the place of the bias; it has as many rows as y, which gets its shape. transpose_b: w
+// is (N,K).
 struct Dense {
   static constexpr OpTraits kTraits{.name = "dense", .library = Library::kBlas};
   bool relu = false;

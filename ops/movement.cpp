@@ -51,6 +51,17 @@ Outputs CopyToDevice::infer(const OpCheck& c) const {
   return {c.input(0)};
 }
 
+std::optional<int> sliced_axis(const Shape& x, const Shape& slice, const PerAxis<int64_t>& steps) {
+  if (std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; })) return {};
+  std::optional<int> found;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (x[axis] == slice[axis]) continue;
+    if (found) return {};
+    found = axis;
+  }
+  return found;
+}
+
 bool keeps_order(const Shape& x, std::span<const int> axes) {
   int last = -1;
   for (const int axis : axes) {

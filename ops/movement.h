@@ -47,6 +47,9 @@ struct SliceGrad {
   PerAxis<int64_t> steps = {};
   Outputs infer(const OpCheck& c) const;
 };
+// Returns the only axis along which a tensor and a slice of it differ; nullopt if there are none or several,
+// or the slice takes steps.
+std::optional<int> sliced_axis(const Shape& x, const Shape& slice, const PerAxis<int64_t>& steps);
 // table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.
 struct Gather {
   static constexpr OpTraits kTraits{.name = "gather"};

@@ -236,15 +236,9 @@ class Expressions : private GraphView {
       return moved;
     }
     const auto along_one_axis = [&](const auto& op, int64_t sign) -> std::optional<Moved> {
-      Moved moved;
-      const Shape &x = shape(node.inputs[0]), &y = shape(node.outputs[0]);
-      for (int axis = 0; axis < x.rank(); ++axis) {
-        if (!op.steps.empty() && op.steps[static_cast<size_t>(axis)] != 1) return {};
-        if (x[axis] == y[axis]) continue;
-        if (moved.axis >= 0) return {};
-        moved = {axis, {{node.inputs[0], sign * op.begin[static_cast<size_t>(axis)]}}};
-      }
-      return moved.axis < 0 ? std::nullopt : std::optional(moved);
+      const auto axis = sliced_axis(shape(node.inputs[0]), shape(node.outputs[0]), op.steps);
+      if (!axis) return {};
+      return Moved{*axis, {{node.inputs[0], sign * op.begin[static_cast<size_t>(*axis)]}}};
     };
     if (const auto* slice = op<Slice>(i)) return along_one_axis(*slice, -1);
     if (const auto* padded = op<SliceGrad>(i)) return along_one_axis(*padded, 1);

@@ -104,15 +104,12 @@ bool keeps_types(const Op& op) {
 std::optional<Expression> widening(const Op& op, const Shape& from, const Shape& to) {
   const auto* slice = std::get_if<Slice>(&op);
   if (!slice) return {};
+  const std::optional<int> axis = sliced_axis(from, to, slice->steps);
+  if (!axis) return {};
   Expression widened{1, 1};
   widened.instructions[0].alpha = 1;
-  for (int axis = 0; axis < from.rank(); ++axis) {
-    const auto at = static_cast<size_t>(axis);
-    if (!slice->steps.empty() && slice->steps[at] != 1) return {};
-    if (from[axis] == to[axis]) continue;
-    if (widened.windows.operands != 0) return {};
-    widened.windows = {static_cast<int8_t>(from.rank() - 1 - axis), 1, to[axis], {-slice->begin[at]}};
-  }
+  const int64_t begin = slice->begin[static_cast<size_t>(*axis)];
+  widened.windows = {static_cast<int8_t>(from.rank() - 1 - *axis), 1, to[*axis], {-begin}};
   return widened;
 }
 
