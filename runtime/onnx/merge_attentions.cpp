@@ -78,6 +78,8 @@ class Attentions : private GraphView {
     if (!op<Reshape>(maker(value))) return {};
     const Shape& joined = shape(value);
     value = input(maker(value), 0);
+    // Exporters also join the batch and the heads on the way.
+    while (shape(value).rank() != 5 && op<Reshape>(maker(value))) value = input(maker(value), 0);
     Axes axes = {0, 1, 2, 3, 4};
     const Shape& apart = shape(value);
     if (joined.rank() != 4 || apart.rank() != 5 || apart[1] * apart[2] != joined[1] ||

@@ -76,9 +76,13 @@ std::string decoding_net(int64_t queries) {
     net.node("Transpose", {name + "_all"}, {present}, {ints_attribute("perm", {1, 2, 0, 3})});
     net.node("Reshape", {present, "apart"}, {name + "_apart"});
     net.node("Expand", {name + "_apart", "repeated"}, {name + "_repeated"});
-    net.node("Reshape", {name + "_repeated", "joined"}, {name + "_heads"});
   }
-  net.node("Transpose", {"k_heads"}, {"kt"}, {ints_attribute("perm", {0, 1, 3, 2})});
+  net.node("Reshape", {"v_repeated", "joined"}, {"v_heads"});
+  net.integers("matrices", {kTexts * kHeadsOfNet, kCached, kHeadExtent});
+  net.integers("turned", {kTexts, kHeadsOfNet, kHeadExtent, kCached});
+  net.node("Reshape", {"k_repeated", "matrices"}, {"k_matrices"});
+  net.node("Transpose", {"k_matrices"}, {"k_turned"}, {ints_attribute("perm", {0, 2, 1})});
+  net.node("Reshape", {"k_turned", "turned"}, {"kt"});
   net.node("Mul", {"q", "root"}, {"qs"})
       .node("Mul", {"kt", "root"}, {"ks"})
       .node("MatMul", {"qs", "ks"}, {"s"});
