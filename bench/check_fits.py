@@ -170,14 +170,14 @@ def predict(program, batch, memory_mib, device):
             return made
         predicted = ask(["predict", trace, "--device", device])
         least = ask(["fit", trace, "--device", device, "--least-memory"])
+    beside = predicted["total_bytes"] - predicted["peak_reserved_bytes"]
     figures = {
         "requested": predicted["peak_requested_bytes"],
-        "enough": predicted["peak_reserved_bytes"],
-        "least": least["predicted_reserved_bytes"],
+        "enough": predicted.get("most_reserved_bytes", predicted["peak_reserved_bytes"]),
+        "least": (least["device_bytes"] - beside) // PAGE * PAGE,
     }
     if not memory_mib:
         return figures
-    beside = predicted["peak_process_bytes"] - figures["enough"]
     figures["limit"] = (int(memory_mib) * MIB - beside) // PAGE * PAGE
     budget = ["--device", device, "--memory", f"{memory_mib}MiB"]
     figures["largest"] = ask(["fit", program, *budget]).get("batch", 0)

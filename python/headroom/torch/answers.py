@@ -8,6 +8,7 @@ ended; or the facts about the program. The program's own output goes to stderr.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ from .in_place import find_unshared_counts_in_child
 from .program import function_of, running, trace_program
 from .seeds import SEEDS, Seeds, facts_of
 from .session import LoadedProgram, Trace, TrainsByItself, settings_of
+from .standin.compiled import unpatched
 from .whole_program import WholeProgram
 
 
@@ -129,10 +131,14 @@ class Server:
         results = self.loaded.tracer.results
 
         def trace(path, seed):
-            reply, error, learned = in_child(
-                lambda: (*self._trace({**request, "output": path}, seed), results.learned())
+            known = set(sys.modules)
+            reply, error, learned, modules = in_child(
+                lambda: (*self._trace({**request, "output": path}, seed), results.learned(), _new_modules(known))
             )
             results.learn(learned)  # for the next ones
+            with unpatched(), contextlib.suppress(ImportError):
+                for name in modules:
+                    importlib.import_module(name)
             if error and self.loaded.tracer.compiled.refuse(error):
                 return trace(path, seed)
             return {"error": " ".join(str(error).split())} if error else reply
@@ -169,6 +175,11 @@ class Server:
             **_changes_of(request),
         )
         return _answer(trace, request)
+
+
+def _new_modules(known):
+    """Returns the modules of PyTorch that were imported in this process and are not known, in that order."""
+    return [name for name in sys.modules if name.startswith("torch.") and name not in known]
 
 
 def _changes_of(request):

@@ -200,10 +200,24 @@ def dropout(input, p, train):
     return torch.native_dropout(input, p, train)[0]
 
 
+def _make_softmax(tracer, fused):
+    def softmax(input, dim, dtype=None):
+        """From float16 to float32 in one kernel, without a copy."""
+        if dtype is torch.float32 and input.dtype is torch.float16 and tracer.is_on_gpu(input):
+            return fused(input, dim, True)
+        return fused(input if dtype is None else input.to(dtype), dim, False)
+
+    return softmax
+
+
 def install(tracer, library):
-    attention = make_attention(tracer)
-    for key in ("AutogradCPU", "CPU"):
-        library.impl("scaled_dot_product_attention", attention, key)
-        library.impl("dropout", dropout, key)
-    tracer.composites[_aten.scaled_dot_product_attention.default] = attention
-    tracer.composites[_aten.dropout.default] = dropout
+    composites = {
+        _aten.scaled_dot_product_attention.default: make_attention(tracer),
+        _aten.dropout.default: dropout,
+        _aten.softmax.int: _make_softmax(tracer, _aten._softmax),
+        _aten.log_softmax.int: _make_softmax(tracer, _aten._log_softmax),
+    }
+    for op, function in composites.items():
+        for key in ("AutogradCPU", "CPU"):
+            library.impl(op.name().removeprefix("aten::"), function, key)
+    tracer.composites.update(composites)

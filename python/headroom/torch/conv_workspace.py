@@ -79,7 +79,8 @@ class Convolution:
     @property
     def is_plain_1x1(self):
         return (
-            self.taps == 1
+            len(self.input) <= 4  # in three dimensions cuDNN names its engines
+            and self.taps == 1
             and self.groups == 1
             and not self.is_channels_last
             and all(step == 1 for step in self.stride)

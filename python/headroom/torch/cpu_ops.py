@@ -73,7 +73,15 @@ def _histc(tensor, *args, **kwargs):
     return _aten.histc.default(tensor.float(), *args, **kwargs)
 
 
-_REPLACED = {_aten.histc.default: _histc}
+def _softmax(op):
+    return lambda input, dim, from_half: op(input.float() if from_half else input, dim, False)
+
+
+_REPLACED = {
+    _aten.histc.default: _histc,
+    _aten._softmax.default: _softmax(_aten._softmax.default),
+    _aten._log_softmax.default: _softmax(_aten._log_softmax.default),
+}
 ATTENTION = {}  # ops of which the first result is computed alone
 for _name, _function in (
     ("_scaled_dot_product_flash_attention", _flash),

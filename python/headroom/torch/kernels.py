@@ -42,6 +42,8 @@ def before_results(tracer, func, args, kwargs):
         return _indices_of_masks(tracer, func.name(), args[1])
     if func in losses.BEFORE:
         return losses.BEFORE[func](tracer, func, args, kwargs)
+    if func is _aten.new_empty_strided.default and _comes_from_a_view(args[0]):
+        tracer.recorder.move(args[0].untyped_storage(), "aten::new_zeros")
     if func is _aten.where.self:  # numbers, which become tensors on the GPU (TensorCompare.cpp)
         numbers = [tensor for tensor in args if tensor.dim() == 0 and not tracer.is_on_gpu(tensor)]
         return tracer.held(func.name(), [tensor.element_size() for tensor in numbers])
@@ -50,6 +52,14 @@ def before_results(tracer, func, args, kwargs):
         return contextlib.nullcontext()
     copied = [args[i] for i in positions if not args[i].is_contiguous()]
     return tracer.held(func.name(), [t.numel() * t.element_size() for t in copied])
+
+
+def _comes_from_a_view(gradient):
+    """Returns true for the gradient of a view that was changed in place: a GPU's went through AsStridedBackward, which
+    puts it into zeros; that of a fake tensor goes through the view's own formula.
+    """
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name().endswith("CopySlices") and gradient._is_view()
 
 
 # Masks, which become indices (expandTensors in IndexingUtils.h).

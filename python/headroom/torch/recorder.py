@@ -230,13 +230,17 @@ class Recorder:
 
     def resize(self, storage):
         """A storage that was tracked has another size now: PyTorch allocates anew and frees the old."""
-        key = storage._cdata
-        old = self.blocks.get(key)
-        if old is None or old.size == storage.nbytes():
+        old = self.blocks.get(storage._cdata)
+        if old is not None and old.size != storage.nbytes():
+            self.move(storage)
+
+    def move(self, storage, op=None):
+        """What is in a storage goes to memory of its own, by an op, and the old one is freed."""
+        old = self.blocks.pop(storage._cdata, None)
+        if old is None:
             return
         self._references.pop(id(old), None)
-        del self.blocks[key]
-        self.track(storage, old.op, old.category)
+        self.track(storage, op or old.op, old.category)
         if old.size > 0:
             self.free(old)
 

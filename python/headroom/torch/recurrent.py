@@ -12,6 +12,7 @@ _TENSORS_KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # for each 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _PARAMETERS = 256  # bytes
 _LAYER = 8 << 20  # bytes for each layer and direction
+_STATE = 24  # bytes of dropout's random numbers for each thread of the GPU (cudnnDropoutGetStatesSize)
 
 
 class _Shape:
@@ -104,6 +105,8 @@ def _make_function(tracer, shape):
             hx = tensors[:count]
             steps = x.transpose(0, 1) if batch_first else x
             dense = steps.contiguous()
+            if shape.has_dropout and shape.train:
+                tracer.library_workspace("cuDNN dropout", _STATE * tracer.gpu.threads * tracer.gpu.processors)
             output = dense.new_empty((*steps.shape[:-1], shape.directions * shape.outputs))
             last = [state.new_empty(state.shape) for state in hx]
             with tracer.held(name, [shape.workspace_bytes()]):
@@ -177,7 +180,50 @@ def _make(tracer, autocast, kind):
     return padded, packed
 
 
+def _make_cell(tracer, parts, of_workspace):
+    """One step of an LSTM (which has cells) or a GRU as one kernel for all gates (RNN.cu): it keeps both products and a
+    workspace, and has the gradients of both products.
+    """
+    is_lstm = parts == 4
+
+    class Cell(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, of_input, of_hidden, last, *biases):
+            rows, width = last.shape
+            workspace = last.new_empty((rows, of_workspace * width))
+            made = [last.new_empty(last.shape) for _ in range(1 + is_lstm)]
+            for value in made:
+                tracer.values.forget(value)
+            ctx.save_for_backward(of_input, of_hidden, last, workspace, *made[1:], *biases)
+            return tuple(made)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            last, workspace = ctx.saved_tensors[2:4]
+            shape = (last.shape[0], parts * last.shape[1])
+            gates = workspace.new_empty(shape)
+            others = gates if is_lstm else workspace.new_empty(shape)
+            of_last = last.new_empty(last.shape)
+            has_bias = ctx.needs_input_grad[3]
+            of_biases = [gates.sum(0)] * 2 if has_bias and is_lstm else [gates.sum(0), others.sum(0)] if has_bias else []
+            return (gates, others, of_last, *of_biases)
+
+    def cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+        hidden = hx[0] if is_lstm else hx
+        products = (torch.nn.functional.linear(input, w_ih), torch.nn.functional.linear(hidden, w_hh))
+        biases = [bias for bias in (b_ih, b_hh) if bias is not None]
+        made = Cell.apply(*products, hx[1] if is_lstm else hx, *biases)
+        return made if is_lstm else made[0]
+
+    return cell
+
+
 def install(tracer, library, autocast):
+    for name, parts, of_workspace in (("lstm_cell", 4, 4), ("gru_cell", 3, 5)):
+        cell = _make_cell(tracer, parts, of_workspace)
+        for key in ("AutogradCPU", "CPU"):
+            library.impl(name, cell, key)
+        tracer.composites[getattr(torch.ops.aten, name).default] = cell
     for kind in _TENSORS_KEPT:
         padded, packed = _make(tracer, autocast, kind)
         for key in ("AutogradCPU", "CPU"):

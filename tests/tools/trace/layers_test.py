@@ -403,6 +403,58 @@ class RecurrentNets(unittest.TestCase):
             nearest = min(self.workspaces(*net), key=lambda found: abs(found - size))
             self.assertLessEqual(abs(nearest - size), 256, net)
 
+    def test_keep_the_random_numbers_of_dropout(self):
+        def sizes(dropout):
+            def make_step():
+                net = nn.LSTM(64, 64, 2, dropout=dropout).cuda()
+                x = torch.randn(8, 4, 64, device="cuda")
+                return lambda: net(x)[0].sum().backward()
+
+            return [block.size for block in trace(make_step, steps=2).blocks if block.op == "cuDNN dropout"]
+
+        self.assertEqual(sizes(0.5), [6488064])  # of an H200: 24 bytes for each thread
+        self.assertEqual(sizes(0.0), [])
+
+    def test_cells_are_one_kernel_that_keeps_both_products(self):
+        for kind, kept in (("LSTMCell", 4 + 4 + 4 + 1 + 1), ("GRUCell", 3 + 3 + 5 + 1)):
+            live = []
+
+            def make_step():
+                cell = getattr(nn, kind)(32, 64).cuda()
+                x = torch.randn(16, 32, device="cuda")
+
+                def step():
+                    before = torch.cuda.memory_allocated()
+                    y = cell(x)
+                    live.append(torch.cuda.memory_allocated() - before)
+                    (y[0] if kind == "LSTMCell" else y).sum().backward()
+
+                return step
+
+            trace(make_step, steps=2)
+            zeros = 1  # with which a cell begins
+            self.assertEqual(live[-1], (kept + zeros) * 16 * 64 * 4, kind)
+
+
+class Kernels(unittest.TestCase):
+    def events(self, forward):
+        """(op, bytes) of what a step allocates, small ones left out."""
+
+        def make_step():
+            x = torch.randn(64, 64, 64, device="cuda", requires_grad=True)
+            return lambda: forward(x).sum().backward()
+
+        return [(block.op, block.size) for block in trace(make_step, steps=1).blocks if block.size >= 1 << 19]
+
+    def test_softmax_makes_float32_of_float16_without_a_copy(self):
+        found = self.events(lambda x: x.half().softmax(-1, dtype=torch.float32))
+        self.assertEqual(found[1:3], [("aten::_to_copy", 1 << 19), ("aten::_softmax", 1 << 20)])
+
+    def test_the_gradient_of_a_view_that_was_changed_in_place_goes_into_zeros(self):
+        found = [op for op, _ in self.events(lambda x: (x * 2).view(-1).relu_().view(64, -1) * 2)]
+        at = found.index("aten::new_zeros")
+        self.assertEqual(found[at + 1 : at + 3], ["aten::new_empty_strided", "aten::clone"])
+
 
 if __name__ == "__main__":
     unittest.main()

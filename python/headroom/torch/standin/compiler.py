@@ -27,25 +27,13 @@ from torch.utils import _triton
 from .. import attention, autocast
 from ..recorder import is_own_file
 from .compiled import unpatched, without_hooks
+from .cuda import OneDevice
 from .patch import patch, patch_all
 
 _META = torch.device("meta")
 _DEVICE_OF = torch.ops.prim.device.default
 _SKIPPED = convert_frame.ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 _GUARDED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType, types.ModuleType, type)
-
-
-class _Guard:
-    """A guard of a device."""
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
 
 
 class Compiler:
@@ -62,7 +50,7 @@ class Compiler:
         settings = {name: value for name, value in settings.items() if hasattr(config, name)}
         stack.enter_context(config.patch(settings))
         stack.enter_context(torch._functorch.config.patch(force_non_lazy_backward_lowering=True))
-        patch(stack, torch.cuda, "_DeviceGuard", _Guard)
+        patch(stack, torch.cuda, "_DeviceGuard", OneDevice)
         patch(stack, FakeTensor, "data_ptr", _data_ptr)
         torch._dynamo.reset()  # what is compiled belongs to this trace
         stack.callback(torch._dynamo.reset)
@@ -131,7 +119,7 @@ class Compiler:
         values = {
             "_lazy_init": lambda: None,
             "_initialized": True,
-            "_DeviceGuard": _Guard,
+            "_DeviceGuard": OneDevice,
             "_exchange_device": zero,
             "_maybe_exchange_device": zero,
             "device_count": lambda: 1,

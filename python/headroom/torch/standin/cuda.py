@@ -29,8 +29,8 @@ _OF_ACCELERATORS = (
 )
 
 
-class _Device:
-    """torch.cuda.device: there is one."""
+class OneDevice:
+    """torch.cuda.device, and the guards of a device: there is one."""
 
     def __init__(self, *args, **kwargs):
         pass
@@ -132,8 +132,8 @@ def install(tracer, stack):
         "memory_summary": lambda *_, **__: "",
         "set_per_process_memory_fraction": lambda *_, **__: None,
         "mem_get_info": lambda *_, **__: (gpu.total_bytes - recorder.live_bytes, gpu.total_bytes),
-        "device": _Device,
-        "device_of": _Device,
+        "device": OneDevice,
+        "device_of": OneDevice,
         "manual_seed": lambda *_, **__: None,
         "manual_seed_all": lambda *_, **__: None,
         "seed": lambda: None,
@@ -168,7 +168,7 @@ def install(tracer, stack):
             {
                 **{name: values[name] for name in _OF_ACCELERATORS},
                 "current_accelerator": lambda *_, **__: torch.device(tracer.gpu.device.type),
-                "device_index": _Device,
+                "device_index": OneDevice,
                 "current_device_index": lambda: tracer.gpu.index,
                 "set_device_index": set_device,
                 "get_memory_info": values["mem_get_info"],
