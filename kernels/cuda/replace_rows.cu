@@ -32,12 +32,15 @@ __device__ void copy_rows(const TableRows& tables, int i, int indices, const int
   }
 }
 
-// One column of blocks for each table. An allocation's start is aligned, so its rows are as well.
+// One column of blocks for each table.
 __global__ void write_rows(const __grid_constant__ TableRows tables, int indices, const int32_t* places) {
   wait_for_earlier_work();
   const int i = static_cast<int>(blockIdx.y);
-  if (tables.bytes[i] % 16 == 0) return copy_rows<uint4>(tables, i, indices, places);
-  if (tables.bytes[i] % 4 == 0) return copy_rows<uint32_t>(tables, i, indices, places);
+  const uint64_t addresses =
+      reinterpret_cast<uint64_t>(tables.table[i]) | reinterpret_cast<uint64_t>(tables.rows[i]);
+  const uint64_t multiple = addresses | static_cast<uint64_t>(tables.bytes[i]);
+  if (multiple % 16 == 0) return copy_rows<uint4>(tables, i, indices, places);
+  if (multiple % 4 == 0) return copy_rows<uint32_t>(tables, i, indices, places);
   copy_rows<char>(tables, i, indices, places);
 }
 
