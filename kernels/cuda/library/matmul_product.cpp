@@ -118,7 +118,7 @@ std::string name_of(const MatMulShape& s, Epilogue epilogue, const KernelSetting
                      s.op.transpose_b ? " tb" : "", s.batch, s.stride_a, s.stride_b, s.stride_y,
                      s.aligned ? "" : " unaligned", static_cast<int>(epilogue),
                      static_cast<int>(settings.math), settings.deterministic ? " deterministic" : "") +
-         (is_half(s.read) ? fmt::format(" {} to {}", to_string(s.read), to_string(s.computed)) : "");
+         (is_half(s.read) ? fmt::format(" {} to {} by f32", to_string(s.read), to_string(s.computed)) : "");
 }
 
 // An algorithm's words are text as they stand: cuBLASLt allows to store them and to restore them with the
@@ -179,7 +179,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSe
   constexpr uint32_t kOrdered = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
                                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   constexpr uint32_t kAny = CUBLASLT_REDUCTION_SCHEME_MASK;
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, settings.deterministic ? kOrdered : kAny);
+  // Parts of a sum that are results of 16 bits are each rounded.
+  constexpr uint32_t kExact = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const uint32_t schemes = settings.deterministic ? kOrdered : kAny;
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, is_half(shape.computed) ? schemes & kExact : schemes);
   const auto alignment = static_cast<uint32_t>(
       shape.aligned ? 16 : std::min(element_bytes(shape.read), element_bytes(shape.computed)));
   for (const auto name :
