@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <memory>
 
@@ -22,10 +21,10 @@ constexpr double kLongUs = 200;
 // An algorithm whose first run takes this many times as long as the best one, and longer than queueing takes,
 // is not timed again.
 constexpr double kHopeless = 2, kQueueingUs = 50;
-// Ends a search when nothing better has come in this time: a depthwise convolution has a dozen algorithms
-// that are a hundred times too slow, and timing each takes 20 to 90 ms. Played with the recorded times of 136
-// searches of three nets, this chooses algorithms that take at most 0.1 % longer in all.
-constexpr std::chrono::milliseconds kSearchPatience{60};
+// Ends a search when nothing better has come in this time on the device: a depthwise convolution has a dozen
+// algorithms that are a hundred times too slow, and timing each takes 20 to 90 ms. Time of the host does not
+// count: a busy one, or a library that loads code, would leave the best algorithms out.
+constexpr double kSearchPatienceUs = 60e3;
 constexpr int64_t kAlignment = 256;
 
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
@@ -70,23 +69,28 @@ double elapsed_us(cudaStream_t stream, const F& work) {
 }
 
 // Returns the microseconds of one run on the device; measured roughly if that suffices to see that it is far
-// above `best_us`.
+// above `best_us`. Adds all that it measured to `spent_us`.
 template <typename F>
-double time_us(cudaStream_t stream, double best_us, const F& run) {
+double time_us(cudaStream_t stream, double best_us, double& spent_us, const F& run) {
+  const auto spend_us = [&](const auto& work) {
+    const double us = elapsed_us(stream, work);
+    spent_us += us;
+    return us;
+  };
   run();  // loads the algorithm's code, which must not happen while work is recorded
   // Some algorithms take a hundred times as long as the best, and would take most of the search.
-  const double rough_us = elapsed_us(stream, run);
+  const double rough_us = spend_us(run);
   if (rough_us > kHopeless * best_us + kQueueingUs) return rough_us;
   if (rough_us > kLongUs) {
     double us = rough_us;
-    for (int i = 1; i < kTimedLaunches; ++i) us = std::min(us, elapsed_us(stream, run));
+    for (int i = 1; i < kTimedLaunches; ++i) us = std::min(us, spend_us(run));
     return us;
   }
   const auto graph = recorded(stream, run);
   const auto launch = [&] { HR_CHECK(cudaGraphLaunch(graph.get(), stream)); };
-  elapsed_us(stream, launch);  // warms
+  spend_us(launch);  // warms
   double us = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kTimedLaunches; ++i) us = std::min(us, elapsed_us(stream, launch));
+  for (int i = 0; i < kTimedLaunches; ++i) us = std::min(us, spend_us(launch));
   return us / kTimedRuns;
 }
 
@@ -120,16 +124,16 @@ std::vector<AlgorithmChoice> timed(const AlgorithmSearch& search, int64_t limit_
   auto* operands = static_cast<std::byte*>(room);
   double best_us = std::numeric_limits<double>::infinity();
   std::vector<AlgorithmChoice> choices;
-  auto improved = std::chrono::steady_clock::now();
+  double spent_us = 0;  // since the last better one
   for (const AlgorithmCandidate& candidate : candidates) {
-    if (std::chrono::steady_clock::now() - improved > kSearchPatience && !choices.empty()) break;
+    if (spent_us > kSearchPatienceUs && !choices.empty()) break;
     try {
       AlgorithmChoice choice = candidate.choice;
-      choice.time_us =
-          time_us(stream, best_us, [&] { candidate.run(operands, operands + operand_bytes, stream); });
+      choice.time_us = time_us(stream, best_us, spent_us,
+                               [&] { candidate.run(operands, operands + operand_bytes, stream); });
       if (choice.time_us < best_us) {
         best_us = choice.time_us;
-        improved = std::chrono::steady_clock::now();
+        spent_us = 0;
       }
       choices.push_back(std::move(choice));
     } catch (const LibraryError&) {

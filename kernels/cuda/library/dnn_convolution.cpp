@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -18,9 +18,9 @@ namespace {
 
 // cuDNN lists its engines best guess first; the later ones are rarely the fastest. Most are ready at once,
 // but those of depthwise convolutions are compiled for a quarter of a second each: there are no more after
-// the first one and this time.
+// the first one and this time, of this process: others on a busy host must not change the choice.
 constexpr size_t kMaxEngines = 20;
-constexpr std::chrono::milliseconds kCompilePatience{100};
+constexpr std::clock_t kCompilePatience = CLOCKS_PER_SEC / 10;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
@@ -158,13 +158,13 @@ std::vector<AlgorithmCandidate> DnnConvolution::candidates(const KernelSettings&
     if (is_half(types_.read) && !results.empty()) break;
     const DnnGraph offered = graph(type);
     size_t taken = 0;
-    std::chrono::steady_clock::time_point first;
+    std::clock_t first = 0;
     for (const std::string& engine : offered.engines(rules)) {
       if (taken == kMaxEngines || results.size() >= enough) break;
-      if (taken > 0 && std::chrono::steady_clock::now() - first > kCompilePatience) break;
+      if (taken > 0 && std::clock() - first > kCompilePatience) break;
       const std::shared_ptr<const Prepared> prepared = prepare(type, offered, engine);
       if (!prepared || prepared->workspace_bytes > settings.workspace_limit_bytes) continue;
-      if (taken++ == 0) first = std::chrono::steady_clock::now();
+      if (taken++ == 0) first = std::clock();
       const auto run_it = [=, this, b_at = span(a_, types_.read),
                            computed_at = span(a_, types_.read) + span(b_, types_.read)](
                               std::byte* at, void* workspace, cudaStream_t stream) {
