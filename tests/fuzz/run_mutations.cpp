@@ -1,4 +1,4 @@
-// Stands in for libFuzzer:  <target> COUNT SEED_FILE...
+// Stands in for libFuzzer:  run_mutations TARGET COUNT SEED_FILE...
 // Runs every seed and COUNT mutations of each; the numbers depend only on the seeds, so a failure repeats.
 #include <algorithm>
 #include <cstdio>
@@ -13,10 +13,6 @@
 namespace {
 
 using Bytes = std::string;
-
-void run(const Bytes& input) {
-  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
-}
 
 // One to four small changes: a bit, a byte of special meaning, a piece removed, doubled or put elsewhere.
 Bytes mutated(Bytes input, std::mt19937& random) {
@@ -51,13 +47,18 @@ Bytes mutated(Bytes input, std::mt19937& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: %s COUNT SEED_FILE...\n", argv[0]);
+  const auto targets = fuzz_targets();
+  const auto target = std::ranges::find(targets, argc > 1 ? argv[1] : "", &FuzzTarget::name);
+  if (argc < 4 || target == targets.end()) {
+    std::fprintf(stderr, "usage: %s TARGET COUNT SEED_FILE...\n", argv[0]);
     return 2;
   }
-  const long count = std::strtol(argv[1], nullptr, 10);
+  const auto run = [&](const Bytes& input) {
+    target->run(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+  };
+  const long count = std::strtol(argv[2], nullptr, 10);
   std::mt19937 random(1);
-  for (int i = 2; i < argc; ++i) {
+  for (int i = 3; i < argc; ++i) {
     std::ifstream file(argv[i], std::ios::binary);
     const Bytes seed{std::istreambuf_iterator<char>(file), {}};
     if (!file || seed.empty()) {
@@ -67,5 +68,5 @@ int main(int argc, char** argv) {
     run(seed);
     for (long n = 0; n < count; ++n) run(mutated(seed, random));
   }
-  std::printf("%ld mutations of each of %d seeds\n", count, argc - 2);
+  std::printf("%ld mutations of each of %d seeds\n", count, argc - 3);
 }
