@@ -2,9 +2,10 @@
 // writes a trace: the exit code reports it at the end.
 #pragma once
 
+#include <atomic>
+
 namespace headroom {
 
-void note_lost_output() noexcept;
-bool is_output_lost() noexcept;
+inline std::atomic<bool> output_is_lost = false;
 
 }  // namespace headroom

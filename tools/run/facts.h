@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sheet/datum.h"
+#include "base/datum.h"
 
 namespace headroom {
 
