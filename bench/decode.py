@@ -28,6 +28,11 @@ MIB = 2**20
 PAIRS = "past=present,text=next_text,position=next_position"
 
 
+def name_of_cache(net):
+    """The argument that takes the cache: Transformers renames it."""
+    return "cache" if "cache" in inspect.signature(net.forward).parameters else "past_key_values"
+
+
 def make_step(net, batch, length, queries=1, with_logits=False):
     """A module whose outputs are its inputs of the next step, with examples and names of both.
 
@@ -43,6 +48,9 @@ def make_step(net, batch, length, queries=1, with_logits=False):
         def __init__(self, past, places):
             self.past, self.places = past, places
 
+        def get_seq_length(self, *args):
+            return 0
+
         def update(self, keys, values, layer, *args, **kwargs):
             for at, rows in ((2 * layer, keys), (2 * layer + 1, values)):
                 self.past[at] = self.past[at].index_copy(2, self.places, rows)
@@ -57,8 +65,8 @@ def make_step(net, batch, length, queries=1, with_logits=False):
             places = position + torch.arange(queries)
             shown = torch.arange(length)[None, None, None, :] <= places[None, None, :, None]
             cache = Cache(list(past), places)
-            logits = self.net(input_ids=text.index_select(1, places), attention_mask=shown,
-                              position_ids=places[None], cache=cache, use_cache=True).logits[:, -1]
+            logits = self.net(input_ids=text.index_select(1, places), attention_mask=shown, position_ids=places[None],
+                              use_cache=True, **{name_of_cache(self.net): cache}).logits[:, -1]
             following = position + queries
             best = logits.argmax(-1, keepdim=True)
             word = torch.where(following < prompt, text.index_select(1, following), best)
@@ -144,10 +152,10 @@ def decode_in_torch(name, how, batch, prompt, words, length, on_cpu):
     net = nets.make(name)[0].eval().to(device, dtype)
     net.config.use_cache = True
 
-    name_of_cache = "cache" if "cache" in inspect.signature(net.forward).parameters else "past_key_values"
+    name = name_of_cache(net)
 
     def step(word, position, cache):
-        logits = net(input_ids=word, position_ids=position, use_cache=True, **{name_of_cache: cache}).logits
+        logits = net(input_ids=word, position_ids=position, use_cache=True, **{name: cache}).logits
         return logits[:, -1].argmax(-1, keepdim=True)
 
     run = torch.compile(step, mode="reduce-overhead") if how == "compile" else step
