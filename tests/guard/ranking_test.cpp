@@ -18,20 +18,13 @@ class Ranking : public Guard {
     int64_t others = 0;           // MiB of other processes
     std::string first, second;    // how the verdict begins, and what follows; "!text" must not be in it
     int64_t requested = 256;      // MiB
-    int64_t recorded = 0;         // MiB in pools of CUDA graphs
+    std::string log = {};         // if not the bare request
   };
 
   // The verdict on a process that has 4 GiB, less `others`, of a limit of 4 GiB.
   std::string verdict(const Row& row) const {
-    const std::string pools = row.recorded == 0
-                                  ? ""
-                                  : fmt::format(
-                                        ". GPU 0 has a total capacity of 4.00 GiB of which 0 bytes is free. "
-                                        "Of the allocated memory "
-                                        "3800.00 MiB is allocated by PyTorch, with {}.00 MiB allocated in "
-                                        "private pools (e.g., CUDA "
-                                        "Graphs), and 90.00 MiB is reserved by PyTorch but unallocated.",
-                                        row.recorded);
+    const std::string bare = fmt::format("CUDA out of memory. Tried to allocate {}.00 MiB", row.requested);
+    const std::string& log = row.log.empty() ? bare : row.log;
     const std::string failure =
         fmt::format(R"({{"event": 1, "driver_bytes": {}, "live_bytes": {}, "free_bytes": 0}})",
                     row.requested * kMib, (3800 - row.others) * kMib);
@@ -42,12 +35,21 @@ class Ranking : public Guard {
         "failure.json",
         fmt::format(
             R"({{"headroom_failure": 1, "status": 256, "killed_for_memory": false, "command": "python train.py",
- "errors": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 MiB{}", "first_refusal_of": 7, "report": {}, "facts": {{{}}},
+ "errors": "{}", "first_refusal_of": 7, "report": {}, "facts": {{{}}},
  "cards": [{{"card": 0, "limit": {}, "peak": {}, "context_refused": 0}}],
  "slots": [{{"owner": 7, "refusals": 1, "refused": {}, "ns": 1, "others": {}, "card": 0}}]}})",
-            row.requested, pools, report, row.facts, 4096 * kMib, 4000 * kMib, row.requested * kMib,
-            row.others * kMib));
+            log, report, row.facts, 4096 * kMib, 4000 * kMib, row.requested * kMib, row.others * kMib));
     return run_shell(folder_, HEADROOM_COMMAND " run --failure " + file).out;
+  }
+  // A program's error, whose recorded graphs have so much.
+  static std::string full(const char* recorded) {
+    return fmt::format(
+        R"(Traceback (most recent call last):\n  File \"train.py\", line 88, in <module>\n    main()\n)"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total "
+        "capacity of 4.00 GiB of which 4.00 MiB is free. Including non-PyTorch memory, this process has 3.99 "
+        "GiB memory in use. Of the allocated memory 3.60 GiB is allocated by PyTorch, with {} allocated in "
+        "private pools (e.g., CUDA Graphs), and 90.00 MiB is reserved by PyTorch but unallocated.",
+        recorded);
   }
   static std::string kept(const char* name, int64_t mib, const char* more = "") {
     return fmt::format(
@@ -120,12 +122,13 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "exhausted: the weights of net are float64, and so is what it computes, 1.95 GiB in all, made at "
        "train.py:8",
        ""},
-      {"what a step computes is told where nothing else is found", R"("settings": {"batch": "train.py:5"})",
-       "", 0, "Out of memory", "the activations of one step take 1.95 GiB; its batch is sized at train.py:5"},
       {"pools of recorded graphs that hold most are told", fact("cycles", 490), "", 0,
-       "exhausted: Recorded CUDA graphs hold 2.93 GiB", "!objects that refer", 256, 3000},
+       "exhausted: Recorded CUDA graphs hold 2.93 GiB", "!objects that refer", 256, full("3000.00 MiB")},
       {"and small ones are not", fact("cycles", 900), "", 0, "leak: objects that refer to each other",
-       "!CUDA graphs", 256, 1000},
+       "!CUDA graphs", 256, full("600.00 MiB")},
+      {"what a step computes is told where nothing else is found", R"("settings": {"batch": "train.py:5"})",
+       "", 0, "exhausted: Tensors of this process hold",
+       "the activations of one step take 1.95 GiB; its batch is sized at train.py:5", 256, full("60.00 MiB")},
   };
   for (const Row& row : rows) {
     const std::string text = verdict(row);

@@ -28,9 +28,6 @@ std::string line_part(const std::string& before, const std::string& line) {
   return line.empty() ? "" : before + line;
 }
 
-// Threads from which on the workspaces of each may be what is missing.
-constexpr int64_t kManyThreads = 8;
-
 // Facts that are one holder each, with its name, line, bytes, count and call. {at} is ", made at LINE" if
 // that is known.
 struct CauseRow {
@@ -451,24 +448,16 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
     add_note(logged, "of the request that failed: " + text, logged.line.empty() ? request.text("line") : "");
   }
   const Facts settings = facts.part("settings");
-  const std::string doubles = settings.text("double"), thread = settings.text("thread"),
+  const std::string doubles = settings.text("double"),
                     wide = doubles.empty() ? facts.part("arrays").text("line") : doubles;
   if (!wide.empty() &&
       (text.find("float64") != std::string::npos || text.find("complex128") != std::string::npos))
     add_note(logged, "its numbers have 8 bytes, by " + wide, wide,
              {"next: float32 where it is precise enough: half the memory"});
-  // https://docs.nvidia.com/cuda/cublas/#cublassetworkspace: PyTorch keeps one for each handle and stream.
-  if (!thread.empty() && settings.number("threads") >= kManyThreads &&
-      logged.cause_name == name_of(Cause::kHandleLeak))
-    add_note(
-        logged,
-        fmt::format("{} threads run, started at {}: PyTorch keeps a workspace of cuBLAS for each of them "
-                    "and each of its streams",
-                    settings.number("threads"), thread),
-        thread, {"next: fewer threads or streams; or CUBLAS_WORKSPACE_CONFIG=:4096:2  # smaller ones"});
   const int64_t activations = report.part("by_category").number("activations");
-  if (run.peak > 0 && 2 * activations >= run.peak && !makes_state && logged.bytes == 0 &&
-      logged.cause_name == name_of(Cause::kExhausted)) {
+  const bool is_bare =
+      !logged.cause.empty() && logged.cause.front().find("Tensors of this process hold") != std::string::npos;
+  if (is_bare && run.peak > 0 && 2 * activations >= run.peak && !makes_state) {
     add_note(logged,
              fmt::format("the activations of one step take {}{}", format_bytes(activations),
                          line_part("; its batch is sized at ", settings.text("batch"))),

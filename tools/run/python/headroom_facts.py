@@ -347,7 +347,8 @@ def _variables(frames, failed):
                 tell("largest", size, *_largest_part(text, made, value, size))
     large = [value for value in arrays.values() if _is_double(value)]
     sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, large))}
-    return {**found, "arrays": {**sizes, "line": min(doubles, default=("",))[-1]}}
+    asked_for = source.line_of_parts(source.own_files(frames), ["jax_enable_x64"]) if large else ""
+    return {**found, "arrays": {**sizes, "line": asked_for or min(doubles, default=("",))[-1]}}
 
 
 def _reached(value, seen, storages):
@@ -406,7 +407,9 @@ def _padding():
     of them."""
     data = sys.modules.get("torch.utils.data")
     loaders = objects.alive(data.DataLoader) if data else []
-    for function in (loader.collate_fn for loader in loaders):
+    collators = [loader.collate_fn for loader in loaders]
+    collators += [part for each in collators for part in objects.attributes(each).values() if callable(part)]
+    for function in collators:
         function = getattr(function, "func", function)  # of functools.partial
         code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
         for node in source.nodes_in(source.tree_of(code.co_filename), ast.Call) if code else []:

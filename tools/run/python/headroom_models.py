@@ -13,9 +13,10 @@ _COMMON |= {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 def _optimizers():
-    """PyTorch's optimizers, and the weights that they train, by identity."""
+    """PyTorch's optimizers, without those that wrap another, and the weights that they train, by identity."""
     torch = sys.modules.get("torch")
     found = objects.alive(torch.optim.Optimizer) if torch else []
+    found = [each for each in found if not isinstance(vars(each).get("optimizer"), torch.optim.Optimizer)]
     return found, {id(weight) for each in found for group in each.param_groups for weight in group["params"]}
 
 

@@ -324,12 +324,12 @@ def growth(frames):
 
 
 def settings(frames):
-    """Lines of the program that decide how much its functions take: where a batch is sized, where numbers of 8 bytes
-    are asked for, and where threads start, with the number of those that run."""
-    files, sizes = own_files(frames), ("batch_size", "per_device_train_batch_size", "--batch-size", "--batch_size")
+    """Lines of the program that decide how much its functions take: where a batch is sized, and where numbers of 8
+    bytes are asked for."""
+    files = own_files(frames)
+    batch = [line_of_parts(files, ["--batch-size", "--batch_size", "--batch"])]
+    batch += [line_of_parts(files, ["batch_size", "per_device_train_batch_size"])]
     double = [line for line, _ in calls_of(frames, ("double",))]
     double += [line for line, call in calls_of(frames, ("set_default_dtype",)) if "float64" in ast.unparse(call)]
     double += [line_of_parts(files, ["jax_enable_x64"])]
-    threads = [line for line, _ in calls_of(frames, ("ThreadPoolExecutor", "Thread", "ThreadPool"))]
-    found = {"batch": line_of_parts(files, [*sizes, "--batch"]), "double": double[0], "thread": (threads + [""])[0]}
-    return found | {"threads": len(sys._current_frames())}
+    return {"batch": batch[0] or batch[1], "double": double[0]}
