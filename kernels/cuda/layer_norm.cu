@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "kernels/cuda/channel_sums.cuh"
-#include "kernels/cuda/early_start.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace headroom::cuda {
@@ -19,7 +18,6 @@ struct StreamedNorm {
   NormOperands in;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    wait_for_earlier_work();
     const Reals from = in.x + row * n;
     float sum = 0;
     for (int64_t i = team.lane(); i < n; i += team.size()) sum += from[i];
@@ -41,7 +39,6 @@ struct HeldNorm {
   NormOperands in;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    wait_for_earlier_work();
     const RowPart<L, K> part = fetch_row<L, K>(team, in.x + row * n, n);
     float sum = 0, squares = 0;
     for_each_group<L, K>(team, n, [&](int64_t, int k) {
@@ -208,7 +205,6 @@ __global__ void __launch_bounds__(kRowThreads) norm_half_rows(NormOperands in, i
   Lanes<float, 8> gamma[K], beta[K];
   load_columns(gamma, in.gamma, n);
   load_columns(beta, in.beta, n);
-  wait_for_earlier_work();
   const RealsOut y{in.y.data, kStored};
   for (int64_t row = team.first_row(); row < rows; row += team.teams()) {
     const Row part(in.x, row, n);
@@ -364,8 +360,8 @@ __global__ void sum_lines(int64_t lines, int64_t extent, int64_t inner, bool exc
 
 std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request) {
   const TensorSpec& x = request.inputs[0];
-  const auto queue = [op, &device = request.device, shape = x.shape,
-                      half_rows = HalfRows(request.device, x)](const Call& call) {
+  return function_kernel([op, &device = request.device, shape = x.shape,
+                          half_rows = HalfRows(request.device, x)](const Call& call) {
     const NormOperands operands{op.epsilon,      operand(call, 0), operand(call, 1), operand(call, 2),
                                 result(call, 0), result(call, 1),  result(call, 2)};
     if (!half_rows.take(call, {operands.x.dtype, operands.y.dtype}))
@@ -376,8 +372,7 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
       launch(norm_half_rows<type, groups>, half_rows.blocks * 4 / 3, kRowThreads, call.stream, operands,
              half_rows.rows, static_cast<int>(half_rows.n));
     });
-  };
-  return function_kernel(queue, 0, starts_early(request.device, {1, 2}));
+  });
 }
 
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request) {

@@ -1,29 +1,22 @@
 #include "kernels/cuda/conv/conv_epilogue.h"
 #include "kernels/cuda/device_loops.cuh"
-#include "kernels/cuda/early_start.cuh"
 
 namespace headroom::cuda {
 namespace {
 
 template <int N>
 __global__ void add_bias(int64_t elements, int channels, bool relu, Reals bias, Reals residual, RealsOut y) {
-  Lanes<float, N> added{}, beside{};
-  const auto load_added = [&](int64_t i) {
-    if (i >= elements) return;
-    added = load<N>(bias + i % channels);
-    if (residual.data != nullptr) beside = load<N>(residual + i);
-  };
-  load_added(N * grid_thread());
-  wait_for_earlier_work();
   for (int64_t i = N * grid_thread(); i < elements; i += N * grid_threads()) {
     Lanes<float, N> sum = load<N>(Reals(y) + i);
+    const Lanes<float, N> added = load<N>(bias + i % channels);
+    Lanes<float, N> beside{};
+    if (residual.data != nullptr) beside = load<N>(residual + i);
 #pragma unroll
     for (int lane = 0; lane < N; ++lane) {
       const float value = sum.values[lane] + added.values[lane] + beside.values[lane];
       sum.values[lane] = relu && value <= 0 ? 0 : value;
     }
     store(y + i, sum);
-    load_added(i + N * grid_threads());
   }
 }
 }  // namespace
@@ -35,8 +28,8 @@ void add_conv_bias(const CudaGpu& device, cudaStream_t stream, const TensorView&
   const Reals added = reals(bias), beside = residual == nullptr ? Reals() : reals(*residual);
   const RealsOut to = reals_out(y);
   const auto queue = [&](auto kernel, int64_t lanes) {
-    launch_early(device, kernel, blocks_for(device, elements / lanes), kThreads, stream, elements,
-                 static_cast<int>(channels), relu, added, beside, to);
+    launch(kernel, blocks_for(device, elements / lanes), kThreads, stream, elements,
+           static_cast<int>(channels), relu, added, beside, to);
   };
   const bool in_lanes =
       channels % 8 == 0 && aligned<8>(to) && aligned<8>(added) && (residual == nullptr || aligned<8>(beside));

@@ -6,8 +6,7 @@
 namespace headroom::cuda {
 
 // Queues y = y + bias [+ residual], or relu of that, for y (rows,channels) and bias (channels). `residual` is
-// null without one. The last work on the stream gives y, and starts when bias and residual are there: they
-// are read while it still runs.
+// null without one.
 void add_conv_bias(const CudaGpu& device, cudaStream_t stream, const TensorView& y, const TensorView& bias,
                    const TensorView* residual, bool relu);
 
