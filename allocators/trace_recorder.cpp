@@ -52,7 +52,7 @@ class ReportingWriter {
       writer_.close();
     } catch (const Error& error) {
       std::fputs(fmt::format("note: the trace is incomplete: {}\n", error.what()).c_str(), stderr);
-      output_is_lost = true;
+      note_lost_output();
     }
   }
   ReportingWriter(const ReportingWriter&) = delete;

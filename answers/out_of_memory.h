@@ -13,7 +13,6 @@
 
 #include "answers/play.h"
 #include "answers/program.h"
-#include "base/datum.h"
 #include "base/enum_names.h"
 #include "base/judge.h"
 #include "runtime/app/run_result.h"
@@ -81,7 +80,8 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
 
 // Seven lines at most, the verdict first; the next command is the caller's, who knows the program.
 std::string to_text(const OutOfMemoryReport& report);
-// Returns the same facts for JSON: cause, reason, facts in exact bytes, live, pin, changes, smallest.
-Datum to_datum(const OutOfMemoryReport& report);
+// Returns the same facts as one line of JSON: cause, reason, facts in exact bytes, live, pin, changes,
+// smallest.
+std::string to_json(const OutOfMemoryReport& report);
 
 }  // namespace headroom

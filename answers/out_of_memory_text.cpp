@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "answers/out_of_memory.h"
 #include "base/bytes.h"
-#include "base/datum.h"
+#include "base/text.h"
 
 namespace headroom {
 namespace {
@@ -55,7 +56,7 @@ std::string list(const OutOfMemoryReport& report, bool fits) {
   return text;
 }
 
-Record record_of(const LiveBlock& block) {
+nlohmann::ordered_json json_of(const LiveBlock& block) {
   return {{"op", block.op},
           {"tensor", block.tensor},
           {"source", block.source},
@@ -63,16 +64,20 @@ Record record_of(const LiveBlock& block) {
           {"bytes", block.bytes}};
 }
 
-Record record_of(const MemoryFacts& facts) {
+nlohmann::ordered_json json_of(const std::optional<int64_t>& bytes) {
+  return bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json json_of(const MemoryFacts& facts) {
   return {{"requested_bytes", facts.requested},
           {"allocated_bytes", facts.allocated},
           {"asked_bytes", facts.asked},
           {"reserved_bytes", facts.reserved},
           {"largest_free_block_bytes", facts.largest_free_block},
-          {"limit_bytes", facts.limit},
+          {"limit_bytes", json_of(facts.limit)},
           {"limit_is_reserve", facts.limit_is_reserve},
           {"limit_is_on_process", facts.limit_is_on_process},
-          {"limit_room_bytes", facts.limit_room},
+          {"limit_room_bytes", json_of(facts.limit_room)},
           {"device_total_bytes", facts.device_total},
           {"device_free_bytes", facts.device_free},
           {"others_bytes", facts.others},
@@ -104,46 +109,46 @@ std::string to_text(const OutOfMemoryReport& report) {
   return text;
 }
 
-Datum to_datum(const OutOfMemoryReport& report) {
-  Record categories;
+std::string to_json(const OutOfMemoryReport& report) {
+  nlohmann::ordered_json json;
+  json["cause"] = name_of(report.judgment.cause);
+  json["reason"] = report.judgment.reason;
+  json["message"] = report.message;
+  json["facts"] = json_of(report.facts);
+  json["reproduced"] = report.reproduced;
+  json["live_by_category"] = nlohmann::ordered_json::object();
   const auto bytes = by_category(report.live);
-  for (size_t i = 0; i < bytes.size(); ++i)
-    categories.push_back({std::string(kMemoryCategoryNames[i]), bytes[i]});
-  List live, changes;
-  const size_t listed = std::min(kLiveInJson, report.live.size());
-  for (size_t i = 0; i < listed; ++i) live.push_back(record_of(report.live[i]));
-  Datum pinned_by;
-  if (report.pin) {
-    Record pin = record_of(report.pin->block);
-    pin.push_back({"others", report.pin->others});
-    pin.push_back({"opens_bytes", report.pin->opens_bytes});
-    pinned_by = std::move(pin);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    json["live_by_category"][std::string(kMemoryCategoryNames[i])] = bytes[i];
   }
+  json["live"] = nlohmann::ordered_json::array();
+  const size_t listed = std::min(kLiveInJson, report.live.size());
+  for (size_t i = 0; i < listed; ++i) json["live"].push_back(json_of(report.live[i]));
+  json["live_blocks"] = report.live.size();
+  json["pinned_by"] = nullptr;
+  if (report.pin) {
+    json["pinned_by"] = json_of(report.pin->block);
+    json["pinned_by"]["others"] = report.pin->others;
+    json["pinned_by"]["opens_bytes"] = report.pin->opens_bytes;
+  }
+  json["changes"] = nlohmann::ordered_json::array();
   for (const TriedChange& change : report.changes) {
     const RunSetup& setup = change.setup;
-    changes.push_back(Record{{"change", to_string(change.kind)},
-                             {"what", change.what},
-                             {"fits", change.fits},
-                             {"is_least", change.is_least},
-                             {"strategy", setup.options.strategy},
-                             {"limit_bytes", setup.options.limit_bytes},
-                             {"libraries_first", setup.options.libraries_first},
-                             {"plan", to_string(setup.options.plan)},
-                             {"batch", setup.batch},
-                             {"device_total_bytes", setup.device.total_bytes}});
+    json["changes"].push_back({{"change", to_string(change.kind)},
+                               {"what", change.what},
+                               {"fits", change.fits},
+                               {"is_least", change.is_least},
+                               {"strategy", setup.options.strategy},
+                               {"limit_bytes", json_of(setup.options.limit_bytes)},
+                               {"libraries_first", setup.options.libraries_first},
+                               {"plan", to_string(setup.options.plan)},
+                               {"batch", setup.batch},
+                               {"device_total_bytes", setup.device.total_bytes}});
   }
   const TriedChange* smallest = report.smallest();
-  return Record{{"cause", name_of(report.judgment.cause)},
-                {"reason", report.judgment.reason},
-                {"message", report.message},
-                {"facts", record_of(report.facts)},
-                {"reproduced", report.reproduced},
-                {"live_by_category", std::move(categories)},
-                {"live", std::move(live)},
-                {"live_blocks", report.live.size()},
-                {"pinned_by", std::move(pinned_by)},
-                {"changes", std::move(changes)},
-                {"smallest", smallest == nullptr ? Datum() : Datum(smallest->what)}};
+  json["smallest"] = smallest == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(smallest->what);
+  // Names out of traces may hold any bytes.
+  return json_text(json);
 }
 
 }  // namespace headroom

@@ -2,10 +2,9 @@
 // writes a trace: the exit code reports it at the end.
 #pragma once
 
-#include <atomic>
-
 namespace headroom {
 
-inline std::atomic<bool> output_is_lost = false;
+void note_lost_output() noexcept;
+bool is_output_lost() noexcept;
 
 }  // namespace headroom

@@ -8,13 +8,12 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_set>
 #include <utility>
-#include <variant>
 
 #include "base/bytes.h"
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/files.h"
 
@@ -23,6 +22,8 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace headroom {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;               // the header's length, before the header
 constexpr uint64_t kMaxHeaderBytes = 100000000;  // the reference implementation's bound
@@ -52,6 +53,40 @@ std::string_view type_name(DType dtype) {
   return std::ranges::find_if(kTypeNames, [&](const auto& row) { return row.first == dtype; })->second;
 }
 
+// Finds a name that a header has twice: the parser would silently keep the last. The parser's own callback
+// would make its work grow with the square of the names.
+class Names final : public nlohmann::json_sax<Json> {
+ public:
+  std::optional<std::string> repeated;
+
+  bool key(std::string& name) override {
+    if (depth_ != 1 || names_.insert(name).second) return true;
+    repeated = name;
+    return false;
+  }
+  bool start_object(size_t) override { return enter(1); }
+  bool end_object() override { return enter(-1); }
+  bool start_array(size_t) override { return enter(1); }
+  bool end_array() override { return enter(-1); }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
+
+ private:
+  bool enter(int64_t levels) {
+    depth_ += levels;
+    return true;
+  }
+
+  int64_t depth_ = 0;
+  std::unordered_set<std::string> names_;
+};
+
 // One file being read; errors name it.
 class Reader {
  public:
@@ -78,8 +113,9 @@ class Reader {
   // The tensors of the content, which they point into.
   std::vector<StoredTensor> view(std::string_view content, TensorMetadata& metadata) {
     content_ = content;
+    const Json header = read_header();
     std::vector<StoredTensor> entries;
-    for (const auto& [name, value] : read_header()) {
+    for (const auto& [name, value] : header.items()) {
       if (name == kMetadata) {
         metadata = read_metadata(value);
       } else {
@@ -125,53 +161,49 @@ class Reader {
     return length;
   }
 
-  // Parses the header, sorted by name, and sets data_ to the bytes after it.
-  Record read_header() {
+  // Parses the header and sets data_ to the bytes after it.
+  Json read_header() {
     const uint64_t length = check_start(content_);
     if (length > content_.size() - kLengthBytes) {
       fail(fmt::format("truncated: a header of {} bytes in a file of {}", length, content_.size()));
     }
     const std::string_view text = content_.substr(kLengthBytes, length);
     data_ = content_.substr(kLengthBytes + length);
-    Record header;
     try {
-      header = parse_json(text).record();
-    } catch (const InvalidArgument& error) {
-      fail(fmt::format("the header is {}", error.what()));
+      Names names;
+      Json::sax_parse(text, &names);
+      if (names.repeated) fail(fmt::format("tensor '{}': appears twice in the header", *names.repeated));
+      return Json::parse(text);
+    } catch (const Json::exception& error) {
+      fail(fmt::format("the header is not JSON: {}", error.what()));
     }
-    std::ranges::sort(header, {}, &Field::key);
-    const auto repeated = std::ranges::adjacent_find(header, {}, &Field::key);
-    if (repeated != header.end())
-      fail(fmt::format("tensor '{}': appears twice in the header", repeated->key));
-    return header;
   }
 
-  TensorMetadata read_metadata(const Datum& value) const {
-    bool is_right = std::holds_alternative<Record>(value.data());
-    TensorMetadata metadata;
-    for (const auto& [key, text] : value.record()) {
-      is_right = is_right && std::holds_alternative<std::string>(text.data());
-      metadata[key] = text.value_or(std::string());
+  TensorMetadata read_metadata(const Json& value) const {
+    try {
+      if (value.is_object()) return value.get<TensorMetadata>();
+    } catch (const Json::exception&) {
     }
-    if (!is_right) fail("its metadata is not an object of texts");
-    return metadata;
+    fail("its metadata is not an object of texts");
   }
 
-  StoredTensor read_entry(const std::string& name, const Datum& value) const {
+  StoredTensor read_entry(const std::string& name, const Json& value) const {
     const auto bad = [&](std::string_view why) { fail(fmt::format("tensor '{}': {}", name, why)); };
-    const Datum &dtype = value["dtype"], &shape = value["shape"], &place = value["data_offsets"];
-    if (value.record().size() != 3 || dtype.is_null() || shape.is_null() || place.is_null()) {
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets")) {
       bad("needs dtype, shape and data_offsets, and nothing else");
     }
-    const auto* type = std::get_if<std::string>(&dtype.data());
-    const auto row = std::ranges::find_if(
-        kStoredBytes, [&](const auto& known) { return type != nullptr && *type == known.first; });
+    const Json& dtype = value["dtype"];
+    const auto row = std::ranges::find_if(kStoredBytes, [&](const auto& known) {
+      return dtype.is_string() && dtype.get_ref<const std::string&>() == known.first;
+    });
     if (row == kStoredBytes.end() || (only_ours_ && !dtype_of_name(row->first)))
-      bad(fmt::format("dtype {} is not one of F32, I32, U8{}", to_json(dtype, -1),
+      bad(fmt::format("dtype {} is not one of F32, I32, U8{}",
+                      dtype.dump(-1, ' ', true, Json::error_handler_t::replace),
                       only_ours_ ? "" : ", I64, ..."));
-    std::optional<std::vector<int64_t>> extents = whole_numbers(shape);
+    std::optional<std::vector<int64_t>> extents = whole_numbers(value["shape"]);
     if (!extents) bad("shape is not a list of whole numbers");
-    const std::optional<std::vector<int64_t>> offsets = whole_numbers(place);
+    const std::optional<std::vector<int64_t>> offsets = whole_numbers(value["data_offsets"]);
     if (!offsets || offsets->size() != 2) bad("data_offsets is not a pair of whole numbers");
     const int64_t begin = (*offsets)[0], end = (*offsets)[1];
     if (end < begin || end > static_cast<int64_t>(data_.size())) {
@@ -192,12 +224,12 @@ class Reader {
   }
 
   // A list of integers in [0, 2^63); nothing for any other value.
-  static std::optional<std::vector<int64_t>> whole_numbers(const Datum& value) {
+  static std::optional<std::vector<int64_t>> whole_numbers(const Json& value) {
     std::vector<int64_t> result;
-    if (!std::holds_alternative<List>(value.data())) return std::nullopt;
-    for (const Datum& item : value.list()) {
-      result.push_back(item.value_or(int64_t{-1}));
-      if (result.back() < 0) return std::nullopt;
+    if (!value.is_array()) return std::nullopt;
+    for (const Json& item : value) {
+      if (!item.is_number_unsigned() || item.get<uint64_t>() > uint64_t{INT64_MAX}) return std::nullopt;
+      result.push_back(item.get<int64_t>());
     }
     return result;
   }
@@ -211,12 +243,8 @@ class Reader {
 
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       const TensorMetadata& metadata) {
-  std::map<std::string_view, Datum> header;
-  if (!metadata.empty()) {
-    Record texts;
-    for (const auto& [key, text] : metadata) texts.push_back({key, text});
-    header[kMetadata] = std::move(texts);
-  }
+  Json header = Json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
   std::vector<std::string_view> parts(2);
   int64_t at = 0;
   for (const NamedTensor& tensor : tensors) {
@@ -229,18 +257,17 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
       throw InvalidArgument(
           fmt::format("{}: a tensor cannot be named '{}' (reserved, or used twice)", path, tensor.name));
     }
-    header[tensor.name] = Record{{"data_offsets", List{at, at + bytes}},
-                                 {"dtype", type_name(tensor.spec.dtype)},
-                                 {"shape", List(tensor.spec.shape.begin(), tensor.spec.shape.end())}};
+    header[tensor.name] = {
+        {"dtype", type_name(tensor.spec.dtype)},
+        {"shape", std::vector<int64_t>(tensor.spec.shape.begin(), tensor.spec.shape.end())},
+        {"data_offsets", {at, at + bytes}}};
     parts.emplace_back(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
     at += bytes;
   }
-  Record fields;
-  for (auto& [name, value] : header) fields.push_back({std::string(name), std::move(value)});
   std::string text;
   try {
-    text = to_json(fields, -1, NotUtf8::kRefuse);
-  } catch (const InvalidArgument&) {
+    text = header.dump();
+  } catch (const Json::exception&) {
     throw InvalidArgument(fmt::format("{}: a tensor's name or the metadata is not UTF-8", path));
   }
   text.resize(static_cast<size_t>(round_up(static_cast<int64_t>(text.size()), 8)), ' ');  // aligns the data

@@ -368,7 +368,7 @@ int run(int argc, char** argv, RankJob* job) {
   if (prints || !ok) {
     fmt::print(ok ? out : stderr, "{}next: {}\n", report_text(result, options.verbose, set.terminal()),
                next_command(result, runtime, set, options, given, job));
-    if (options.json) fmt::print("{}\n", to_json(to_datum(result), -1));
+    if (options.json) fmt::print("{}\n", to_json(result));
   }
   progress.finish();
   if (!ok) return exit_code_of(result.outcome);

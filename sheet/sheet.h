@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/datum.h"
 #include "base/terminal.h"
+#include "sheet/datum.h"
 
 namespace headroom {
 

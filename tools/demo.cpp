@@ -103,7 +103,7 @@ int run(int argc, char** argv) {
     if (row.result.outcome != RunOutcome::kOk)
       fmt::print("{}", report_text(row.result, false, Terminal(stdout)));
     as_expected = as_expected && row.result.outcome == row.expected;
-    lines += (lines.empty() ? "" : ",\n") + to_json(to_datum(row.result), -1);
+    lines += (lines.empty() ? "" : ",\n") + to_json(row.result);
   }
   print_table(rows);
   const bool same = rows[1].result.weights_checksum == rows[2].result.weights_checksum;

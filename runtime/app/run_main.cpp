@@ -64,7 +64,7 @@ int run_main(const char* name, int (*run)(int, char**), int argc, char** argv) {
     print_failure(name, "the output could not be written to the end");
     if (code == kExitDone) code = kExitOther;
   }
-  if (code == kExitDone && output_is_lost) code = kExitOther;
+  if (code == kExitDone && is_output_lost()) code = kExitOther;
   return code;
 }
 

@@ -128,7 +128,7 @@ TEST(OutOfMemoryReports, NameOpTensorLineAndWhatLives) {
   EXPECT_EQ(text.rfind("limit: ", 0), 0u) << text;
   EXPECT_NE(text.find("concat at out_of_memory_test.cpp:"), std::string::npos) << text;
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 7) << text;
-  const nlohmann::json json = nlohmann::json::parse(to_json(to_datum(report)));
+  const nlohmann::json json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["cause"], "limit");
   EXPECT_EQ(json["facts"]["requested_bytes"], 8 * kMiB);
   EXPECT_EQ(json["smallest"], "limit +4.00 MiB");

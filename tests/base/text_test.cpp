@@ -11,8 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/datum.h"
-
 namespace headroom {
 namespace {
 
@@ -41,7 +39,8 @@ TEST(CommandLine, AShellTakesEveryWordBackAsItWas) {
 }
 
 TEST(CommandLine, ItsWordsAreFoundAgain) {
-  const std::vector<std::string> words = {"run", "a b", "it's", "$HOME", "", "a\\b", "tab\t'\\", "--lr=1e-4"};
+  const std::vector<std::string> words = {"run",   "a b",        "it's",     "$HOME",
+                                          "",      "a\\b",       "tab\t'\\", "--lr=1e-4"};
   EXPECT_EQ(shell_words(command_line("python", words)).size(), words.size() + 1);
   for (const std::string& word : words) EXPECT_EQ(shell_words(shell_word(word)), std::vector{word});
   EXPECT_TRUE(shell_words("").empty());
@@ -99,7 +98,7 @@ TEST(Printable, HoldsForRandomBytes) {
         bytes += static_cast<char>(1 + engine() % 255);
       }
     }
-    const std::string json = to_json(bytes, -1);
+    const std::string json = json_text(nlohmann::json(bytes));
     for (const std::string& text : {printable(bytes), shell_word(bytes), json}) {
       ASSERT_EQ(printable(text), text) << printable(bytes);
     }

@@ -3,12 +3,12 @@ add_library(headroom_core STATIC)  # base, device, ops, collective, trace, alloc
 target_link_libraries(headroom_core PUBLIC headroom_options
                                     PRIVATE fmt::fmt nlohmann_json::nlohmann_json ${HEADROOM_GUNZIP} ${CMAKE_DL_LIBS})
 add_library(headroom_kernels STATIC)
-target_link_libraries(headroom_kernels PUBLIC headroom_core PRIVATE fmt::fmt Eigen3::Eigen)
+target_link_libraries(headroom_kernels PUBLIC headroom_core PRIVATE fmt::fmt Eigen3::Eigen nlohmann_json::nlohmann_json)
 add_library(headroom_plan STATIC)  # runtime/graph, runtime/plan
 target_link_libraries(headroom_plan PUBLIC headroom_core PRIVATE fmt::fmt)
 add_library(headroom_runtime STATIC)  # runtime/onnx, runtime/session, runtime/app
 target_link_libraries(headroom_runtime PUBLIC headroom_plan headroom_kernels
-                                       PRIVATE headroom_protozero fmt::fmt CLI11::CLI11)
+                                       PRIVATE headroom_protozero fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json)
 add_library(headroom_answers STATIC)
 target_link_libraries(headroom_answers PUBLIC headroom_runtime PRIVATE fmt::fmt)
 
@@ -21,7 +21,7 @@ set(choice headroom_no_cuda)
 if(HEADROOM_HAS_CUDA)
   add_library(headroom_cuda STATIC)
   target_link_libraries(headroom_cuda PUBLIC headroom_kernels headroom_cuda_libraries
-                                      PRIVATE fmt::fmt ${CMAKE_DL_LIBS})
+                                      PRIVATE fmt::fmt nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
   # Device code calls the constexpr functions of base/random.h, and takes functions as lambdas.
   target_compile_options(headroom_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda>")
   headroom_compile_as(headroom_timed_pch headroom_cuda)

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/process/process.h"
@@ -21,8 +21,8 @@ namespace headroom::compare {
 namespace {
 
 // A run of its own, as commands know nothing of each other; what it wrote of its result.
-Datum run_under(const std::string& strategy, const std::string& limit, const std::string& result,
-                const std::vector<std::string>& command) {
+nlohmann::json run_under(const std::string& strategy, const std::string& limit, const std::string& result,
+                         const std::vector<std::string>& command) {
   std::vector<std::string> words = {"run", "--strategy", strategy, "--result", result};
   if (!limit.empty()) words.insert(words.end(), {"--limit", limit});
   words.emplace_back("--");
@@ -31,7 +31,7 @@ Datum run_under(const std::string& strategy, const std::string& limit, const std
   const ChildResult child = run_child(own_path(), words);
   if (!std::filesystem::exists(result))
     throw InvalidArgument(fmt::format("{}: {}", strategy, error_of(child)));
-  return parse_json(read_file(result, int64_t{1} << 16));
+  return nlohmann::json::parse(read_file(result, int64_t{1} << 16));
 }
 
 }  // namespace
@@ -65,26 +65,25 @@ int compare_command(int argc, char** argv) {
                {"refused", true},
                {"seconds", true},
                {"verdict"}});
-  List rows;
+  auto rows = nlohmann::ordered_json::array();
   Progress progress(static_cast<double>(names.size()), "runs");
   for (const std::string_view name : names) {
     progress.start(fmt::format("{} under {}", command.front(), name));
-    const Datum run = run_under(std::string(name), limit, result, command);
-    const auto figure = [&run](std::string_view key) { return run[key].value_or(int64_t{0}); };
-    const int64_t code = figure("exit_code"), most = figure("limit_bytes");
+    const nlohmann::json run = run_under(std::string(name), limit, result, command);
+    const int64_t code = run["exit_code"], peak = run["peak_bytes"], most = run["limit_bytes"];
     const std::string verdict = code == 0 ? "fits" : fmt::format("fails with {}", code);
-    table.add({name, format_mib(figure("peak_bytes")), most == 0 ? "-" : format_mib(most),
-               fmt::format("{}", figure("refusals")),
-               fmt::format("{:.2f}", run["seconds"].number().value_or(0)), verdict});
-    Record row = {{"strategy", name}};
-    row.insert(row.end(), run.record().begin(), run.record().end());
-    rows.emplace_back(std::move(row));
+    table.add({name, format_mib(peak), most == 0 ? "-" : format_mib(most),
+               fmt::format("{}", run["refusals"].get<int64_t>()),
+               fmt::format("{:.2f}", run["seconds"].get<double>()), verdict});
+    nlohmann::ordered_json row = {{"strategy", name}};
+    row.update(run);
+    rows.push_back(row);
     progress.advance(1);
   }
   progress.finish();
   std::filesystem::remove(result);
   if (json) {
-    fmt::print("{}\n", to_json(Record{{"rows", rows}}, -1));
+    fmt::print("{}\n", json_text(nlohmann::ordered_json{{"rows", rows}}));
   } else {
     fmt::print("{}", table.text(set.terminal()));
   }

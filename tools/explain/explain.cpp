@@ -11,6 +11,7 @@
 #include <future>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,7 +19,6 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/progress.h"
@@ -208,46 +208,55 @@ void print_text(const Explanation& explanation, const Terminal& terminal) {
   print_code(explanation.code, terminal);
 }
 
-List to_list(const std::vector<Possibility>& possible) {
-  List rows;
-  for (const Possibility& other : possible)
-    rows.push_back(
-        Record{{"cause", name_of(other.cause)}, {"reason", other.reason}, {"confirm", other.confirm}});
+nlohmann::ordered_json to_json(const std::vector<Possibility>& possible) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Possibility& other : possible) {
+    nlohmann::ordered_json row;
+    row["cause"] = name_of(other.cause);
+    row["reason"] = other.reason;
+    row["confirm"] = other.confirm;
+    rows.push_back(row);
+  }
   return rows;
 }
 
-Record to_record(const Explanation& explanation) {
-  List evidence, next, why;
-  for (const Evidence& row : explanation.evidence)
-    evidence.push_back(
-        Record{{"name", row.name}, {"bytes", row.bytes}, {"line", row.line}, {"text", row.text}});
-  for (const Advice& advice : explanation.next) {
-    next.emplace_back(advice.command);
-    why.emplace_back(advice.why);
+nlohmann::ordered_json to_json(const Explanation& explanation) {
+  nlohmann::ordered_json json;
+  json["cause"] = name_of(explanation.judgment.cause);
+  json["confidence"] = to_string(explanation.judgment.confidence);
+  json["reason"] = explanation.judgment.reason;
+  json["framework"] = explanation.framework;
+  json["tools"] = explanation.tools;
+  json["possible"] = to_json(explanation.judgment.possible);
+  json["other_ways"] = to_json(explanation.judgment.other_ways);
+  json["evidence"] = nlohmann::ordered_json::array();
+  for (const Evidence& evidence : explanation.evidence) {
+    nlohmann::ordered_json row;
+    row["name"] = evidence.name;
+    row["bytes"] = evidence.bytes ? nlohmann::ordered_json(*evidence.bytes) : nlohmann::ordered_json();
+    row["line"] = evidence.line ? nlohmann::ordered_json(*evidence.line) : nlohmann::ordered_json();
+    row["text"] = evidence.text;
+    json["evidence"].push_back(row);
   }
-  Record figures, misspelled;
-  for (const auto& [name, value] : explanation.figures) figures.push_back({std::string(name), value});
+  json["next"] = nlohmann::ordered_json::array();
+  json["why"] = nlohmann::ordered_json::array();
+  for (const Advice& advice : explanation.next) {
+    json["next"].push_back(advice.command);
+    json["why"].push_back(advice.why);
+  }
+  json["code"] = explanation.code.lines;
+  json["phase"] = explanation.phases;
+  json["facts"] = explanation.facts;
+  json["figures"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : explanation.figures) json["figures"][std::string(name)] = value;
+  json["already_on"] = explanation.already_on;
+  json["misspelled"] = nlohmann::ordered_json::object();
   for (const MisspelledVariable& variable : explanation.misspelled)
-    misspelled.push_back({variable.name, variable.intended});
-  return {{"cause", name_of(explanation.judgment.cause)},
-          {"confidence", to_string(explanation.judgment.confidence)},
-          {"reason", explanation.judgment.reason},
-          {"framework", explanation.framework},
-          {"tools", explanation.tools},
-          {"possible", to_list(explanation.judgment.possible)},
-          {"other_ways", to_list(explanation.judgment.other_ways)},
-          {"evidence", std::move(evidence)},
-          {"next", std::move(next)},
-          {"why", std::move(why)},
-          {"code", explanation.code.lines},
-          {"phase", explanation.phases},
-          {"facts", explanation.facts},
-          {"figures", std::move(figures)},
-          {"already_on", explanation.already_on},
-          {"misspelled", std::move(misspelled)},
-          {"rank", explanation.rank},
-          {"failures", explanation.failure_count},
-          {"lines", explanation.line_count}};
+    json["misspelled"][variable.name] = variable.intended;
+  json["rank"] = explanation.rank;
+  json["failures"] = explanation.failure_count;
+  json["lines"] = explanation.line_count;
+  return json;
 }
 
 }  // namespace
@@ -280,7 +289,7 @@ int run_explain(int argc, char** argv) {
   if (!rules_path.empty()) own.emplace(RulesFile{rules_path, read_file(rules_path, kMostRulesBytes)});
   const Rules* const rules = own ? &*own : &Rules::built_in();
   const Terminal terminal = set.terminal();
-  List all;
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& path : paths) {
     const ReadLog read_log = read(path, *rules);
     const Explanation explanation = explain(read_log.log);
@@ -291,15 +300,14 @@ int run_explain(int argc, char** argv) {
           path == "-" ? "standard input" : printable(path)));
     }
     if (json) {
-      Record record = to_record(explanation);
-      if (paths.size() > 1) record.push_back({"file", path});
-      all.emplace_back(std::move(record));
+      all.push_back(to_json(explanation));
+      if (paths.size() > 1) all.back()["file"] = path;
       continue;
     }
     if (paths.size() > 1) fmt::print("{}{}:\n", &path == &paths.front() ? "" : "\n", printable(path));
     print_text(explanation, terminal);
   }
-  if (json) fmt::print("{}\n", to_json(paths.size() > 1 ? Datum(all) : all.front()));
+  if (json) fmt::print("{}\n", json_text(paths.size() > 1 ? all : all.front(), 2));
   return kExitDone;
 }
 

@@ -178,7 +178,7 @@ void add_sizes(const Found& found, Sheet& sheet) {
         {"run", run.step.batch, run.runtime.device_memory_bytes.value_or(answer.device_bytes),
          Cell(std::string(to_string(m.outcome)), m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed),
          m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
-    const Datum figures = to_datum(m);
+    const Datum figures = parse_json(to_json(m));
     Record record = std::get<Record>(figures.data());
     record.push_back({"batch", run.step.batch});
     record.push_back({"device_bytes", run.runtime.device_memory_bytes.value_or(answer.device_bytes)});

@@ -174,7 +174,7 @@ void add_row(SheetTable& table, const ReplayRow& row) {
              row.minimum_bytes,
              minimum_ratio,
              row.trace->peak_bytes,
-             row.report ? to_datum(*row.report) : Datum()});
+             row.report ? parse_json(to_json(*row.report)) : Datum()});
 }
 
 void add_trace(Sheet& sheet, const Trace& trace, const std::vector<ReplayRow>& rows,

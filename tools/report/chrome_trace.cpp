@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <cstddef>
-#include <string>
-#include <utility>
+#include <nlohmann/json.hpp>
 
-#include "base/datum.h"
+#include "base/text.h"
 #include "tools/report/views.h"
 
 namespace headroom::report {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 class Clock {
  public:
@@ -29,45 +30,45 @@ class Clock {
   bool timed_;
 };
 
-void add_counters(const History& history, const Clock& clock, List& events) {
+void add_counters(const History& history, const Clock& clock, Json& events) {
   for (const MemorySample& sample : history.samples) {
-    Record live;
-    for (size_t i = 0; i < kCategories; ++i)
-      live.push_back({std::string(kMemoryCategoryNames[i]), sample.bytes[i]});
-    live.push_back({"context and libraries", sample.library_bytes});
-    const auto add = [&](const char* name, Record values) {
-      events.push_back(Record{{"name", name},
-                              {"ph", "C"},
-                              {"pid", 1},
-                              {"ts", clock.us(sample.event)},
-                              {"args", std::move(values)}});
-    };
-    add("live bytes", std::move(live));
-    if (history.peak_reserved_bytes) add("reserved bytes", {{"reserved", sample.reserved_bytes}});
+    Json live;
+    for (size_t i = 0; i < kCategories; ++i) live[std::string(kMemoryCategoryNames[i])] = sample.bytes[i];
+    live["context and libraries"] = sample.library_bytes;
+    events.push_back({{"name", "live bytes"},
+                      {"ph", "C"},
+                      {"pid", 1},
+                      {"ts", clock.us(sample.event)},
+                      {"args", std::move(live)}});
+    if (!history.peak_reserved_bytes) continue;
+    events.push_back({{"name", "reserved bytes"},
+                      {"ph", "C"},
+                      {"pid", 1},
+                      {"ts", clock.us(sample.event)},
+                      {"args", {{"reserved", sample.reserved_bytes}}}});
   }
 }
 
-void add_blocks(const History& history, const Clock& clock, List& events) {
+void add_blocks(const History& history, const Clock& clock, Json& events) {
   const Trace& trace = history.trace;
   for (const size_t block : choose_blocks(history)) {
     const TraceEvent& allocation = history.allocation(block);
     const Lifetime& life = history.lifetimes[block];
     const std::string& tensor = history.tensor(block);
-    const auto edge = [&](const char* kind, int64_t event) {
-      return Record{{"name", tensor.empty() ? "block" : tensor},
-                    {"cat", kMemoryCategoryNames[static_cast<size_t>(trace.block_facts[block].category)]},
-                    {"ph", kind},
-                    {"id", block},
-                    {"pid", 1},
-                    {"tid", allocation.stream},
-                    {"ts", clock.us(event)}};
-    };
-    Record begin = edge("b", life.begin);
-    begin.push_back(
-        {"args",
-         Record{{"bytes", allocation.bytes}, {"op", history.op(block)}, {"source", history.source(block)}}});
-    events.emplace_back(std::move(begin));
-    events.emplace_back(edge("e", life.end));
+    Json span = {{"name", tensor.empty() ? "block" : tensor},
+                 {"cat", kMemoryCategoryNames[static_cast<size_t>(trace.block_facts[block].category)]},
+                 {"ph", "b"},
+                 {"id", block},
+                 {"pid", 1},
+                 {"tid", allocation.stream},
+                 {"ts", clock.us(life.begin)}};
+    Json end = span;
+    end["ph"] = "e";
+    end["ts"] = clock.us(life.end);
+    span["args"] = {
+        {"bytes", allocation.bytes}, {"op", history.op(block)}, {"source", history.source(block)}};
+    events.push_back(std::move(span));
+    events.push_back(std::move(end));
   }
 }
 
@@ -76,24 +77,24 @@ void add_blocks(const History& history, const Clock& clock, List& events) {
 std::string chrome_trace(const History& history) {
   const Trace& trace = history.trace;
   const Clock clock(trace);
-  List events;
-  events.push_back(
-      Record{{"name", "process_name"}, {"ph", "M"}, {"pid", 1}, {"args", Record{{"name", trace.name}}}});
+  Json events = Json::array();
+  events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", 1}, {"args", {{"name", trace.name}}}});
   add_counters(history, clock, events);
   add_blocks(history, clock, events);
   for (const DeviceEvent& event : trace.device_events) {
     const bool failed = event.kind == DeviceEvent::Kind::kOutOfMemory;
     if (!failed && event.kind != DeviceEvent::Kind::kRetry) continue;
     events.push_back(
-        Record{{"name", failed ? "out of memory" : "retry"},
-               {"ph", "i"},
-               {"s", "g"},
-               {"pid", 1},
-               {"tid", event.stream},
-               {"ts", clock.us(event.position)},
-               {"args", Record{{"bytes", event.bytes}, {"op", trace.names[static_cast<size_t>(event.op)]}}}});
+        {{"name", failed ? "out of memory" : "retry"},
+         {"ph", "i"},
+         {"s", "g"},
+         {"pid", 1},
+         {"tid", event.stream},
+         {"ts", clock.us(event.position)},
+         {"args", {{"bytes", event.bytes}, {"op", trace.names[static_cast<size_t>(event.op)]}}}});
   }
-  return to_json(Record{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}, -1);
+  const Json json = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
+  return json_text(json);
 }
 
 }  // namespace headroom::report

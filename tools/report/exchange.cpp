@@ -2,28 +2,32 @@
 
 #include <cstddef>
 #include <map>
-#include <string>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "base/datum.h"
+#include "base/text.h"
 #include "tools/report/views.h"
 #include "trace/stack.h"
 
 namespace headroom::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 std::string speedscope(const History& history) {
   const Trace& trace = history.trace;
-  List frames, samples, weights;
+  Json frames = Json::array(), samples = Json::array(), weights = Json::array();
   std::unordered_map<std::string, size_t> numbers;
   const auto frame = [&](const std::string& name, const StackFrame& of) {
     const auto [at, added] = numbers.try_emplace(name, frames.size());
     if (added) {
-      Record record = {{"name", name}};
-      if (!of.file.empty()) record.push_back({"file", of.file});
-      if (of.line > 0) record.push_back({"line", of.line});
-      frames.emplace_back(std::move(record));
+      Json json = {{"name", name}};
+      if (!of.file.empty()) json["file"] = of.file;
+      if (of.line > 0) json["line"] = of.line;
+      frames.push_back(std::move(json));
     }
     return at->second;
   };
@@ -53,20 +57,20 @@ std::string speedscope(const History& history) {
     samples.push_back(path);
     weights.push_back(of);
   }
-  const Record profile = {{"type", "sampled"},
-                          {"name", "live at the peak"},
-                          {"unit", "bytes"},
-                          {"startValue", 0},
-                          {"endValue", total},
-                          {"samples", std::move(samples)},
-                          {"weights", std::move(weights)}};
-  return to_json(Record{{"$schema", "https://www.speedscope.app/file-format-schema.json"},
-                        {"name", trace.name},
-                        {"exporter", "headroom report"},
-                        {"activeProfileIndex", 0},
-                        {"shared", Record{{"frames", std::move(frames)}}},
-                        {"profiles", List{profile}}},
-                 -1);
+  const Json json = {{"$schema", "https://www.speedscope.app/file-format-schema.json"},
+                     {"name", trace.name},
+                     {"exporter", "headroom report"},
+                     {"activeProfileIndex", 0},
+                     {"shared", {{"frames", std::move(frames)}}},
+                     {"profiles",
+                      {{{"type", "sampled"},
+                        {"name", "live at the peak"},
+                        {"unit", "bytes"},
+                        {"startValue", 0},
+                        {"endValue", total},
+                        {"samples", std::move(samples)},
+                        {"weights", std::move(weights)}}}}};
+  return json_text(json);
 }
 
 std::string exchange(const History& history, ExchangeFormat format) {

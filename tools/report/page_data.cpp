@@ -1,21 +1,21 @@
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdint>
-#include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "base/datum.h"
+#include "base/text.h"
 #include "tools/report/address_map.h"
 #include "tools/report/views.h"
 #include "trace/stack.h"
 
 namespace headroom::report {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // A page of a million events stays below three megabytes.
 constexpr size_t kMaxSegments = 4'000, kMaxMarks = 500, kMaxSteps = 4'000;
@@ -27,7 +27,7 @@ constexpr size_t kMaxFrames = 8'000;
 // The names in use, numbered in the order of their first use.
 class Names {
  public:
-  explicit Names(const History& history) : history_(history) { list_.emplace_back(""); }
+  explicit Names(const History& history) : history_(history) { list_.push_back(""); }
 
   size_t of(int32_t name, bool is_source = false) {
     if (name == 0) return 0;
@@ -35,16 +35,16 @@ class Names {
     if (added) {
       const std::string& text = history_.trace.names[static_cast<size_t>(name)];
       const std::string shown = is_source ? history_.short_source(text) : text;
-      list_.emplace_back(shown.size() <= kMaxNameBytes ? shown : shown.substr(0, kMaxNameBytes) + "...");
+      list_.push_back(shown.size() <= kMaxNameBytes ? shown : shown.substr(0, kMaxNameBytes) + "...");
     }
     return at->second;
   }
-  List take() { return std::move(list_); }
+  Json take() { return std::move(list_); }
 
  private:
   const History& history_;
   std::unordered_map<int32_t, size_t> numbers_;
-  List list_;
+  Json list_ = Json::array();
 };
 
 // The stacks in use as one tree: a node is a frame below the node of its caller. Node 0 is the root.
@@ -79,8 +79,8 @@ class StackTree {
   }
   bool empty() const { return parents_.size() == 1; }
 
-  Record nodes() const { return {{"parent", parents_}, {"frame", frames_}}; }
-  Record frames() const { return {{"text", texts_}, {"native", native_}}; }
+  Json nodes() const { return {{"parent", parents_}, {"frame", frames_}}; }
+  Json frames() const { return {{"text", texts_}, {"native", native_}}; }
 
  private:
   size_t frame_number(const StackFrame& frame) {
@@ -105,8 +105,8 @@ class StackTree {
   std::vector<int> native_;
 };
 
-List steps_of(const Trace& trace) {
-  List list;
+Json steps_of(const Trace& trace) {
+  Json list = Json::array();
   // A long training keeps the begins of its steps, thinned out.
   const bool only_begins = trace.marks.size() > kMaxSteps;
   const size_t every = only_begins ? trace.marks.size() / kMaxSteps + 1 : 1;
@@ -118,37 +118,38 @@ List steps_of(const Trace& trace) {
       step = mark.step;
       if (begins++ % every != 0) continue;
     }
-    list.push_back(List{mark.position, mark.step, static_cast<int>(mark.phase)});
+    list.push_back({mark.position, mark.step, static_cast<int>(mark.phase)});
   }
   return list;
 }
 
-Record verdict_of(const Verdict& verdict, StackTree& tree) {
-  List findings;
+Json verdict_of(const Verdict& verdict, StackTree& tree) {
+  Json findings = Json::array();
   for (const Finding& finding : verdict.findings) {
     findings.push_back(
-        Record{{"title", finding.title}, {"sentence", finding.sentence}, {"advice", finding.advice}});
+        {{"title", finding.title}, {"sentence", finding.sentence}, {"advice", finding.advice}});
   }
-  Record record = {{"sentence", verdict.sentence},
-                   {"title", verdict.findings.empty() ? "" : verdict.findings.front().title},
-                   {"findings", std::move(findings)},
-                   {"failure", Datum()}};
-  if (!verdict.failure) return record;
+  Json json = {{"sentence", verdict.sentence},
+               {"title", verdict.findings.empty() ? "" : verdict.findings.front().title},
+               {"findings", std::move(findings)},
+               {"failure", nullptr}};
+  if (!verdict.failure) return json;
   const Failure& failure = *verdict.failure;
-  record.back().value = Record{
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  json["failure"] = {
       {"requested", failure.requested_bytes},
       {"place", failure.caller.empty() ? failure.source : failure.source + ", called from " + failure.caller},
       {"why", failure.judgment.cause == Cause::kUnknown
                   ? ""
                   : std::string(meaning_of(failure.judgment.cause)) + ": " + failure.judgment.reason},
       {"live", failure.live_bytes},
-      {"free", failure.free_bytes},
-      {"reserved", failure.reserved_bytes},
-      {"idle", failure.idle_bytes},
+      {"free", or_null(failure.free_bytes)},
+      {"reserved", or_null(failure.reserved_bytes)},
+      {"idle", or_null(failure.idle_bytes)},
       {"pieces", failure.idle_pieces},
-      {"largest", failure.largest_idle_bytes},
+      {"largest", or_null(failure.largest_idle_bytes)},
       {"stack", tree.of(failure.stack_name)}};
-  return record;
+  return json;
 }
 
 // The page draws the blocks that a leak keeps as a category of their own, after the others.
@@ -162,7 +163,7 @@ std::vector<bool> leaked_blocks(const History& history, const Verdict& verdict) 
   return leaked;
 }
 
-Record samples_of(const History& history, const std::vector<bool>& leaked) {
+Json samples_of(const History& history, const std::vector<bool>& leaked) {
   const std::vector<MemorySample>& samples = history.samples;
   // By category and sample: the change of its leaked bytes since the sample before.
   std::vector<std::vector<int64_t>> changes(kCategories, std::vector<int64_t>(samples.size() + 1));
@@ -178,79 +179,79 @@ Record samples_of(const History& history, const std::vector<bool>& leaked) {
     change[sample_at(history.lifetimes[block].end)] -= history.bytes(block);
   }
   std::vector<int64_t> all_leaked(samples.size());
-  List event, time, reserved, libraries, bytes;
+  Json event = Json::array(), time = Json::array(), reserved = Json::array(), bytes = Json::array();
   for (const MemorySample& sample : samples) {
-    event.emplace_back(sample.event);
-    time.emplace_back(sample.time_ns);
-    reserved.emplace_back(sample.reserved_bytes);
-    libraries.emplace_back(sample.library_bytes);
+    event.push_back(sample.event);
+    time.push_back(sample.time_ns);
+    reserved.push_back(sample.reserved_bytes);
   }
   for (size_t category = 0; category < kCategories; ++category) {
-    List of_category;
+    Json of_category = Json::array();
     int64_t leaked_bytes = 0;
     for (size_t i = 0; i < samples.size(); ++i) {
       leaked_bytes += changes[category][i];
       all_leaked[i] += leaked_bytes;
-      of_category.emplace_back(samples[i].bytes[category] - leaked_bytes);
+      of_category.push_back(samples[i].bytes[category] - leaked_bytes);
     }
-    bytes.emplace_back(std::move(of_category));
+    bytes.push_back(std::move(of_category));
   }
-  bytes.emplace_back(all_leaked);
-  bytes.emplace_back(std::move(libraries));
+  bytes.push_back(all_leaked);
+  Json libraries = Json::array();
+  for (const MemorySample& sample : samples) libraries.push_back(sample.library_bytes);
+  bytes.push_back(std::move(libraries));
   return {{"event", event}, {"time", time}, {"reserved", reserved}, {"bytes", bytes}};
 }
 
-Record blocks_of(const History& history, const std::vector<bool>& leaked, const AddressMap& map, Names& names,
-                 StackTree& tree) {
-  constexpr const char* kColumns[] = {"at",     "bytes",  "taken",  "begin", "end",      "op",
-                                      "tensor", "source", "module", "stack", "category", "rule"};
-  std::array<List, std::size(kColumns)> columns;
+Json blocks_of(const History& history, const std::vector<bool>& leaked, const AddressMap& map, Names& names,
+               StackTree& tree) {
+  Json columns;
+  for (const char* key : {"at", "bytes", "taken", "begin", "end", "op", "tensor", "source", "module", "stack",
+                          "category", "rule"}) {
+    columns[key] = Json::array();
+  }
   for (const size_t block : choose_blocks(history)) {
     const TraceEvent& allocation = history.allocation(block);
     const TraceBlock& facts = history.trace.block_facts[block];
-    const int64_t row[] = {map.offset(block),
-                           allocation.bytes,
-                           history.block_bytes(block),
-                           history.lifetimes[block].begin,
-                           history.lifetimes[block].end,
-                           static_cast<int64_t>(names.of(allocation.op)),
-                           static_cast<int64_t>(names.of(allocation.tag)),
-                           static_cast<int64_t>(names.of(facts.source, true)),
-                           static_cast<int64_t>(names.of(facts.module)),
-                           static_cast<int64_t>(tree.of(facts.stack)),
-                           leaked[block] ? int64_t{kLeak} : static_cast<int64_t>(facts.category),
-                           static_cast<int64_t>(facts.rule)};
-    for (size_t i = 0; i < std::size(columns); ++i) columns[i].emplace_back(row[i]);
+    columns["at"].push_back(map.offset(block));
+    columns["bytes"].push_back(allocation.bytes);
+    columns["taken"].push_back(history.block_bytes(block));
+    columns["begin"].push_back(history.lifetimes[block].begin);
+    columns["end"].push_back(history.lifetimes[block].end);
+    columns["op"].push_back(names.of(allocation.op));
+    columns["tensor"].push_back(names.of(allocation.tag));
+    columns["source"].push_back(names.of(facts.source, true));
+    columns["module"].push_back(names.of(facts.module));
+    columns["stack"].push_back(tree.of(facts.stack));
+    columns["category"].push_back(leaked[block] ? kLeak : static_cast<size_t>(facts.category));
+    columns["rule"].push_back(static_cast<int>(facts.rule));
   }
-  Record record;
-  for (size_t i = 0; i < std::size(columns); ++i) record.push_back({kColumns[i], std::move(columns[i])});
-  return record;
+  return columns;
 }
 
-List segments_of(const History& history, const AddressMap& map) {
+Json segments_of(const History& history, const AddressMap& map) {
   std::vector<const Segment*> segments;
   for (const Segment& segment : history.segments) segments.push_back(&segment);
   std::ranges::stable_sort(segments, [](const Segment* a, const Segment* b) { return a->bytes > b->bytes; });
   segments.resize(std::min(segments.size(), kMaxSegments));
-  List list;
+  Json list = Json::array();
   for (const Segment* segment : segments) {
-    list.push_back(List{map.offset_of_address(segment->address), segment->bytes, segment->held.begin,
-                        segment->held.end});
+    list.push_back(
+        {map.offset_of_address(segment->address), segment->bytes, segment->held.begin, segment->held.end});
   }
   return list;
 }
 
-List marks_of(const History& history, Names& names) {
-  List list;
+Json marks_of(const History& history, Names& names) {
+  Json list = Json::array();
   for (const DeviceEvent& event : history.trace.device_events) {
     const bool failed = event.kind == DeviceEvent::Kind::kOutOfMemory;
     if ((!failed && event.kind != DeviceEvent::Kind::kRetry) || list.size() == kMaxMarks) continue;
-    list.push_back(Record{{"kind", failed ? "out of memory" : "retry"},
-                          {"event", event.position},
-                          {"bytes", event.bytes},
-                          {"op", names.of(event.op)},
-                          {"tensor", names.of(event.tag)},
-                          {"source", names.of(event.source, true)}});
+    list.push_back({{"kind", failed ? "out of memory" : "retry"},
+                    {"event", event.position},
+                    {"bytes", event.bytes},
+                    {"op", names.of(event.op)},
+                    {"tensor", names.of(event.tag)},
+                    {"source", names.of(event.source, true)}});
   }
   return list;
 }
@@ -263,54 +264,49 @@ std::string page_data(const History& history, const Verdict& verdict) {
   Names names(history);
   StackTree tree(history);
   const std::vector<bool> leaked = leaked_blocks(history, verdict);
-  List settings;
+  Json json;
+  json["name"] = trace.name;
+  json["format"] = trace.format;
+  json["settings"] = Json::array();
   for (const auto& [name, value] : trace.settings) {
-    if (!value.empty()) settings.push_back(List{name, value});
+    if (!value.empty()) json["settings"].push_back({name, value});
   }
-  List categories(kMemoryCategoryNames.begin(), kMemoryCategoryNames.end());
-  categories.insert(categories.end(), {"leak", "context and libraries"});
-  Datum idle;
-  if (history.idle_at_peak)
-    idle = Record{{"bytes", history.idle_at_peak->bytes}, {"largest", history.idle_at_peak->largest_bytes}};
-  const bool has_modules =
+  json["categories"] = kMemoryCategoryNames;
+  json["categories"].push_back("leak");
+  json["categories"].push_back("context and libraries");
+  json["events"] = trace.events.size();
+  json["recordedEvents"] = trace.recorded_events;
+  json["blockCount"] = trace.recorded_blocks;
+  json["cutOff"] = trace.cut_off;
+  json["unfolded"] = history.is_unfolded();
+  json["peak"] = history.peak_bytes;
+  json["allocatedAtPeak"] = history.allocated_at_peak;
+  json["peakSample"] = history.peak_sample;
+  json["reservedPeak"] = history.peak_reserved_bytes ? Json(*history.peak_reserved_bytes) : Json();
+  json["idleAtPeak"] = Json();
+  if (history.idle_at_peak) {
+    json["idleAtPeak"] = {{"bytes", history.idle_at_peak->bytes},
+                          {"largest", history.idle_at_peak->largest_bytes}};
+  }
+  json["outOfMemory"] = history.out_of_memory;
+  json["retries"] = history.retries;
+  json["driverCalls"] = history.knows_driver ? Json(history.driver_calls) : Json();
+  json["hasAddresses"] = trace.has_addresses;
+  json["samples"] = samples_of(history, leaked);
+  json["verdict"] = verdict_of(verdict, tree);
+  json["phases"] = kStepPhaseNames;
+  json["rules"] = kCategoryRuleTexts;
+  json["steps"] = steps_of(trace);
+  json["blocks"] = blocks_of(history, leaked, map, names, tree);
+  json["hasModules"] =
       std::ranges::any_of(trace.block_facts, [](const TraceBlock& block) { return block.module != 0; });
-  // In this order: each adds to the names and the stacks.
-  Record shown_verdict = verdict_of(verdict, tree);
-  Record blocks = blocks_of(history, leaked, map, names, tree);
-  List marks = marks_of(history, names);
-  const std::string text =
-      to_json(Record{{"name", trace.name},
-                     {"format", trace.format},
-                     {"settings", std::move(settings)},
-                     {"categories", std::move(categories)},
-                     {"events", trace.events.size()},
-                     {"recordedEvents", trace.recorded_events},
-                     {"blockCount", trace.recorded_blocks},
-                     {"cutOff", trace.cut_off},
-                     {"unfolded", history.is_unfolded()},
-                     {"peak", history.peak_bytes},
-                     {"allocatedAtPeak", history.allocated_at_peak},
-                     {"peakSample", history.peak_sample},
-                     {"reservedPeak", history.peak_reserved_bytes},
-                     {"idleAtPeak", std::move(idle)},
-                     {"outOfMemory", history.out_of_memory},
-                     {"retries", history.retries},
-                     {"driverCalls", history.knows_driver ? Datum(history.driver_calls) : Datum()},
-                     {"hasAddresses", trace.has_addresses},
-                     {"samples", samples_of(history, leaked)},
-                     {"verdict", std::move(shown_verdict)},
-                     {"phases", kStepPhaseNames},
-                     {"rules", kCategoryRuleTexts},
-                     {"steps", steps_of(trace)},
-                     {"blocks", std::move(blocks)},
-                     {"hasModules", has_modules},
-                     {"hasStacks", !tree.empty()},
-                     {"nodes", tree.nodes()},
-                     {"frames", tree.frames()},
-                     {"segments", segments_of(history, map)},
-                     {"marks", std::move(marks)},
-                     {"names", names.take()}},
-              -1);
+  json["hasStacks"] = !tree.empty();
+  json["nodes"] = tree.nodes();
+  json["frames"] = tree.frames();
+  json["segments"] = segments_of(history, map);
+  json["marks"] = marks_of(history, names);
+  json["names"] = names.take();
+  const std::string text = json_text(json);
   std::string safe;
   safe.reserve(text.size());
   for (const char c : text) {  // only strings contain '<'

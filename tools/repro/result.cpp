@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
 
@@ -13,6 +14,8 @@
 
 namespace headroom::repro {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // A ballast is exact to a page of 2 MiB, and so is the driver's figure for a process.
 constexpr int64_t kTolerance = 4 * kMiB;
@@ -143,18 +146,17 @@ ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measu
 
 Measured parse_measured(const std::string& json) {
   Measured measured;
-  const Datum result = parse_json(json);
-  const List& scenarios = result["scenarios"].list();
-  const Datum* const figures = scenarios.empty() ? nullptr : &scenarios.front()["measured"];
-  if (figures == nullptr || figures->is_null()) throw InvalidArgument("not the result of a scenario");
-  for (const auto& [name, value] : figures->record()) {
-    if (const auto* text = std::get_if<std::string>(&value.data())) {
-      measured.add(name, *text);
-    } else if (const auto* number = std::get_if<int64_t>(&value.data())) {
-      measured.add(name, *number);
-    } else {
-      throw InvalidArgument(fmt::format("not the result of a scenario: {}", name));
+  try {
+    const Json figures = Json::parse(json).at("scenarios").at(0).at("measured");
+    for (const auto& [name, value] : figures.items()) {
+      if (value.is_string()) {
+        measured.add(name, value.get<std::string>());
+      } else {
+        measured.add(name, value.get<int64_t>());
+      }
     }
+  } catch (const Json::exception& error) {
+    throw InvalidArgument(fmt::format("not the result of a scenario: {}", error.what()));
   }
   return measured;
 }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/datum.h"
+#include "sheet/datum.h"
 
 namespace headroom {
 

@@ -30,9 +30,9 @@ Sheet to_sheet(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
                const std::string& workload, const WorkloadOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
   Sheet sheet;
-  const Datum figures = to_datum(m);
+  const Datum figures = parse_json(to_json(m));
   for (const Field& field : std::get<Record>(figures.data())) sheet.set(field.key, field.value);
-  sheet.set("out_of_memory", report ? to_datum(*report) : Datum());
+  sheet.set("out_of_memory", report ? parse_json(to_json(*report)) : Datum());
   sheet.verdict(std::string(to_string(m.outcome)), m.outcome == RunOutcome::kOk ? Color::kGreen : Color::kRed,
                 fmt::format(": {} under {} on {}, {} step{}", workload, runtime.strategy, runtime.device,
                             m.steps, m.steps == 1 ? "" : "s"));

@@ -14,10 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
-#include "base/datum.h"
 #include "base/ended_by_signal.h"
 #include "base/errors.h"
 #include "base/files.h"
@@ -210,13 +210,13 @@ Trace read_one_trace(const std::string& path, const std::string& program) {
   return std::move(traces.front());
 }
 
-Record record_of(const ProgramChanges& changes) {
+nlohmann::json json_of(const ProgramChanges& changes) {
   return {{"passes", changes.passes}, {"checkpoints", changes.checkpoints}, {"offload", changes.offload},
           {"fused", changes.fused},   {"uncached", changes.uncached},       {"autocast", changes.autocast},
           {"model", changes.model},   {"loss_parts", changes.loss_parts},   {"head", changes.head}};
 }
 
-Record record_of(const ProgramSpeed& speed) {
+nlohmann::json json_of(const ProgramSpeed& speed) {
   return {{"flops_per_us", speed.flops_per_us},
           {"half_flops_per_us", speed.half_flops_per_us},
           {"bytes_per_us", speed.bytes_per_us},
@@ -309,49 +309,41 @@ ProgramTracer::~ProgramTracer() = default;
 
 TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramChanges& changes,
                                    const ProgramSpeed* speed) {
-  Record question = {{"output", process_->path}, {"changes", record_of(changes)}};
+  nlohmann::json question = {{"output", process_->path}, {"changes", json_of(changes)}};
   if (!batch) batch = request_.batch;
-  if (batch) question.push_back({"batch", *batch});
-  if (speed != nullptr) question.push_back({"speed", record_of(*speed)});
+  if (batch) question["batch"] = *batch;
+  if (speed != nullptr) question["speed"] = json_of(*speed);
   const std::string title = input_title(request_.program);
   std::string answer;
-  if (!process_->dialogue.ask(to_json(question, -1), answer)) {
+  if (!process_->dialogue.ask(question.dump(), answer)) {
     fail(process_->python, title, process_->dialogue.end());
   }
   TracedProgram traced;
-  const auto bad = [&](std::string_view why) {
-    return Error(fmt::format("{}: Python's answer is not understood: {}", title, why));
-  };
-  const auto parsed = [&] {
-    try {
-      return parse_json(answer);
-    } catch (const InvalidArgument& error) {
-      throw bad(error.what());
+  try {
+    nlohmann::json json = nlohmann::json::parse(answer);
+    while (json.contains("said")) {  // before work that takes long
+      fmt::print(stderr, "note: {}\n", printable(json.at("said").get<std::string>()));
+      if (!process_->dialogue.read_line(answer)) fail(process_->python, title, process_->dialogue.end());
+      json = nlohmann::json::parse(answer);
     }
-  };
-  const auto text = [](const Datum& value) { return value.value_or(std::string()); };
-  Datum json = parsed();
-  while (!json["said"].is_null()) {  // before work that takes long
-    fmt::print(stderr, "note: {}\n", printable(text(json["said"])));
-    if (!process_->dialogue.read_line(answer)) fail(process_->python, title, process_->dialogue.end());
-    json = parsed();
+    if (json.contains("error")) throw InvalidArgument(printable(json.at("error").get<std::string>()));
+    if (json.contains("failure")) throw Error(printable(json.at("failure").get<std::string>()));
+    if (std::string note = json.value("batch", ""); note != process_->note) {
+      fmt::print(stderr, "note: {}\n", printable(note));
+      process_->note = std::move(note);
+    }
+    traced.us_per_step = json.value("us_per_step", 0.0);
+    traced.model = json.value("model", "");
+    traced.name = json.value("name", "");
+    traced.uses_cache = json.value("uses_cache", false);
+    traced.normalizes_batches = json.value("normalizes_batches", false);
+    traced.head = json.value("head", "");
+    for (const nlohmann::json& module : json.at("modules")) {
+      traced.modules.push_back({module.at("path"), module.at("us"), module.at("children")});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(fmt::format("{}: Python's answer is not understood: {}", title, error.what()));
   }
-  if (!json["error"].is_null()) throw InvalidArgument(printable(text(json["error"])));
-  if (!json["failure"].is_null()) throw Error(printable(text(json["failure"])));
-  if (std::string note = text(json["batch"]); note != process_->note) {
-    fmt::print(stderr, "note: {}\n", printable(note));
-    process_->note = std::move(note);
-  }
-  traced.us_per_step = json["us_per_step"].number().value_or(0);
-  traced.model = text(json["model"]);
-  traced.name = text(json["name"]);
-  traced.uses_cache = json["uses_cache"].value_or(false);
-  traced.normalizes_batches = json["normalizes_batches"].value_or(false);
-  traced.head = text(json["head"]);
-  if (json["modules"].is_null()) throw bad("no modules");
-  for (const Datum& module : json["modules"].list())
-    traced.modules.push_back(
-        {text(module["path"]), module["us"].number().value_or(0), module["children"].value_or(int64_t{0})});
   traced.trace = read_one_trace(process_->path, title);
   return traced;
 }

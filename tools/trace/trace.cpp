@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -62,19 +62,20 @@ void print_summary(const Trace& trace, const ProgramRequest& request, const std:
 
 void print_json(const Trace& trace, const ProgramRequest& request, const std::string& path) {
   const PeakPlace peak = find_peak(trace);
-  std::cout << to_json(Record{{"program", trace.name},
-                              {"batch", request.batch},
-                              {"steps", request.steps},
-                              {"device", request.device},
-                              {"trace", path},
-                              {"allocations", trace.blocks},
-                              {"peak_requested_bytes", trace.peak_bytes},
-                              {"peak", Record{{"step", peak.step},
-                                              {"phase", peak.phase},
-                                              {"op", peak.op},
-                                              {"module", peak.module},
-                                              {"source", peak.source}}}})
-            << "\n";
+  nlohmann::ordered_json json;
+  json["program"] = trace.name;
+  json["batch"] = request.batch ? nlohmann::ordered_json(*request.batch) : nlohmann::ordered_json(nullptr);
+  json["steps"] = request.steps;
+  json["device"] = request.device;
+  json["trace"] = path;
+  json["allocations"] = trace.blocks;
+  json["peak_requested_bytes"] = trace.peak_bytes;
+  json["peak"] = {{"step", peak.step},
+                  {"phase", peak.phase},
+                  {"op", peak.op},
+                  {"module", peak.module},
+                  {"source", peak.source}};
+  std::cout << json_text(json, 2) << "\n";
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 #include <cstring>
 #include <iostream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "answers/step_kernels.h"
 #include "base/bytes.h"
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/progress.h"
@@ -353,32 +353,30 @@ class Training {
   std::optional<MemoryTooSmall> refusal_;  // refusal of the part that needs most
 };
 
-Record to_record(const TrainOptions& options, const Trained& result) {
-  Record record = {{"outcome", to_string(result.outcome)},
-                   {"error", result.error},
-                   {"model", options.model.path},
-                   {"device", options.runtime.device},
-                   {"precision", to_string(options.model.precision)},
-                   {"batch", result.batch},
-                   {"parameters", result.parameters},
-                   {"losses", result.losses},
-                   {"seconds_per_step", result.seconds_per_step},
-                   {"peak_device_bytes", result.peak_device_bytes},
-                   {"peak_reserved_bytes", result.peak_reserved_bytes},
-                   {"peak_allocated_bytes", result.peak_allocated_bytes},
-                   {"notes", result.notes}};
+nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& result) {
+  nlohmann::ordered_json json;
+  json["outcome"] = to_string(result.outcome);
+  json["error"] = result.error;
+  json["model"] = options.model.path;
+  json["device"] = options.runtime.device;
+  json["precision"] = to_string(options.model.precision);
+  json["batch"] = result.batch;
+  json["parameters"] = result.parameters;
+  json["losses"] = result.losses;
+  json["seconds_per_step"] = result.seconds_per_step;
+  json["peak_device_bytes"] = result.peak_device_bytes;
+  json["peak_reserved_bytes"] = result.peak_reserved_bytes;
+  json["peak_allocated_bytes"] = result.peak_allocated_bytes;
+  json["notes"] = result.notes;
   if (result.evaluated) {
-    record.push_back({"eval_output_error", result.evaluated_error});
-    record.push_back({"eval_output", result.evaluated->values});
+    json["eval_output_error"] = result.evaluated_error;
+    json["eval_output"] = result.evaluated->values;
   }
   if (!result.gradients.empty()) {
-    Record gradients;
-    for (const NamedFloats& gradient : result.gradients)
-      gradients.push_back({gradient.name, gradient.values});
-    record.push_back({"gradients_error", result.gradients_error});
-    record.push_back({"gradients", std::move(gradients)});
+    json["gradients_error"] = result.gradients_error;
+    for (const NamedFloats& gradient : result.gradients) json["gradients"][gradient.name] = gradient.values;
   }
-  return record;
+  return json;
 }
 
 void print(const TrainOptions& options, const Trained& result, const Terminal& terminal) {
@@ -449,7 +447,7 @@ int run_train(int argc, char** argv) {
   };
   const Trained result = run_on_devices(runtime, 1, std::chrono::minutes(1), Trained{}, work);
   if (options.json) {
-    fmt::print("{}\n", to_json(to_record(options, result), -1));
+    fmt::print("{}\n", json_text(to_json(options, result)));
   } else {
     print(options, result, set.terminal());
   }

@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <string>
-#include <type_traits>
+#include <nlohmann/json.hpp>
 
 #include "answers/lower.h"
 #include "answers/play.h"
 #include "answers/predict.h"
 #include "answers/solve.h"
 #include "answers/step_kernels.h"
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -311,37 +309,33 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   return result;
 }
 
-Datum to_datum(const Measurement& m) {
-  Record record = {{"outcome", to_string(m.outcome)}};
-  for_each_figure(m, [&](const char* name, const auto& figure) { record.push_back({name, figure}); });
-  record.push_back({"weights_checksum", m.weights_checksum});
+std::string to_json(const Measurement& m) {
+  nlohmann::ordered_json json;
+  json["outcome"] = to_string(m.outcome);
+  for_each_figure(m, [&](const char* name, const auto& figure) { json[name] = figure; });
+  json["weights_checksum"] = m.weights_checksum;
   if (m.planned_process_bytes > 0) {
-    record.push_back({"planned_process_bytes", m.planned_process_bytes});
-    record.push_back({"planned_seconds_per_step", m.planned_seconds_per_step});
-    record.push_back({"repeated_nodes", m.repeated_nodes});
-    record.push_back({"host_bytes", m.host_bytes});
+    json["planned_process_bytes"] = m.planned_process_bytes;
+    json["planned_seconds_per_step"] = m.planned_seconds_per_step;
+    json["repeated_nodes"] = m.repeated_nodes;
+    json["host_bytes"] = m.host_bytes;
   }
-  if (m.devices.size() > 1) record.push_back({"devices", to_datum(m.devices)});
-  if (m.replicas.size() > 1) record.push_back({"replicas", to_datum(m.replicas)});
-  return record;
+  if (m.devices.size() > 1) json["devices"] = nlohmann::ordered_json::parse(to_json(m.devices));
+  if (m.replicas.size() > 1) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));
+  return json_text(json);
 }
 
 Measurement parse_measurement(const std::string& text) {
-  const Datum json = parse_json(text);
-  Measurement m;
-  m.outcome = parse_enum<RunOutcome>(json["outcome"].value_or(std::string()), "outcome");
-  for_each_figure(m, [&]<typename Figure>(const char* name, Figure& figure) {
-    const Datum& value = json[name];
-    if constexpr (std::is_same_v<Figure, std::string>) {
-      figure = value.value_or(std::string());
-    } else {
-      if (!value.number()) throw InvalidArgument(fmt::format("not a measurement: no {}", name));
-      figure = std::is_same_v<Figure, double> ? static_cast<Figure>(*value.number())
-                                              : static_cast<Figure>(value.value_or(int64_t{0}));
-    }
-  });
-  m.weights_checksum = json["weights_checksum"].value_or(std::string());
-  return m;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    Measurement m;
+    m.outcome = parse_enum<RunOutcome>(json.at("outcome").get<std::string>(), "outcome");
+    for_each_figure(m, [&](const char* name, auto& figure) { json.at(name).get_to(figure); });
+    m.weights_checksum = json.value("weights_checksum", std::string());
+    return m;
+  } catch (const nlohmann::json::exception& error) {
+    throw InvalidArgument(fmt::format("not a measurement: {}", error.what()));
+  }
 }
 
 }  // namespace headroom

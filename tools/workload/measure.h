@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "answers/workload.h"
-#include "base/datum.h"
 #include "base/safetensors.h"
 #include "runtime/app/run_result.h"
 #include "tools/workload/workload.h"
@@ -48,9 +47,9 @@ Measurement measure_or_refuse(const WorkloadOptions& options);
 // libraries have their memory already; on a simulated GPU as it is predicted.
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
 
-// Convert for JSON, and back from its text without devices, replicas and facts. The latter throws
+// Convert to one line of JSON, and back without devices, replicas and facts. The latter throws
 // InvalidArgument for any other text.
-Datum to_datum(const Measurement& measurement);
+std::string to_json(const Measurement& measurement);
 Measurement parse_measurement(const std::string& json);
 
 }  // namespace headroom

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "answers/out_of_memory.h"
-#include "base/datum.h"
 #include "examples/models/mnist/dataset.h"
 #include "runtime/app/run_result.h"
 
@@ -37,11 +36,11 @@ struct TrainResult : RunResult {
   std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
 };
 
-// Return lists.
-Datum to_datum(const std::vector<DeviceResult>& devices);
-Datum to_datum(const std::vector<ReplicaResult>& replicas);
+// Return JSON arrays.
+std::string to_json(const std::vector<DeviceResult>& devices);
+std::string to_json(const std::vector<ReplicaResult>& replicas);
 
-// All fields but log and confusion.
-Datum to_datum(const TrainResult& result);
+// One line of JSON with all fields but log and confusion.
+std::string to_json(const TrainResult& result);
 
 }  // namespace headroom

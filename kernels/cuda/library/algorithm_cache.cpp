@@ -6,19 +6,18 @@
 #include <exception>
 #include <filesystem>
 #include <limits>
-#include <optional>
-#include <string>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <variant>
 
-#include "base/datum.h"
 #include "base/errors.h"
 #include "base/files.h"
 
 namespace headroom::cuda {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr const char* kFormatName = "headroom_algorithms";
 constexpr int kFormat = 1;
@@ -29,32 +28,33 @@ constexpr int64_t kMaxFileBytes = int64_t{4} << 20;
   throw InvalidArgument("algorithm cache: " + why);
 }
 
-const Datum& member(const Datum& json, const char* name) {
-  const Datum& value = json[name];
-  if (value.is_null()) refuse(std::string("no ") + name);
-  return value;
+const Json& member(const Json& json, const char* name) {
+  if (!json.is_object() || !json.contains(name)) refuse(std::string("no ") + name);
+  return json[name];
 }
 
 // Returns a count of bytes; -1 if it is not one.
-int64_t bytes_of(const Datum& json) {
-  return std::max(int64_t{-1}, json.value_or(int64_t{-1}));
+int64_t bytes_of(const Json& json) {
+  // A number beyond int64_t is unsigned, and wraps to below 0.
+  return json.is_number_integer() ? std::max(int64_t{-1}, json.get<int64_t>()) : -1;
 }
 
-AlgorithmChoice parse_choice(const Datum& json) {
-  const auto* algorithm = std::get_if<std::string>(&member(json, "algorithm").data());
-  const std::optional<double> time = member(json, "time_us").number();
-  if (algorithm == nullptr || !time) refuse("a choice of wrong types");
-  AlgorithmChoice choice{*algorithm, *time, bytes_of(member(json, "workspace_bytes"))};
+AlgorithmChoice parse_choice(const Json& json) {
+  const Json &algorithm = member(json, "algorithm"), &time = member(json, "time_us");
+  if (!algorithm.is_string() || !time.is_number()) refuse("a choice of wrong types");
+  AlgorithmChoice choice{algorithm.get<std::string>(), time.get<double>(),
+                         bytes_of(member(json, "workspace_bytes"))};
   if (!std::isfinite(choice.time_us) || choice.time_us < 0 || choice.workspace_bytes < 0)
     refuse("a choice with impossible costs");
   return choice;
 }
 
-AlgorithmSet parse_set(const Datum& json) {
+AlgorithmSet parse_set(const Json& json) {
   AlgorithmSet algorithms{bytes_of(member(json, "limit_bytes")), {}};
-  const List& choices = member(json, "choices").list();
-  if (algorithms.limit_bytes < 0 || choices.empty()) refuse("a problem without choices");
-  for (const Datum& choice : choices) algorithms.choices.push_back(parse_choice(choice));
+  const Json& choices = member(json, "choices");
+  if (algorithms.limit_bytes < 0 || !choices.is_array() || choices.empty())
+    refuse("a problem without choices");
+  for (const Json& choice : choices) algorithms.choices.push_back(parse_choice(choice));
   if (pareto_front(algorithms.choices) != algorithms.choices) refuse("choices out of order");
   if (algorithms.choices[0].workspace_bytes > algorithms.limit_bytes) refuse("a choice beyond its limit");
   return algorithms;
@@ -104,28 +104,27 @@ std::vector<AlgorithmChoice> pareto_front(std::vector<AlgorithmChoice> choices) 
 }
 
 AlgorithmTable parse_algorithms(std::string_view text) {
-  const Datum file = parse_json(text);
-  if (member(file, kFormatName).value_or(int64_t{0}) != kFormat) refuse("another format");
-  const auto* problems = std::get_if<Record>(&member(file, "problems").data());
-  if (problems == nullptr) refuse("no table of problems");
+  const Json file = Json::parse(text, nullptr, false);
+  if (member(file, kFormatName) != kFormat) refuse("another format");
+  const Json& problems = member(file, "problems");
+  if (!problems.is_object()) refuse("no table of problems");
   AlgorithmTable table;
-  for (const auto& [problem, algorithms] : *problems) table[problem] = parse_set(algorithms);
+  for (const auto& [problem, algorithms] : problems.items()) table[problem] = parse_set(algorithms);
   return table;
 }
 
 std::string algorithms_text(const AlgorithmTable& table) {
-  Record problems;
+  Json problems = Json::object();
   for (const auto& [problem, algorithms] : table) {
-    List choices;
+    Json choices = Json::array();
     for (const AlgorithmChoice& choice : algorithms.choices) {
-      choices.push_back(Record{{"algorithm", choice.algorithm},
-                               {"time_us", choice.time_us},
-                               {"workspace_bytes", choice.workspace_bytes}});
+      choices.push_back({{"algorithm", choice.algorithm},
+                         {"time_us", choice.time_us},
+                         {"workspace_bytes", choice.workspace_bytes}});
     }
-    problems.push_back(
-        {problem, Record{{"limit_bytes", algorithms.limit_bytes}, {"choices", std::move(choices)}}});
+    problems[problem] = {{"limit_bytes", algorithms.limit_bytes}, {"choices", choices}};
   }
-  return to_json(Record{{kFormatName, kFormat}, {"problems", std::move(problems)}}, 1) + "\n";
+  return Json{{kFormatName, kFormat}, {"problems", problems}}.dump(1) + "\n";
 }
 
 std::string algorithm_cache_path() {

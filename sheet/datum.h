@@ -1,11 +1,9 @@
-// A value of JSON: null, a truth, a number, a text, a list or a record. The one place that reads and writes
-// JSON: the library behind it takes seconds to compile.
+// A value in an answer: null, a truth, a number, a text, a list or a record; and its JSON. Knows no answer.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,10 +38,7 @@ class Datum {
   Datum(const char* text);
   Datum(List list);
   Datum(Record record);
-  // A list of values.
-  template <std::ranges::contiguous_range Range>
-  requires(!std::convertible_to<const Range&, std::string_view>) Datum(const Range& values)
-      : Datum(List(std::ranges::begin(values), std::ranges::end(values))) {}
+  Datum(const std::vector<std::string>& texts);
   template <typename T>
   Datum(const std::optional<T>& value) {
     if (value) *this = Datum(*value);
@@ -53,17 +48,6 @@ class Datum {
   bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
   // The value of an integer or a double; nothing for others.
   std::optional<double> number() const;
-  // The list or the record; empty for others.
-  const List& list() const;
-  const Record& record() const;
-  // The last value of that key of a record; null where there is none.
-  const Datum& operator[](std::string_view key) const;
-  // The value of that type, or `other`.
-  template <typename T>
-  T value_or(T other) const {
-    const T* value = std::get_if<T>(&data_);
-    return value != nullptr ? *value : std::move(other);
-  }
 
  private:
   void set(bool value);
@@ -83,24 +67,14 @@ inline Datum::Datum(std::string_view text) : data_(std::string(text)) {}
 inline Datum::Datum(const char* text) : data_(std::string(text)) {}
 inline Datum::Datum(List list) : data_(std::move(list)) {}
 inline Datum::Datum(Record record) : data_(std::move(record)) {}
-inline void Datum::set(bool value) {
-  data_ = value;
-}
-inline void Datum::set(int64_t value) {
-  data_ = value;
-}
-inline void Datum::set(double value) {
-  data_ = value;
-}
+inline Datum::Datum(const std::vector<std::string>& texts) : data_(List(texts.begin(), texts.end())) {}
+inline void Datum::set(bool value) { data_ = value; }
+inline void Datum::set(int64_t value) { data_ = value; }
+inline void Datum::set(double value) { data_ = value; }
 
-// Says how bytes that are not UTF-8 are written.
-enum class NotUtf8 : uint8_t { kReplace, kRefuse };
-
-// JSON with `indent` blanks for each level; below 0 in one line. Escapes what printable() does. Throws
-// InvalidArgument for bytes that are to be refused.
-std::string to_json(const Datum& value, int indent = 2, NotUtf8 bytes = NotUtf8::kReplace);
-// The value of a JSON text, whose records keep the order of their keys and keys that appear again. A whole
-// number beyond 64 bits is a double. Throws InvalidArgument where it is none, or nests beyond 1,000 levels.
+// JSON with `indent` blanks for each level; below 0 in one line. Replaces bytes that are not UTF-8.
+std::string to_json(const Datum& value, int indent = 2);
+// The value of a JSON text. Throws InvalidArgument where it is none.
 Datum parse_json(std::string_view text);
 
 }  // namespace headroom
