@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Exports nets of models.py without their weights: nets.py FOLDER [NET...]
 
-Writes NET.legacy_train.onnx for nets of images and NET.dynamo_eval.onnx for those of texts. Needs PyTorch, torchvision,
-timm, Transformers, onnx and onnxscript. The nets of Llama's class have 12 layers of 768 with 12 heads, an MLP of 2,048
+Writes NET.legacy_train.onnx for nets of images, and NET.dynamo_eval.onnx for those of texts and those that models.py times
+in inference. Needs PyTorch, torchvision, timm, Transformers, onnx and onnxscript. The nets of Llama's class have 12 layers of 768 with 12 heads, an MLP of 2,048
 and 32,000 words: 134 million parameters for Llama, fewer where heads share keys; llama_1b has the sizes of Llama 3.2 1B.
 """
 import pathlib
 import sys
 import tempfile
 
-from net_files import OTHERS, TRAINING, WORDS
+from net_files import INFERENCE, OTHERS, TRAINING, WORDS
 
 SIZES = {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
          "num_attention_heads": 12, "max_position_embeddings": 2048, "use_cache": False}
@@ -99,13 +99,13 @@ def logits(name, net, x):
     return y["out"] if name == "deeplabv3_resnet50" else getattr(y, "logits", y)
 
 
-def without_weights(path):
-    """Names the larger constants of a file as data beside it, which is not there: a reader draws them."""
+def save_without_weights(model, path):
+    """Names the larger floats of a model as data beside it, which is not there: a reader draws them. Positions, masks and
+    extents stay."""
     import onnx
 
-    model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
-        if len(tensor.raw_data) > 1024:
+        if len(tensor.raw_data) > 1024 and tensor.data_type == onnx.TensorProto.FLOAT:
             tensor.ClearField("raw_data")
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value="weights")
@@ -113,6 +113,7 @@ def without_weights(path):
 
 
 def export(name, folder):
+    import onnx
     import torch
 
     net, extent = make(name)
@@ -130,15 +131,15 @@ def export(name, folder):
         torch.onnx.export(Logits().train(), (torch.randn(2, 3, extent, extent),), path, dynamo=False, opset_version=18,
                           training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, input_names=["x"],
                           dynamic_axes={"x": {0: "batch"}})
-        without_weights(path)
-    else:
-        path = folder / f"{name}.dynamo_eval.onnx"
+        save_without_weights(onnx.load(path), path)
+    if not extent or name in INFERENCE:
+        x = torch.randn(2, 3, extent, extent) if extent else torch.randint(0, 1000, (2, WORDS))
         with torch.no_grad():
-            program = torch.onnx.export(Logits().eval(), (torch.randint(0, 1000, (2, WORDS)),), dynamo=True,
-                                        opset_version=20, dynamic_shapes=({0: torch.export.Dim("batch")},))
+            program = torch.onnx.export(Logits().eval(), (x,), dynamo=True, opset_version=20,
+                                        dynamic_shapes=({0: torch.export.Dim("batch")},))
         with tempfile.TemporaryDirectory() as whole:
-            program.save(pathlib.Path(whole) / path.name, external_data=True)
-            path.write_bytes((pathlib.Path(whole) / path.name).read_bytes())
+            program.save(f"{whole}/whole.onnx", external_data=True)
+            save_without_weights(onnx.load(f"{whole}/whole.onnx"), folder / f"{name}.dynamo_eval.onnx")
 
 
 if __name__ == "__main__":
