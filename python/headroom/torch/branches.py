@@ -14,6 +14,8 @@ from .recorder import is_user_file
 
 _ENDS = {"exit", "_exit", "quit", "abort"}  # functions that end Python
 _RETURNS = "returns"
+_TURNS = 3  # of a loop whose condition is unknown
+_MOST_STAYS = 200  # in a `while` whose `if` with an unknown condition leaves it
 _BETWEEN = {"CACHE", "TO_BOOL", "NOT_TAKEN", "PRECALL", "EXTENDED_ARG"}
 
 
@@ -26,9 +28,23 @@ def passing(frame):
 
 def larger_side(frame):
     """The truth that `frame` asks for now with which an `if` stays in its loop and function, or else does more; None
-    where it decides no `if`.
+    where it decides no `if`. A `while` that is left so is left after many turns: nothing else might end it.
     """
-    return _truth(frame, _side_that_does_more)
+    return _truth(frame, lambda node: _side_that_does_more(frame, node))
+
+
+def next_turn(frame):
+    """The truth that `frame` asks for now with which a `while` takes a few turns and ends; None where it decides none."""
+    return _truth(frame, lambda node: _takes_turn(frame, node), (ast.While,))
+
+
+def _takes_turn(frame, node, most=_TURNS):
+    """Returns true the first times that it is asked by a run of a loop."""
+    key = (id(frame), node.lineno, node.col_offset)
+    turns = _turns[key] = _turns.get(key, 0) + 1
+    if turns > most:
+        del _turns[key]
+    return turns <= most
 
 
 def formats_text(frame):
@@ -62,7 +78,10 @@ def _handles_errors(frame):
     return any(body[0].lineno <= frame.f_lineno <= body[-1].end_lineno for body in bodies)
 
 
-def _truth(frame, choose):
+_turns = {}  # (frame, place of a condition) -> how often it was unknown in this run of its loop
+
+
+def _truth(frame, choose, kinds=(ast.If, ast.Assert)):
     jump, negated = _jump(frame.f_code, frame.f_lasti)
     while jump == _RETURNS and frame.f_back is not None:  # the caller asks
         frame = frame.f_back
@@ -71,7 +90,7 @@ def _truth(frame, choose):
     if jump == _RETURNS:
         return None
     tree = _tree(frame.f_code.co_filename) if jump is not None else None
-    node = None if tree is None else _statement(tree, jump.positions)
+    node = None if tree is None else _statement(tree, jump.positions, kinds)
     takes_body = None if node is None else choose(node)
     if takes_body is None:
         return None
@@ -145,16 +164,22 @@ def _tree(path):
     except (SyntaxError, ValueError):
         return None
     found = {}
+    for loop in ast.walk(root):
+        if isinstance(loop, ast.While):
+            for node in ast.walk(loop):
+                node.is_in_while = True
     for node in ast.walk(root):
-        if isinstance(node, (ast.If, ast.Assert)):
+        if isinstance(node, (ast.If, ast.Assert, ast.While)):
             for line in range(node.lineno, node.test.end_lineno + 1):
                 found.setdefault(line, []).append(node)
     return found
 
 
-def _statement(tree, place):
-    """The conditional statement whose test, or whose own place, is the place of a jump."""
+def _statement(tree, place, kinds):
+    """The conditional statement of some kinds whose test, or whose own place, is the place of a jump."""
     for node in reversed(tree.get(place.lineno, [])):
+        if not isinstance(node, kinds):
+            continue
         own = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
         start, end = (place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset)
         test = node.test
@@ -174,12 +199,13 @@ def _side_that_goes_on(node):
     return fails[1] if fails[0] != fails[1] else None
 
 
-def _side_that_does_more(node):
+def _side_that_does_more(frame, node):
     if isinstance(node, ast.Assert):
         return True
     leaves = [_leaves(body) for body in (node.body, node.orelse)]
     if leaves[0] != leaves[1]:
-        return leaves[1]
+        stays = not getattr(node, "is_in_while", False) or _takes_turn(frame, node, _MOST_STAYS)
+        return leaves[1] == stays
     body, other = (sum(1 for s in side for _ in ast.walk(s)) for side in (node.body, node.orelse))
     return body >= other
 

@@ -308,7 +308,7 @@ class KnownValues:
         positions = [
             next(i for i, tensor in enumerate(inputs) if tensor is wanted) for wanted in written
         ]
-        if has_generator and sum(out.numel() for out in outputs) > _MOST_DRAWN:
+        if has_generator and not self._is_drawn_now(outputs, sources):
             written = [*written, *[out for _, out in new]]
             for tensor in written:
                 self.forget(tensor)
@@ -316,6 +316,12 @@ class KnownValues:
         self._give(step, new, positions, written)
         if has_generator or is_small:
             self._run_step(step)
+
+    def _is_drawn_now(self, outputs, sources):
+        """Returns true if the program's own generator draws now, from what is known or cheap to compute."""
+        if sum(out.numel() for out in outputs) > _MOST_DRAWN:
+            return False
+        return all(value is None or value.buffer is not None or self.computing.cheap([value]) for value in sources)
 
     def _give(self, step, new, positions, written):
         """Makes the Values of a step's results."""

@@ -336,13 +336,32 @@ class Checks(unittest.TestCase):
                 trace(training(body), batch=8, steps=1)
             self.assertEqual(taken, expected)
 
-    def test_that_decide_a_loop_are_refused(self):
+    def test_that_end_a_loop_let_it_run_three_times_and_are_named(self):
+        for number in (lambda x: x.sum(), lambda x: x.sum().item()):
+            turns = []
+
+            def body(net, x):
+                for _ in range(2):
+                    while turns.append(1) is None and number(unknown(x)) > 0:
+                        x = x * 2
+                return net(x).sum()
+
+            said = trace(training(body), batch=8, steps=1).settings["assumed"]
+            self.assertEqual(len(turns), 8)
+        self.assertRegex(said, r"computed_test\.py:\d+: a value that a trace does not know ends the loop")
+
+    def test_that_leave_a_loop_without_another_end_leave_it(self):
+        turns = []
+
         def body(net, x):
-            while unknown(x).sum() > 0:
-                x = x * 2
+            while True:
+                turns.append(1)
+                if unknown(x).norm() < 1e-3:
+                    break
             return net(x).sum()
 
-        self.assertRegex(refusal(body), "a condition on a tensor needs the value of a tensor")
+        trace(training(body), batch=8, steps=1)
+        self.assertEqual(len(turns), 201)
 
     def test_of_numbers_take_the_side_that_goes_on_or_does_more(self):
         taken = []

@@ -319,6 +319,42 @@ class Standin(unittest.TestCase):
 
         trace(training(body), batch=8, steps=1)
 
+    def test_random_numbers_may_come_from_a_generator_of_the_gpu(self):
+        def body(net, x):
+            generator = torch.Generator(device="cuda").manual_seed(3)
+            self.assertIsInstance(generator, torch.Generator)
+            self.assertIsInstance(torch.default_generator, torch.Generator)
+            self.assertEqual((generator.device, generator.initial_seed()), (x.device, 3))
+            self.assertEqual((torch.Generator().device.type, torch.Generator("cuda:0").device.index), ("cpu", 0))
+            self.assertTrue(torch.cuda.default_generators[0].device.type, "cuda")
+            generator.set_state(generator.get_state())
+            self.assertTrue(torch.randn(4, device="cuda", generator=generator).is_cuda)
+            torch.bernoulli(net(x).sigmoid(), generator=generator)  # whose likelihoods are not known yet
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
+    def test_traced_modules_of_torch_jit_run_as_they_are(self):
+        convolution = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+
+        def loss(is_traced):
+            def body(net, x):
+                image = torch.zeros(2, 1, 16, 16)
+                made = convolution
+                if is_traced:
+                    made = torch.jit.trace(convolution, image)
+                    self.assertIs(next(made.parameters()), next(convolution.parameters()))
+                    self.assertEqual(list(made.graph.nodes()), [])
+                    made.save(os.devnull)
+                    torch.jit.save(torch.jit.freeze(torch.jit.trace(lambda y: y * 2, (x,))), os.devnull)
+                return made(image).mean() + net(x).mean()
+
+            return body
+
+        traced, eager = (trace(training(loss(is_traced), "cpu"), batch=8) for is_traced in (True, False))
+        self.assertEqual(traced.peak_bytes, eager.peak_bytes)
+        self.assertIn("torch.jit.trace", traced.settings["assumed"])
+
     def test_tensors_of_the_host_may_meet_the_gpu_where_pytorch_lets_them(self):
         def loss(net, x):
             rows = x[torch.tensor([0, 1])] * torch.tensor(2.0)

@@ -11,7 +11,7 @@ import torch
 
 from ..cpu_ops import plain_torch
 from ..errors import refusal
-from .patch import patch_all
+from .patch import patch, patch_all
 
 # Functions of torch.accelerator with the same names in torch.cuda.
 _OF_ACCELERATORS = (
@@ -40,6 +40,29 @@ class OneDevice:
 
     def __exit__(self, *_):
         return False
+
+
+class _AnyGenerator(type):
+    def __instancecheck__(cls, value):
+        return isinstance(value, _Generator)
+
+
+_Generator = torch.Generator
+
+
+def _generators(tracer):
+    """torch.Generator, whose numbers come from the CPU also where it is made for the GPU."""
+
+    class Generator(_Generator, metaclass=_AnyGenerator):
+        def __new__(cls, device="cpu"):
+            self = _Generator.__new__(cls, "cpu")
+            named = torch.device(device)
+            self.place = tracer.gpu.device if named.type == "cuda" and named.index is None else named
+            return self
+
+        device = property(lambda self: self.place)
+
+    return Generator
 
 
 def _is_capturing():
@@ -160,6 +183,8 @@ def install(tracer, stack):
             "_dump_snapshot": lambda *_, **__: None,
         },
     )
+    patch(stack, torch, "Generator", _generators(tracer))
+    patch(stack, torch.cuda, "default_generators", (torch.Generator("cuda"),))
     patch_all(stack, torch._C, {"_get_accelerator": lambda *_, **__: tracer.gpu.device})
     if hasattr(torch, "accelerator"):
         patch_all(

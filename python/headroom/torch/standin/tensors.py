@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _device as default_device
 
 from .. import finite
-from ..branches import larger_side, passing
+from ..branches import larger_side, next_turn, passing
 from ..cpu_ops import plain_torch
 from ..errors import TraceError, forget_refusal, user_line
-from ..unknown import MOST_SECONDS, UnknownNumber, unknown_among, without_unknown
+from ..unknown import ENDS_LOOP, MOST_SECONDS, UnknownNumber, unknown_among, without_unknown
 from ..values import mark_mapped
 from . import lbfgs, transformers
 from .patch import patch, patch_all
@@ -169,6 +169,9 @@ def _install_values(tracer, stack):
     """Values are known or computed where they follow from data (values.py); others are not."""
     values = tracer.values
 
+    def tell(said):
+        tracer.assumed[f"{user_line()}: {said}"] = True
+
     def known(tensor):
         return values.of(tensor) if tracer.depth > 0 else values.cheap(tensor)
 
@@ -227,6 +230,7 @@ def _install_values(tracer, stack):
             return torch.full(tensor.shape, value, dtype=tensor.dtype, device="cpu").numpy()
 
     patch(stack, FakeTensor, "item", item)
+    patch(stack, UnknownNumber, "tell", staticmethod(tell))
     contains = read("__contains__", "a test for an element")
 
     def is_true(tensor):
@@ -243,6 +247,11 @@ def _install_values(tracer, stack):
                 if answer is not None:
                     return answer
             answer = larger_side(frame)
+            if answer is None and values.recipe(tensor) is None:
+                answer = next_turn(frame)
+                if answer is not None:
+                    tell(ENDS_LOOP)
+                    return answer
             if answer is None:
                 return condition(tensor)
             try:
@@ -251,8 +260,7 @@ def _install_values(tracer, stack):
                     return bool(real)
             except TraceError:
                 forget_refusal()
-                said = "the condition is on a value that a trace does not know; the side that does more is taken"
-                tracer.assumed[f"{user_line()}: {said}"] = True
+                tell("the condition is on a value that a trace does not know; the side that does more is taken")
                 return answer
         return condition(tensor)
 

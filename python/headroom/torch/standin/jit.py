@@ -1,0 +1,75 @@
+"""torch.jit.trace: PyTorch cannot write down the graph of fake tensors, and none is needed. The function or module runs once,
+as it does there, and stands for its graph from then on.
+"""
+
+import copy
+
+import torch
+
+from .patch import patch
+
+
+class _Graph:
+    """What TensorBoard and others ask of a graph: an empty one."""
+
+    code = ""
+    graph = inlined_graph = property(lambda self: torch._C.Graph())
+
+    def __call__(self, *args, **kwargs):
+        self.is_used()
+        return super().__call__(*args, **kwargs)
+
+
+class _Call:
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+
+class _Function(_Graph, _Call):
+    pass
+
+
+def install(tracer, stack):
+    def is_used(graph):
+        tracer.assumed["what torch.jit.trace gives is traced as eager; fused kernels usually take less"] = True
+
+    def of_module(module):
+        traced = copy.copy(module)  # with the same parameters
+        traced.__class__ = type(type(module).__name__, (_Graph, type(module)), {})
+        return traced
+
+    def trace(func, example_inputs=None, *_, example_kwarg_inputs=None, **__):
+        if isinstance(func, torch.jit.ScriptModule):
+            return func
+        inputs = () if example_inputs is None else example_inputs
+        if isinstance(inputs, (torch.Tensor, dict)):
+            inputs = (inputs,)
+        func(*inputs, **(example_kwarg_inputs or {}))
+        return of_module(func) if isinstance(func, torch.nn.Module) else _Function(func)
+
+    def trace_module(mod, inputs, *_, **__):
+        for name, given in inputs.items():
+            getattr(mod, name)(*(given if isinstance(given, tuple) else (given,)))
+        return of_module(mod)
+
+    def unless_ours(original):
+        """A function of torch.jit that leaves what we traced as it is."""
+        return lambda obj, *args, **kwargs: obj if isinstance(obj, _Graph) else original(obj, *args, **kwargs)
+
+    save = torch.jit.save
+
+    def write(module, file, *args, **kwargs):
+        if not isinstance(module, _Graph):
+            return save(module, file, *args, **kwargs)
+        torch.save(getattr(module, "state_dict", dict)(), file)
+
+    patch(stack, torch.jit, "trace", trace)
+    patch(stack, torch.jit, "trace_module", trace_module)
+    for name in ("script", "freeze", "optimize_for_inference"):
+        patch(stack, torch.jit, name, unless_ours(getattr(torch.jit, name)))
+    patch(stack, torch.jit, "save", write)
+    patch(stack, _Graph, "save", write)
+    patch(stack, _Graph, "is_used", is_used)
