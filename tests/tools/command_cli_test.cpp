@@ -180,6 +180,17 @@ TEST(CommandAfterDashes, IsTracedByItsOwnPython) {
   EXPECT_EQ(run("").errors, "headroom: no command after --; give one, as -- python train.py\n");
 }
 
+TEST(CommandAfterDashes, WithoutThePackageNamesHowItsPythonIsStarted) {
+  const ScratchFolder folder;
+  const std::string python = folder.path() + "/python";
+  chmod(folder.write("python", "#!/bin/sh\necho \"No module named headroom\" >&2; exit 1\n").c_str(), 0700);
+  const Outcome outcome = run_shell(
+      folder, "env -u HEADROOM_PYTHON " HEADROOM_COMMAND " trace -- env A=1 " + python + " train.py");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.errors.find("/env A=1 " + python + " -m pip install ."), std::string::npos)
+      << outcome.errors;
+}
+
 TEST(CommandAfterDashes, IsRunByCompareOnlyUnderItsStrategies) {
   const ScratchFolder folder;
   const Outcome outcome =

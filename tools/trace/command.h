@@ -24,6 +24,7 @@ struct Python {
   std::string file;
   std::vector<std::string> words = {};
   std::vector<std::string> traced = {};  // the words of the program; empty for a function
+  std::string title = {};                // as one starts it: "env NAME=VALUE python"
 };
 
 // The Python that traces an input: that of HEADROOM_PYTHON; that of a command, through its "uv run" or "env";

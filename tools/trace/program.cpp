@@ -186,6 +186,8 @@ void require_program(const std::string& program) {
 Python python_for(const ProgramRequest& request, const std::vector<std::string>& more) {
   Python python = python_of(request.program);
   std::vector<std::string>& words = python.words;
+  python.title = python.file;
+  for (const std::string& word : words) python.title += " " + word;
   const std::string package = python.traced.empty() ? "" : path_of_package();
   package.empty() ? words.insert(words.end(), {"-m", "headroom"}) : words.insert(words.end(), {package});
   words.emplace_back("trace");
@@ -258,7 +260,7 @@ Trace trace_to(const ProgramRequest& request, const std::string& path, Progress&
                : progress.advance(1);
   };
   const ChildResult child = run_child(python.file, python.words, read, kPatience);
-  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) fail(python.file, title, child);
+  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) fail(python.title, title, child);
   return read_one_trace(path, title);
 }
 
@@ -287,7 +289,7 @@ Trace trace_program(const ProgramRequest& request) {
 }
 
 struct ProgramTracer::Process {
-  explicit Process(const Python& started) : python(started.file), dialogue(python, started.words) {
+  explicit Process(const Python& started) : python(started.title), dialogue(started.file, started.words) {
     const auto temporary = std::make_shared<const TemporaryFile>();
     path = temporary->path();
     file = temporary;

@@ -15,6 +15,8 @@ from .recorder import is_user_file
 # error: it would keep the tensors of all functions that it came through.
 _latest = ("", "")
 _MOST_TEXT = 400  # of an error of the program
+NO_NETWORK = "no network for a traced program: {} (run it once to download what it needs)"
+_NO_NETWORK = re.compile(re.escape(NO_NETWORK).replace(r"\{\}", r"\S+"))
 
 
 class TraceError(Exception):
@@ -22,8 +24,11 @@ class TraceError(Exception):
 
 
 def one_line(error):
-    """The text of an error in one line, which may be cut."""
+    """The text of an error in one line, which may be cut; of one that came of a connection, what the sandbox says of it."""
     text = " ".join(str(error).split())
+    refused = _NO_NETWORK.search(text)
+    if refused:
+        return refused[0]
     return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
 
 

@@ -73,6 +73,12 @@ def place_of(error):
     return ""
 
 
+def _source_of(error):
+    """The text of the user's innermost line that an exception came through, for one that says nothing itself."""
+    lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
+    return lines[-1] if lines else ""
+
+
 def complaint_of(error):
     """Returns the complaint of a parser of arguments that ended Python, at the user's line; None for an exit of other
     code.
@@ -86,7 +92,7 @@ def complaint_of(error):
 
 def describe_error(error):
     """An error of the program in one line, with the user's line that it came through."""
-    return f"{place_of(error)}{type(error).__name__}: {one_line(error)}"
+    return f"{place_of(error)}{type(error).__name__}: {one_line(error) or _source_of(error)}"
 
 
 def _without_arguments(error):

@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 
+from .errors import NO_NETWORK
 from .standin.patch import patch
 
 _MOST_COPIED = 256 << 20  # larger files are not copied to be changed
@@ -345,7 +346,7 @@ def _refuse_network(stack):
         def connect(self, address):
             if is_local(address):
                 return original[name](self, address)
-            raise OSError(errno.ENETUNREACH, f"no network for a traced program: {address[0]} (run it once to download what it needs)")
+            raise OSError(errno.ENETUNREACH, NO_NETWORK.format(address[0]))
 
         return connect
 
@@ -353,7 +354,7 @@ def _refuse_network(stack):
         if host in _LOCAL:
             return find(host, *args, **kwargs)
         text = host.decode() if isinstance(host, bytes) else host
-        raise socket.gaierror(socket.EAI_AGAIN, f"no network for a traced program: {text} (run it once to download what it needs)")
+        raise socket.gaierror(socket.EAI_AGAIN, NO_NETWORK.format(text))
 
     for name in original:
         patch(stack, socket.socket, name, connecting(name))

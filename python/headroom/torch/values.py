@@ -131,6 +131,18 @@ class KnownValues:
         with plain_torch():
             return Part(value, tensor).over(value.buffer)
 
+    def set_number(self, tensor, index, number):
+        """Writes a number into data on the CPU that no op has read yet. Returns false where that is not so."""
+        value = self.recipe(tensor)
+        if value is None or value.uses or value.is_drawn or tensor.requires_grad:
+            return False
+        if value.buffer is None and not self.computing.cheap([value]) or is_mapped(value.buffer):
+            return False
+        with torch._C._DisableTorchDispatch():
+            Part(value, tensor).over(value.buffer)[index] = number
+        value.step = None  # which would give what was there before
+        return True
+
     def of_data(self, tensor):
         """of(), and cheap() of what follows from no random numbers, as a model's weights do."""
         value = self.recipe(tensor)

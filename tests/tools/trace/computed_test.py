@@ -16,6 +16,7 @@ from torch import nn
 from headroom.torch import computing, recipes, trace
 from headroom.torch.session import trace_loaded
 from headroom.torch.standin import tensors
+from headroom.torch.values import KnownValues
 from small_training import refusal, training, unknown
 
 
@@ -71,6 +72,24 @@ class Data(unittest.TestCase):
             table.clamp_(max=3)
             self.assertEqual(table.sum().item(), 2 * 98 + 100 + 3 * 2)
             self.assertEqual(column[6].item(), 2)
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
+    def test_that_is_filled_element_by_element_is_written_at_once(self):
+        def body(net, x):
+            table = torch.zeros(3, 4)
+            row = table[1]
+            ops = []
+            with mock.patch.object(KnownValues, "run", lambda *_: ops.append(1)):
+                row[2], table[0], table[2, 1:3], table[-1, -1] = 5, True, 7.5, 1
+            self.assertEqual(ops, [])
+            doubled = table * 2
+            table[0, 0] = 9  # which the product has read
+            self.assertEqual(table.tolist(), [[9, 1, 1, 1], [0, 0, 5, 0], [0, 7.5, 7.5, 1]])
+            self.assertEqual(doubled.tolist(), [[2, 2, 2, 2], [0, 0, 10, 0], [0, 15, 15, 2]])
+            with self.assertRaises(IndexError):
+                table[5] = 1
             return net(x).mean()
 
         trace(training(body), batch=8, steps=1)

@@ -263,6 +263,14 @@ for _ in range(3):
     def test_errors_name_the_line_and_those_after_the_last_step_do_not_matter(self):
         self.program(before='raise ValueError("no data")')
         self.assertRegex(self.trace("python", "train.py", code=2), r"train\.py:\d+: ValueError: no data$")
+        self.program(before="import urllib.request; urllib.request.urlopen('https://example.com/" + "a" * 500 + "')")
+        refused = r"\d+: URLError: no network for a traced program: example.com \(run it once to download what it needs\)$"
+        self.assertRegex(self.trace("python", "train.py", code=2), refused)
+        self.program(before="from torch.utils import cpp_extension; cpp_extension.load('scan', ['scan.cu'])")
+        refused = r"train\.py:\d+: the extension scan is C\+\+ or CUDA code of the program, "
+        self.assertRegex(self.trace("python", "train.py", code=2), refused)
+        self.program(before="assert args.epochs == 7")
+        self.assertRegex(self.trace("python", "train.py", code=2), r"\d+: AssertionError: assert args.epochs == 7$")
         self.program(after='raise ValueError("no data")')
         self.trace("python", "train.py")
         self.program()

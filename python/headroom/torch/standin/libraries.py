@@ -3,6 +3,7 @@
 import importlib.machinery
 import sys
 
+from ..errors import refusal
 from . import flex, parameters, triton
 from .patch import patch
 
@@ -64,10 +65,27 @@ def install(tracer, stack):
 
         patch(stack, module, "histogram", histogram)
 
+    def cpp_extension(module):
+        def unless_it_fails(original):
+            def load(name, *args, **kwargs):
+                try:
+                    return original(name, *args, **kwargs)
+                except Exception as error:  # no compiler, or none that finds the files of a traced program
+                    raise refusal(
+                        f"the extension {name} is C++ or CUDA code of the program, which cannot be built without a GPU "
+                        "and takes memory that a trace does not see; take the program's way without it"
+                    ) from error
+
+            return load
+
+        for name in ("load", "load_inline"):
+            patch(stack, module, name, unless_it_fails(getattr(module, name)))
+
     after_import(
         stack,
         {
             "numpy": numpy,
+            "torch.utils.cpp_extension": cpp_extension,
             **parameters.bitsandbytes(tracer, stack),
             **triton.kernels(tracer, stack),
             **flex.flex(tracer, stack),

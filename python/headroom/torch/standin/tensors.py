@@ -18,6 +18,11 @@ from . import lbfgs, transformers
 from .patch import patch, patch_all
 
 _CPU = torch.device("cpu")
+_NUMBERS = (int, float, bool)
+
+
+def _is_plain(index):
+    return type(index) in (int, slice)
 
 
 def install(tracer, stack):
@@ -131,6 +136,17 @@ def _install_moves(tracer, stack):
             return copy_bytes(storage, *args, **kwargs)
 
     patch(stack, torch.UntypedStorage, "copy_", copy_storage)
+
+    # Data that a program fills element by element would take a hundred times as long.
+    set_item = torch.Tensor.__setitem__
+
+    def set_element(tensor, index, value):
+        is_plain = all(map(_is_plain, index)) if type(index) is tuple else _is_plain(index)
+        if type(value) not in _NUMBERS or not is_plain or tracer.depth > 0 or tracer.is_on_gpu(tensor):
+            return set_item(tensor, index, value)
+        return tracer.values.set_number(tensor, index, value) or set_item(tensor, index, value)
+
+    patch(stack, FakeTensor, "__setitem__", set_element)
 
     # Data goes to the GPU by a copy, as in PyTorch, which would look for a real one.
     def make(name):
