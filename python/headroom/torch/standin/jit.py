@@ -10,7 +10,7 @@ from .patch import patch
 
 
 class _Graph:
-    """What TensorBoard and others ask of a graph: an empty one."""
+    """A graph without nodes, for TensorBoard and others that ask for one."""
 
     code = ""
     graph = inlined_graph = property(lambda self: torch._C.Graph())
