@@ -88,6 +88,7 @@ TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
   EXPECT_TRUE(json["possible"].empty());
   EXPECT_EQ(json["figures"]["requested"], 20 << 20);
   EXPECT_TRUE(json["phase"].empty());
+  EXPECT_EQ(json["activity"], "");
   const auto facts = json["facts"].get<std::vector<std::string>>();
   for (const char* fact : {"sized", "undecided"})
     EXPECT_NE(std::find(facts.begin(), facts.end(), fact), facts.end()) << json["facts"];

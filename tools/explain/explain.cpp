@@ -246,6 +246,7 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
   }
   json["code"] = explanation.code.lines;
   json["phase"] = explanation.phases;
+  json["activity"] = explanation.judgment.activity;
   json["facts"] = explanation.facts;
   json["figures"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : explanation.figures) json["figures"][std::string(name)] = value;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/judge.h"
@@ -18,6 +19,7 @@ struct Possibility {
 };
 
 struct LogJudgment : Judgment {
+  std::string_view activity;  // phase of the `during` row that gave the reason; empty: another rule did
   std::vector<Possibility> possible;    // alternatives, likeliest first; all of an ambiguous status
   std::vector<Possibility> other_ways;  // other ways to make the request fit
   const Failure* witness = nullptr;     // the failure that shows it; null where that is found.failure

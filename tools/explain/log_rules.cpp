@@ -139,6 +139,7 @@ Result first_during(const Case& found, bool is_on_host) {
     if (line <= last_line) continue;
     if (std::optional<std::string> reason = filled(found, row.reason)) {
       first = verdict(row.cause, row.confidence, *std::move(reason));
+      first->activity = row.phase;
       last_line = line;
     }
     if (first && !found.is(Kind::kHostLikely)) break;
