@@ -18,6 +18,10 @@
 namespace headroom::report {
 namespace {
 
+// PyTorch gives cuBLAS a workspace for each thread and stream (CublasHandlePool.cpp): on capability 9 and 10,
+// and on others.
+constexpr int64_t kWorkspaces[] = {int64_t{32} << 20, (4096 * 2 + 16 * 8) << 10};
+
 // Returns the driver's last report about the device before the failure.
 const DeviceEvent* device_before(const Trace& trace, const DeviceEvent& failed) {
   const DeviceEvent* last = nullptr;
@@ -114,6 +118,8 @@ std::optional<Failure> find_failure(const History& history) {
   for (size_t block = 0; block < history.lifetimes.size(); ++block) {
     if (!history.is_live(block, failure.event)) continue;
     failure.live_bytes += history.bytes(block);
+    if (std::ranges::count(kWorkspaces, history.bytes(block)) > 0)
+      failure.workspace_bytes += history.bytes(block);
     if (!trace.block_facts[block].is_part) failure.allocated_bytes += history.block_bytes(block);
   }
   const auto at = static_cast<size_t>(failed - trace.device_events.data());

@@ -17,6 +17,7 @@ struct Failure {
   int64_t driver_bytes = 0;     // bytes that the strategy requested from the driver for it, from its message
   int64_t live_bytes = 0;       // without the request
   int64_t allocated_bytes = 0;  // allocated bytes, after rounding
+  int64_t workspace_bytes = 0;  // of blocks that are as large as a workspace of cuBLAS
   std::optional<int64_t> free_bytes;  // on the device
   std::optional<int64_t> reserved_bytes, idle_bytes;
   int64_t idle_pieces = 0;

@@ -194,6 +194,9 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
     double factor = 0;
   };
   std::optional<Growth> least;
+  // Two steps of the new size may fit, until the pieces of the pool or the optimizer's state leave too
+  // little.
+  constexpr size_t kFirstOfItsSize = 2;
   for (size_t step = 0; step < evidence.last; ++step) {
     double before = 0, now = 0, grown = 0, all = 0;
     for (const auto& [turn, bytes] : last.bytes) {
@@ -207,7 +210,10 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
     // Steps that share little do different things, as training and evaluation do.
     if (before == 0 || now < all / 2) continue;
     const double factor = now / before;
-    if (grown < now / 2) return std::nullopt;  // it was as large before
+    if (grown < now / 2) {  // it was as large before
+      if (evidence.failure != nullptr && step + kFirstOfItsSize >= evidence.last) continue;
+      return std::nullopt;
+    }
     if (!least || factor <= least->factor) least = {step, factor};
   }
   if (!least || least->factor < 1.05) return std::nullopt;
@@ -251,12 +257,14 @@ std::optional<Finding> find_growing_work(const Evidence& evidence) {
     bool has_line = false;
   };
   std::vector<Largest> steps(evidence.last);  // the last one may be incomplete
+  std::vector<double> sums(evidence.last);    // of what a forward pass allocates; may exceed 64 bits
   for (size_t block = 0; block < evidence.step_of.size(); ++block) {
     const auto step = static_cast<size_t>(evidence.step_of[block]);
     if (evidence.step_of[block] < 0 || step >= steps.size()) continue;
     const int64_t bytes = evidence.history.bytes(block);
     Largest& largest = steps[step];
     largest.bytes = std::max(largest.bytes, bytes);
+    if (evidence.born[block].phase == StepPhase::kForward) sums[step] += static_cast<double>(bytes);
     // Tensors that backward makes have no line.
     if (evidence.born[block].phase != StepPhase::kBackward &&
         bytes > (largest.has_line ? evidence.history.bytes(largest.block) : 0)) {
@@ -264,12 +272,29 @@ std::optional<Finding> find_growing_work(const Evidence& evidence) {
       largest.has_line = true;
     }
   }
-  const auto at = [&](size_t point) { return point * (steps.size() - 1) / (kPoints - 1); };
-  for (size_t point = 1; point < kPoints; ++point) {
-    if (steps[at(point)].bytes <= steps[at(point - 1)].bytes) return std::nullopt;
+  const auto rises = [&](const auto& size_of) {
+    const auto at = [&](size_t point) { return size_of(point * (steps.size() - 1) / (kPoints - 1)); };
+    for (size_t point = 1; point < kPoints; ++point) {
+      if (at(point) <= at(point - 1)) return false;
+    }
+    return at(kPoints - 1) >= 2 * at(0);
+  };
+  // More rounds of a loop make more tensors, not larger ones.
+  if (rises([&](size_t step) { return sums[step]; })) {
+    const auto grown = static_cast<int64_t>(std::min(sums.back() - sums.front(), 1e18));
+    if (evidence.matters(grown) && steps.back().bytes < 2 * steps.front().bytes)
+      return Finding{
+          .cause = Cause::kGrowingBatch,
+          .bytes = std::min(grown, evidence.failure->live_bytes),
+          .title = "Steps grow",
+          .sentence = fmt::format("a forward pass makes {:.2g} times as much in step {} as in step {}",
+                                  sums.back() / std::max(sums.front(), 1.0),
+                                  evidence.steps[steps.size() - 1].number, evidence.steps.front().number),
+          .advice = "bound what a step works on: its rounds, its rows or its length"};
   }
+  if (!rises([&](size_t step) { return steps[step].bytes; })) return std::nullopt;
   const Largest &first = steps.front(), &last = steps.back();
-  if (last.bytes < 2 * first.bytes || !evidence.matters(last.bytes - first.bytes)) return std::nullopt;
+  if (!evidence.matters(last.bytes - first.bytes)) return std::nullopt;
   return Finding{
       .cause = Cause::kGrowingBatch,
       .bytes = last.bytes - first.bytes,

@@ -212,6 +212,7 @@ Record to_record(const Failure& failure) {
           {"requested_bytes", failure.requested_bytes},
           {"driver_bytes", failure.driver_bytes},
           {"live_bytes", failure.live_bytes},
+          {"workspace_bytes", failure.workspace_bytes},
           {"free_bytes", failure.free_bytes},
           {"reserved_bytes", failure.reserved_bytes},
           {"idle_bytes", failure.idle_bytes},

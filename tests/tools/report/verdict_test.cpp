@@ -160,6 +160,34 @@ TEST(Verdict, StepsThatGrowFromOneToTheNextAreNamed) {
   EXPECT_EQ(all_of(train(false)).find("the largest tensor of a step grew"), std::string::npos);
 }
 
+TEST(Verdict, TheFirstStepsOfALargerBatchMayFit) {
+  FakeTraining training;
+  for (const int size : {8, 8, 8, 16, 16}) training.step(size * kMiB);
+  training.user(19, 4 * kMiB);
+  training.forward(16 * kMiB);
+  training.fail_in_layer(100 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  EXPECT_NE(verdict.sentence.find("the batch was doubled since step 3"), std::string::npos)
+      << all_of(verdict);
+}
+
+TEST(Verdict, StepsOfMoreRoundsGrowThoughNoTensorDoes) {
+  FakeTraining training;
+  for (int i = 0; i < 20; ++i) {
+    FakeTraining::Blocks made;
+    for (int round = 0; round < 2 + i; ++round) {
+      for (const uint64_t block : training.forward(8 * kMiB)) made.push_back(block);
+    }
+    training.backward(made);
+    training.optimizer_step();
+  }
+  training.forward(8 * kMiB);
+  training.fail_in_layer(100 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  EXPECT_NE(verdict.sentence.find("times as much in step 20 as in step 1"), std::string::npos)
+      << verdict.sentence;
+}
+
 TEST(Verdict, BatchesThatVaryAreNotGrowing) {
   FakeTraining training;
   for (const int size : {16, 8, 12, 16, 4, 12, 16}) training.step(size * kMiB);
