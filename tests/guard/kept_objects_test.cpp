@@ -10,8 +10,17 @@
 namespace headroom {
 namespace {
 
+class KeptObjects : public KeptMemory {
+ protected:
+  // The place of the line that "# HERE" marks in a body, whose first line is that one of the file.
+  std::string here(const std::string& body, int64_t first) const {
+    const auto end = body.begin() + static_cast<int64_t>(body.find("# HERE"));
+    return folder_ / "train.py:" + std::to_string(first + std::count(body.begin(), end, '\n'));
+  }
+};
+
 // Each row keeps four tensors in another kind of object, in the line that "# HERE" marks.
-TEST_F(KeptMemory, ObjectsOfAllKindsThatKeepTensorsAreNamed) {
+TEST_F(KeptObjects, ObjectsOfAllKindsThatKeepTensorsAreNamed) {
   struct Row {
     const char *name, *body;
   };
@@ -111,13 +120,122 @@ TEST_F(KeptMemory, ObjectsOfAllKindsThatKeepTensorsAreNamed) {
        "  for i in range(4): total.append(torch.Tensor())  # HERE\n"},
   };
   for (const Row& row : rows) {
-    const std::string body = row.body, before = body.substr(0, body.find("# HERE"));
-    const auto line = 2 + std::count(before.begin(), before.end(), '\n');
-    const std::string text = verdict(body);
-    EXPECT_PRED2(has, text,
-                 std::string("leak: ") + row.name + " keeps 4 tensors, 256.00 MiB, at " +
-                     folder_ / "train.py:" + std::to_string(line) + "\n")
+    const std::string text = verdict(row.body);
+    EXPECT_PRED2(
+        has, text,
+        std::string("leak: ") + row.name + " keeps 4 tensors, 256.00 MiB, at " + here(row.body, 2) + "\n")
         << text;
+  }
+}
+
+// The program's own numbers that are as large as a side of an array say what grows, whatever they are called.
+TEST_F(KeptObjects, WhatIsAsLargeAsASideOfAnArrayGrows) {
+  struct Row {
+    const char *name, *body;
+  };
+  const Row rows[] = {
+      {"tokens_at",
+       "def tokens_at(step): return 8 * 2 ** step  # HERE\n"
+       "def main():\n"
+       "  for step in range(3):\n"
+       "    t = tokens_at(step)\n"
+       "    x = torch.Tensor(4, t)\n"
+       "    if step == 2: torch.fail()\n"},
+      {"side",
+       "STAGES = [64, 128, 256]  # HERE\n"
+       "def main():\n"
+       "  for side in STAGES:\n"
+       "    x = torch.Tensor(3, side, side)\n"
+       "    if side == 256: torch.fail()\n"},
+      {"rounds",
+       "class Plan:\n"
+       "  def __init__(self): self.rounds = 7\n"
+       "  def more(self): self.rounds += 9  # HERE\n"
+       "def roll(rounds):\n"
+       "  for i in range(rounds):\n"
+       "    if i == 9: torch.fail()\n"
+       "def main():\n"
+       "  plan = Plan()\n"
+       "  plan.more()\n"
+       "  roll(plan.rounds)\n"},
+      {"batch_size",
+       "class Data:\n"
+       "  def loader(self, epoch): return dict(batch_size=64 << epoch)  # HERE\n"
+       "def main():\n"
+       "  Data().loader(2)\n"},
+  };
+  for (const Row& row : rows) {
+    const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                                     "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n" +
+                                     std::string(row.body));
+    EXPECT_PRED2(has, text, row.name + (" is made larger at " + here(row.body, 3))) << text;
+  }
+}
+
+TEST_F(KeptMemory, ACheckpointThatAFunctionReturnsIsNamedWhereItIsLoaded) {
+  const std::string text = verdict(
+      "def resume(path):\n"
+      "  state = torch.load(path)\n"  // line 3
+      "  return state\n"
+      "def main():\n"
+      "  last = resume('last.pt')\n");
+  EXPECT_PRED2(
+      has, text,
+      "exhausted: last still holds 256.00 MiB that torch.load returned, at " + folder_ / "train.py:3")
+      << text;
+}
+
+TEST_F(KeptMemory, AStateThatIsCarriedOverBackwardPassesIsNamed) {
+  const std::string text = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                                   "/tests/tools/report/snapshots/leak-python.pickle.gz'\n"
+                                   "class State(torch.Tensor): grad_fn, numel = 1, lambda self: 7\n"
+                                   "class Loss:\n"
+                                   "  def backward(self): pass\n"
+                                   "def model(x, state): return Loss(), State()\n"
+                                   "def main():\n"
+                                   "  state = None\n"
+                                   "  for step in range(4):\n"
+                                   "    loss, state = model(step, state)\n"  // line 10
+                                   "    if step == 3: torch.fail()\n"
+                                   "    loss.backward()\n");
+  EXPECT_PRED2(has, text,
+               "state keeps 1 tensor with the graph behind it, 64.00 MiB, at " + folder_ / "train.py:10")
+      << text;
+}
+
+TEST_F(KeptMemory, TheListOfAComprehensionIsNamed) {
+  const std::string text = verdict(
+      "def model(i):\n"
+      "  if i == 5: torch.fail()\n"
+      "  return torch.Tensor()\n"
+      "def main():\n"
+      "  samples = sum([model(i) for i in range(6)])\n");  // line 6
+  EXPECT_PRED2(has, text, "leak: samples keeps 5 tensors, 320.00 MiB, at " + folder_ / "train.py:6") << text;
+}
+
+// A graph tells what ran, also where the model itself has returned.
+TEST_F(KeptMemory, AGraphLeadsToAModelThatNoOptimizerTrains) {
+  const std::string text = verdict(
+      "class Teacher(torch.nn.Module): pass\n"
+      "class Node:\n"
+      "  def __init__(self, weight): self.variable, self.next_functions = weight, []\n"
+      "def main():\n"
+      "  student, teacher, soft = torch.nn.Module(), Teacher(), torch.Tensor()\n"
+      "  optimizer = torch.optim.Optimizer(student.parameters())\n"
+      "  soft.grad_fn = Node(teacher.parameters()[0])\n");
+  EXPECT_PRED2(has, text, "exhausted: Teacher runs with gradients, though no optimizer trains it") << text;
+}
+
+TEST_F(KeptMemory, TextsAndNumbersInTheMachinesMemoryAreFound) {
+  for (const char* value : {"bytes(1 << 23)", "'x' * (1 << 23)", "[float(i)] * (1 << 18)"}) {
+    const std::string text = verdict(
+        "def main():\n"
+        "  files = {}\n"
+        "  for i in range(4): files[i] = " +
+        std::string(value) +
+        "\n"  // line 4
+        "  raise MemoryError('Unable to allocate 2.00 GiB')\n");
+    EXPECT_PRED2(has, text, "files keeps 4 objects, 32.00 MiB, at " + folder_ / "train.py:4") << text;
   }
 }
 

@@ -25,9 +25,9 @@ class Ranking : public Guard {
   std::string verdict(const Row& row) const {
     const std::string bare = fmt::format("CUDA out of memory. Tried to allocate {}.00 MiB", row.requested);
     const std::string& log = row.log.empty() ? bare : row.log;
-    const std::string failure =
-        fmt::format(R"({{"event": 1, "driver_bytes": {}, "live_bytes": {}, "free_bytes": 0}})",
-                    row.requested * kMib, (3800 - row.others) * kMib);
+    const std::string failure = fmt::format(
+        R"({{"event": 1, "driver_bytes": {}, "live_bytes": {}, "free_bytes": 0, "workspace_bytes": {}}})",
+        row.requested * kMib, (3800 - row.others) * kMib, 1600 * kMib);
     const std::string report = fmt::format(
         R"({{"by_category": {{"activations": {}}}, "verdict": {{"sentence": "Out of memory; the history.", "failure": {}, "findings": [{}]}}}})",
         2000 * kMib, failure, row.findings);
@@ -126,6 +126,32 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "exhausted: Recorded CUDA graphs hold 2.93 GiB", "!objects that refer", 256, full("3000.00 MiB")},
       {"and small ones are not", fact("cycles", 900), "", 0, "leak: objects that refer to each other",
        "!CUDA graphs", 256, full("600.00 MiB")},
+      {"pieces come before a list that may be needed",
+       "\"kept\": [" + kept("index", 1500, grows.c_str()) + "]", finding("fragmentation", 1200), 0,
+       "Out of memory; the history", "!leak: index"},
+      {"and after a list that is much larger", "\"kept\": [" + kept("index", 2900, grows.c_str()) + "]",
+       finding("fragmentation", 900), 0, "leak: index", ""},
+      {"a limit that the program sets is told with its line", R"("settings": {"fraction": "train.py:6"})", "",
+       0, "limit: 1.13 GiB are needed", "the program sets a limit of its own, at train.py:6", 256,
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity "
+       "of 4.00 "
+       "GiB of which 2.50 GiB is free. Including non-PyTorch memory, this process has 1.50 GiB memory in "
+       "use. 1.00 "
+       "GiB allowed; Of the allocated memory 900.00 MiB is allocated by PyTorch, and 20.00 MiB is reserved "
+       "by PyTorch "
+       "but unallocated."},
+      {"each thread has workspaces of cuBLAS", fact("threads", 100, R"(, "count": 24)"), "", 0,
+       "workspace: cuBLAS keeps 1.46 GiB of workspaces, one for each stream in each of 24 threads, made at "
+       "train.py:9",
+       "next: fewer threads"},
+      {"and few threads do not matter", fact("threads", 100, R"(, "count": 3)"), "", 0, "Out of memory",
+       "!workspace"},
+      {"a backward that keeps its graph is told", R"("settings": {"graphs": "train.py:6"})",
+       finding("graphs-kept", 2000), 0, "Out of memory; the history",
+       "keeps its graph, as asked for at train.py:6"},
+      {"what is as large as a batch grows before what pads it",
+       R"("padding": "train.py:3", "growth": {"name": "n", "line": "train.py:8", "sized": true})",
+       finding("growing-batch", 2000), 0, "Out of memory; the history", "n is made larger at train.py:8"},
       {"what a step computes is told where nothing else is found", R"("settings": {"batch": "train.py:5"})",
        "", 0, "exhausted: Tensors of this process hold",
        "the activations of one step take 1.95 GiB; its batch is sized at train.py:5", 256, full("60.00 MiB")},

@@ -19,10 +19,13 @@ namespace headroom {
 namespace {
 
 // Weights of a byte, by Evidence: docs/notes/limit.md says where they come from.
-constexpr std::array<double, 5> kWeights = {4, 2, 1, 1, 0.6};
+constexpr std::array<double, 6> kWeights = {4, 8.0 / 3, 2, 1, 1, 0.6};
 
 // A cause weighs at least this part of what a process had: several things may share the blame, but not ten.
 constexpr int64_t kLeastPart = 5;
+
+// So many threads any program may have, of its libraries.
+constexpr int64_t kFewThreads = 4;
 
 std::string line_part(const std::string& before, const std::string& line) {
   return line.empty() ? "" : before + line;
@@ -80,6 +83,12 @@ constexpr CauseRow kRows[] = {
      Evidence::kHeld,
      100,
      Cause::kLeak},
+    {"threads",
+     "workspace: cuBLAS keeps {bytes} of workspaces, one for each stream in each of {count} threads{at}",
+     {"next: fewer threads, or one stream for all; CUBLAS_WORKSPACE_CONFIG=:4096:2 makes each smaller"},
+     Evidence::kHeld,
+     100,
+     Cause::kWorkspace},
     {"CuPy",
      "other-library: CuPy holds {bytes} of this process's memory, where PyTorch cannot use it",
      {"next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"}},
@@ -146,6 +155,10 @@ int64_t bytes_of(std::string_view fact, const Facts& holder, const Facts& facts,
   if (fact == "arrays")
     return holder.number("doubles") < holder.number("bytes") / 2 ? 0 : holder.number("doubles");
   if (fact == "untrained") return holder.number("gradients");
+  if (fact == "threads") {
+    const int64_t sized = report.part("verdict").part("failure").number("workspace_bytes");
+    return holder.number("count") < kFewThreads ? 0 : std::max<int64_t>(0, sized - holder.number("bytes"));
+  }
   const Facts kinds = report.part("by_category");
   if (fact == "precise" && !holder.text("name").empty()) {
     int64_t bytes = 0;
@@ -197,6 +210,7 @@ Candidate candidate_of(const Facts& finding, const std::string& sentence, const 
                  .next = {"next: " + finding.text("advice")},
                  .cause_name = finding.text("cause")};
   if (made.is_kept()) made.evidence = Evidence::kGrowth;
+  if (made.cause_name == name_of(Cause::kFragmentation)) made.evidence = Evidence::kIdle;
   // A seeming evaluation may be the forward pass of a long step, whose backward comes later.
   if (made.cause_name == name_of(Cause::kGraphsKept) && facts.part("moment").is_set("backward") &&
       made.next.front().find("no_grad") != std::string::npos) {
@@ -233,7 +247,7 @@ void add_holders(const Facts& facts, std::vector<Candidate>& all) {
   const bool is_explained = is_leak && most != nullptr && most->bytes >= bytes / 2;
   if (bytes > 0 && graph != nullptr && (!is_explained || graph->owner == "buffer")) {
     grown->cause.push_back(fmt::format("{}, at {}", graph->text(), graph->line));
-    if (graph->owner == "buffer" || is_leak)
+    if (graph->owner == "buffer" || graph->owner == "error" || is_leak)
       grown->next.insert(grown->next.begin(), fmt::format("next: {}", graph->advice()));
     grown->line = graph->line;
     return;
@@ -294,15 +308,20 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
              {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"});
     std::rotate(best.cause.begin(), best.cause.end() - 1, best.cause.end());
   }
+  const std::string graphs = facts.part("settings").text("graphs");
+  if (best.line.empty() && best.cause_name == name_of(Cause::kGraphsKept) && !graphs.empty())
+    add_note(best, "a backward keeps its graph, as asked for at " + graphs, graphs);
   const bool grows = best.cause_name == name_of(Cause::kGrowingBatch);
-  if (grows && !padding.empty()) {
+  if (grows && !padding.empty() && !growth.is_set("sized")) {
     add_note(best, "each batch is padded to its longest item, at " + padding, padding,
              {"next: cut longer items, or put items of equal length into a batch"});
   } else if (grows && !growth.text("line").empty()) {
     add_note(best, fmt::format("{} is made larger at {}", growth.text("name"), growth.text("line")),
              growth.text("line"));
   }
-  if (best.cause_name != name_of(Cause::kOptimizerState)) return;
+  const bool is_state = best.cause_name == name_of(Cause::kOptimizerState);
+  const bool is_of_step = best.evidence == Evidence::kMoment && best.cause_name == name_of(Cause::kExhausted);
+  if (!is_state && !(is_of_step && best.line.empty())) return;
   const int64_t bytes = trained.number("bytes"), total = trained.number("total");
   if (bytes > 0 && bytes >= total / 2) {
     add_note(best,
@@ -311,6 +330,7 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
                          line_part(", named at ", trained.text("line"))),
              trained.text("line"));
   }
+  if (!is_state) return;
   add_evaluating(facts, run, best);
   const std::string made = trained.text("made");
   const int64_t count = trained.number("optimizers");
@@ -327,10 +347,6 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
 bool Candidate::is_kept() const {
   return cause_name == name_of(Cause::kLeak) || cause_name == name_of(Cause::kGraphsKept) ||
          cause_name == name_of(Cause::kLossesKept);
-}
-
-bool Candidate::has_recorded_graphs() const {
-  return !cause.empty() && cause.front().find("CUDA graphs hold") != std::string::npos;
 }
 
 double Candidate::weight() const {
@@ -382,15 +398,20 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   }
   const auto least = static_cast<double>(std::max<int64_t>(1, run.peak / ranks_of(facts) / kLeastPart));
   std::erase_if(all, [&](const Candidate& each) {
-    const bool is_measured = each.evidence == Evidence::kMoment || each.evidence == Evidence::kGrowth;
+    const bool is_measured = each.evidence == Evidence::kMoment || each.evidence == Evidence::kGrowth ||
+                             each.evidence == Evidence::kIdle;
     return each.bytes == 0 || each.weight() < least || (!is_measured && each.bytes < run.lacking);
   });
-  // Each rank of a run keeps, or grows, as this one does: that they share a card tells less.
-  const bool grows = std::any_of(all.begin(), all.end(),
-                                 [&](const Candidate& each) { return each.is_kept() || is_growing(each); });
-  std::erase_if(all, [&](const Candidate& each) {
-    return grows && ranks_of(facts) > 1 && each.cause_name == name_of(Cause::kOtherProcess);
-  });
+  // Each rank of a run holds, or grows, as this one does: that they share a card tells less.
+  const auto is_other = [](const Candidate& each) {
+    return each.cause_name == name_of(Cause::kOtherProcess);
+  };
+  const bool is_each = ranks_of(facts) > 1 && std::any_of(all.begin(), all.end(), [&](const Candidate& each) {
+                         const bool is_needed =
+                             each.evidence == Evidence::kMoment || each.evidence == Evidence::kMaybeNeeded;
+                         return is_growing(each) || each.is_kept() || (!is_needed && !is_other(each));
+                       });
+  std::erase_if(all, [&](const Candidate& each) { return is_each && is_other(each); });
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.weight() > b.weight(); });
   if (!all.empty()) add_reasons(facts, run, all.front());
@@ -420,13 +441,12 @@ void add_kept(const Facts& facts, Candidate& logged) {
   logged.next.insert(logged.next.begin(), "next: keep less of each, or write it to a file as it is made");
 }
 
-void add_request(const Facts& facts, const Facts& report, const RunFigures& run, int64_t requested,
-                 bool makes_state, Candidate& logged) {
+void add_request(const Facts& facts, const Facts& report, const RunFigures& run, Logged& logged) {
   const Facts request = facts.part("request"), transform = facts.part("transform");
   const std::string text = request.text("text"), line = transform.text("line"),
                     graphs = facts.part("moment").text("graphs");
-  if (makes_state) add_evaluating(facts, run, logged);
-  if (!line.empty() && requested > 0 && transform.text("name") == "vmap") {
+  if (logged.makes_state) add_evaluating(facts, run, logged);
+  if (!line.empty() && logged.requested > 0 && transform.text("name") == "vmap") {
     add_note(
         logged,
         "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line,
@@ -434,7 +454,13 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
         {transform.is_set("torch")
              ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
              : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"});
-  } else if (!line.empty() && requested > 0) {
+  } else if (!line.empty() && logged.requested > 0 && transform.text("name") != "scan") {
+    add_note(logged,
+             fmt::format("{} makes all rows of a matrix of derivatives at once, at {}",
+                         transform.text("name"), line),
+             line,
+             {"next: products with vectors (jvp, vjp), or some rows at a time  # chunk_size of jacrev"});
+  } else if (!line.empty() && logged.requested > 0) {
     add_note(
         logged,
         "a scan stores what it returns at each step and, for gradients, what each step computes, at " + line,
@@ -442,12 +468,15 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
         {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
          "next: return less of each step"});
   }
-  if (!graphs.empty() && logged.has_recorded_graphs()) {
+  if (!graphs.empty() && logged.has_graphs) {
     add_note(logged, "CUDA graphs are recorded at " + graphs, graphs);
   } else if (!text.empty()) {
     add_note(logged, "of the request that failed: " + text, logged.line.empty() ? request.text("line") : "");
   }
   const Facts settings = facts.part("settings");
+  const std::string fraction = settings.text("fraction");
+  if (logged.cause_name == name_of(Cause::kLimit) && !fraction.empty())
+    add_note(logged, "the program sets a limit of its own, at " + fraction, fraction);
   const std::string doubles = settings.text("double"),
                     wide = doubles.empty() ? facts.part("arrays").text("line") : doubles;
   if (!wide.empty() &&
@@ -455,13 +484,14 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
     add_note(logged, "its numbers have 8 bytes, by " + wide, wide,
              {"next: float32 where it is precise enough: half the memory"});
   const int64_t activations = report.part("by_category").number("activations");
-  const bool is_bare =
-      !logged.cause.empty() && logged.cause.front().find("Tensors of this process hold") != std::string::npos;
-  if (is_bare && run.peak > 0 && 2 * activations >= run.peak && !makes_state) {
+  const std::string batch = settings.text("batch");
+  const bool is_batch = logged.is_large ? !batch.empty() && text.empty() : logged.is_bare;
+  const int64_t of_step = activations + (logged.is_large ? logged.requested : 0);
+  if (is_batch && run.peak > 0 && 2 * of_step >= run.peak && !logged.makes_state) {
     add_note(logged,
-             fmt::format("the activations of one step take {}{}", format_bytes(activations),
-                         line_part("; its batch is sized at ", settings.text("batch"))),
-             logged.line.empty() ? settings.text("batch") : "");
+             fmt::format("the activations of one step take {}{}", format_bytes(of_step),
+                         line_part("; its batch is sized at ", batch)),
+             logged.line.empty() ? batch : "");
     logged.next.insert(logged.next.begin(), "next: a batch half as large, and gradients added up over two");
   }
   if (request.is_set("rows"))

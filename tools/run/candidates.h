@@ -14,6 +14,7 @@ namespace headroom {
 // Kinds of evidence for a cause; kWeights in candidates.cpp says how much each counts.
 enum class Evidence : uint8_t {
   kGarbage,      // nothing in the program can reach it
+  kIdle,         // it lies in pieces, though together they are enough for the request
   kGrowth,       // it grew in step after step: PyTorch's history shows it, or the line that makes it larger
   kMoment,       // PyTorch's history shows what the step that failed needs
   kHeld,         // somebody holds it, and the program would run without
@@ -27,8 +28,17 @@ struct Candidate {
   std::string cause_name = "exhausted";  // of base/cause.h
   std::string line = {};                 // of the program, where it is known better than from the traceback
   bool is_kept() const;                  // true if the program keeps more and more
-  bool has_recorded_graphs() const;      // true if the log says that CUDA graphs have much
   double weight() const;                 // bytes, by what speaks for them
+};
+
+// The cause that `headroom explain` finds in the end of the program's stderr.
+struct Logged : Candidate {
+  int64_t requested = 0;           // by the request that failed
+  bool makes_state = false;        // the optimizer was at its first step
+  bool has_figures_alone = false;  // the log does not say what the program did
+  bool is_bare = false;            // or that decides nothing: it tells what the pool has
+  bool is_large = false;           // or that decides nothing: a quarter of the device was asked for at once
+  bool has_graphs = false;         // recorded CUDA graphs have much
 };
 
 // Figures of the run that all candidates are measured by.
@@ -48,8 +58,7 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
 void add_start(const Facts& facts, Candidate& others);
 // Adds, to the sentence of a log about a request of that many bytes, what the request is made of, where CUDA
 // graphs are recorded, and what takes most beside it.
-void add_request(const Facts& facts, const Facts& report, const RunFigures& run, int64_t requested,
-                 bool makes_state, Candidate& logged);
+void add_request(const Facts& facts, const Facts& report, const RunFigures& run, Logged& logged);
 // Adds, to the sentence of a log about the machine's memory, what keeps most of it, if the hook found that.
 void add_kept(const Facts& facts, Candidate& logged);
 // Returns how many processes a launcher started beside each other; 1 for any other.

@@ -48,15 +48,8 @@ std::string without_processes(const std::string& log) {
   return kept + log.substr(at);
 }
 
-// The cause that `headroom explain` finds in the end of the program's stderr. Its bytes are those that
-// recorded graphs hold, if that is the cause.
-struct Logged : Candidate {
-  int64_t requested = 0;           // by the request that failed
-  bool makes_state = false;        // the optimizer was at its first step
-  bool has_figures_alone = false;  // the log does not say what the program did
-};
-
-// A child of its own, as commands know nothing of each other.
+// A child of its own, as commands know nothing of each other. The bytes of the cause are those that recorded
+// graphs hold, if that is the cause.
 Logged explain_log(const std::string& log) {
   Logged logged;
   std::array<char, 32> path{"/tmp/headroom-log-XXXXXX"};
@@ -71,12 +64,19 @@ Logged explain_log(const std::string& log) {
   }
   unlink(path.data());
   const Facts facts = Facts::parse(figures.out);
-  const std::vector<Facts> phase = facts.parts("phase");
   logged.cause_name = facts.text("cause");
   logged.requested = facts.part("figures").number("requested");
-  logged.has_figures_alone = logged.cause_name == name_of(Cause::kExhausted) && phase.empty();
-  logged.makes_state = std::any_of(phase.begin(), phase.end(),
-                                   [](const Facts& each) { return each.text() == "first_update"; });
+  const bool is_full = logged.cause_name == name_of(Cause::kExhausted);
+  const std::string activity = facts.text("activity");
+  logged.has_graphs = activity == "graph_pools";
+  const auto lists = [&](const char* list, std::string_view name) {
+    const std::vector<Facts> names = facts.parts(list);
+    return std::any_of(names.begin(), names.end(), [&](const Facts& each) { return each.text() == name; });
+  };
+  logged.is_large = is_full && activity.empty() && lists("facts", "large_request");
+  logged.is_bare = is_full && activity.empty() && facts.part("figures").has("allocated") && !logged.is_large;
+  logged.has_figures_alone = is_full && facts.parts("phase").empty() && !logged.has_graphs;
+  logged.makes_state = lists("phase", "first_update");
   std::istringstream lines(child.out);
   bool in_cause = true;
   for (std::string line; std::getline(lines, line);) {
@@ -85,10 +85,9 @@ Logged explain_log(const std::string& log) {
     if (in_cause && !is_step) logged.cause.push_back(line);
     if (is_step && line.find(path.data()) == std::string::npos) logged.next.push_back(line);
   }
-  if (logged.has_recorded_graphs()) {
-    logged.bytes = facts.part("figures").number("private");
-    logged.has_figures_alone = false;
-  }
+  if (logged.has_graphs) logged.bytes = facts.part("figures").number("private");
+  // A limit of the program's own denies what is free.
+  if (logged.cause_name == name_of(Cause::kLimit)) logged.bytes = facts.part("figures").number("free");
   if (!logged.cause.empty() && logged.cause.front().starts_with("No failure found")) logged = {};
   return logged;
 }
@@ -245,7 +244,7 @@ Candidate explain_request(const Failure& failure, const Facts& facts, const Fact
                                                            verdict.has("failure") &&
                                                            verdict.parts("findings").empty())
     logged.cause = {moment};
-  add_request(facts, report, run, logged.requested, logged.makes_state, logged);
+  add_request(facts, report, run, logged);
   return logged;
 }
 

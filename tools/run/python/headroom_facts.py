@@ -18,7 +18,6 @@ import headroom_objects as objects
 import headroom_source as source
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_JOINS = ("cat", "concat", "concatenate", "append", "hstack", "vstack", "stack")
 
 
 def _other_libraries(frames):
@@ -41,6 +40,15 @@ def _other_libraries(frames):
     return {**held, "lines": lines}
 
 
+def _threads(frames):
+    """The number of threads, where one is started, and the bytes of arrays that are as large as cuBLAS's workspaces."""
+    is_sized = lambda array: objects.array_bytes(array) in (32 << 20, (4096 * 2 + 16 * 8) << 10)
+    tensors = objects.alive(sys.modules["torch"].Tensor) if "torch" in sys.modules else []
+    arrays = {objects.storage(array): objects.array_bytes(array) for array in tensors if is_sized(array)}
+    line = next((line for line, _ in source.calls_of(frames, ("ThreadPoolExecutor", "ThreadPool", "Thread"))), "")
+    return {"count": len(sys._current_frames()), "line": line, "bytes": sum(arrays.values())}
+
+
 def _plans(frames):
     """Bytes of the work areas that CuPy's cache of FFT plans keeps, for how many plans, and where one is made."""
     cupy = sys.modules.get("cupy")
@@ -56,7 +64,7 @@ def _kept(frames, seconds=4.0):
     roots = objects.roots()
     ends = time.monotonic() + seconds
     found, seen, queue = {}, set(), collections.deque()
-    lines, texts, dicts, classes, scopes = {}, {}, {}, {}, {}
+    lines, texts, dicts, classes, scopes, selves, of_forward = {}, {}, {}, {}, {}, {}, set()
 
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
@@ -68,11 +76,12 @@ def _kept(frames, seconds=4.0):
         entry["count"] += 1
         entry["graphs"] |= objects.grad_fn(value) is not None
         for part in (value,) if parts is None else parts:
+            entry["kind"] = "object" if type(part) in objects.RAW else kind
             storages = entry.setdefault("storages", set())
             if objects.storage(part) not in storages:
                 storages.add(objects.storage(part))
                 entry["bytes"] += objects.array_bytes(part) or part.nbytes  # of a weight
-            entry["own"] += part.nbytes  # less, where it is a view
+            entry["own"] += getattr(part, "nbytes", None) or objects.array_bytes(part)  # less, where it is a view
 
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
     # What is seen after the program's own lists: its other objects, then those that no variable has, then libraries'.
@@ -95,11 +104,16 @@ def _kept(frames, seconds=4.0):
                     later[2].append((place, value, None))
                 continue
             scopes.setdefault(place, function)
+            if frame.f_code.co_name == "forward" and objects.has(objects.variables(frame).get("self"), "_modules"):
+                of_forward.add(place)
             if not objects.array_bytes(value):
                 others = later[0] if objects.own_file(value) else later[2]
                 (queue if objects.is_list(value) else others).append((place, value, None))
             elif objects.is_sum(value):
                 note(place, value)
+            elif objects.grad_fn(value) is not None and source.carried_over_backward(frame, name):
+                note(place, value)
+                lines[place] = source.carried_over_backward(frame, name)
     later[0] += [((name, path, ""), value, None) for name, path, value in objects.globals_of_modules()]
     own = itertools.islice(objects.of_program(), 50_000)
     later[1] += [((_name_of(value), objects.own_file(value), ""), value, None) for value in own]
@@ -137,6 +151,8 @@ def _kept(frames, seconds=4.0):
             inner = place[:2] + (owner,)
             if part and is_own and owner == place[2]:
                 inner = (part, own or place[1], "")
+            if is_list and own:  # a list of the program's own class may be filled by its methods
+                selves.setdefault(inner, (own, type(value).__name__))
             if part and own:
                 scopes.setdefault(inner, None if objects.is_named(value) else "attribute")
                 classes.setdefault(inner, [_name_of(value), 0])[1] += 1
@@ -161,6 +177,12 @@ def _kept(frames, seconds=4.0):
                 note(place[:2] + ("object",), child)
             elif listed or own:  # many objects may have one each
                 note(listed or inner, child)
+    at = {(frame.f_code.co_filename, frame.f_lineno or 0) for frame in frames}
+    for path, (name, line) in {(path, source.comprehension_at(path, line)) for path, line in at}:
+        unknown = [value for value in objects.alive(list) if id(value) not in seen] if line else ()
+        for part in (part for value in unknown for part in value if objects.array_bytes(part)):
+            lines[name, path, ""] = line
+            note((name, path, ""), part)
     kept = []
     # Those that may be told: looking for the line of each of thousands would take minutes.
     most = sorted(found.items(), key=lambda each: (each[1]["graphs"], each[1]["bytes"]), reverse=True)[:16]
@@ -174,6 +196,8 @@ def _kept(frames, seconds=4.0):
         if not line and (not is_sum or entry["graphs"]):
             key = _fullest_key(dicts.get(place, {}))
             line, puts, in_loop = source.line_that_keeps(*place, is_sum, key, scopes.get(place))
+            if not line and place in selves:
+                line, puts, in_loop = source.line_of_class_that_keeps(*selves[place], is_sum)
             kind_of_owner, owners = classes.get(place, ("", 0))
             if not line and owners > 2 and not is_sum:  # what many objects were made with
                 call = source.line_that_calls([place[1]], kind_of_owner)
@@ -185,7 +209,7 @@ def _kept(frames, seconds=4.0):
             owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
             in_step = is_sum and source.is_of_step(place[1], line, place[0])
-            entry |= {"grows": grows and not is_sum, "in_step": in_step}
+            entry |= {"grows": grows and not is_sum and place not in of_forward, "in_step": in_step}
             kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:24]
 
@@ -288,13 +312,38 @@ def _steps(jaxpr):
                 yield from _steps(inner) if hasattr(inner, "eqns") else ()
 
 
+def _growth(frames):
+    """source.growth() for the variables and attributes that are as large as a side of an array in these functions, and
+    for the functions that returned one."""
+    own = [frame for frame in frames if source.is_own(frame.f_code.co_filename)]
+    values = [value for frame in own for value in objects.variables(frame).values()]
+    values += [part for value in values if objects.is_list(value) for _, part in objects.children(value)[:40]]
+    sides = {side for value in values if type(value) is not type and _has_shape(value) for side in value.shape}
+    for frame in own:  # the rounds of a loop that runs
+        around = source.loop_around(frame.f_code.co_filename, frame.f_lineno or 0)
+        names = source.names_in(around.iter) if isinstance(around, ast.For) else ()
+        sides |= {value for name, value in objects.variables(frame).items() if name in names and type(value) is int}
+    is_side = lambda value: type(value) is int and value > 4 and value in sides
+    sized = set()
+    for frame in own:
+        for name in [name for name, value in objects.variables(frame).items() if is_side(value)]:
+            path = frame.f_code.co_filename
+            calls = [node.value for node in source.assignments_of(frame, path, name, False)]
+            names = [source.name_of(call) for call in calls if isinstance(call, ast.Call)] + ["__call__"] * len(calls)
+            sized |= {(path, name)} | {(each, name) for each in source.own_files(frames) for name in names}
+    for value in itertools.islice(objects.of_program(), 50_000):
+        path = objects.own_file(value)
+        sized |= {(path, name) for name, part in list(objects.attributes(value).items()) if is_side(part)}
+    return source.growth(frames, sized)
+
+
 def _fits(size, asked):
     """True for an array that a request was for, which may be larger by its rounding."""
     return asked >= 1 << 20 and size <= asked * 1.01 and asked <= max(size * 1.01, size + (2 << 20))
 
 
 def _is_double(array):
-    return str(array.dtype).endswith(("float64", "complex128"))
+    return str(getattr(array, "dtype", "")).endswith(("float64", "complex128"))
 
 
 def _text(name, array):
@@ -311,6 +360,7 @@ def _variables(frames, failed):
     found = {name: {"bytes": 0} for name in ("replaced", "loaded", "grown", "largest")}
     weights = {objects.storage(weight) for weight in objects.weights_of_torch()}
     seen, storages, arrays, doubles = {}, set(), {}, []
+    files = source.own_files(frames)
 
     def tell(how, size, name, line, call=""):
         if size > found[how]["bytes"]:
@@ -334,10 +384,12 @@ def _variables(frames, failed):
                     names = sorted((source.targets_of(node) - source.names_in(node.value)) & set(variables))
                     size = sum(objects.array_bytes(variables[each]) for each in names)
                     tell("replaced", size, ", ".join(names), line)
-                if call and source.name_of(call).startswith("load"):
-                    tell("loaded", _reached(value, {}, set(weights)), text, line, text_of_call)
+                where, loads = source.call_that_loads(files, call) if call else (None, None)
+                if loads:
+                    at = "%s:%d" % (where, loads.lineno) if where else line
+                    tell("loaded", _reached(value, {}, set(weights)), text, at, ast.unparse(loads.func)[:40])
                 is_bound_alone = is_attribute or source.is_bound_alone(path, node, name)
-                if call and own and source.name_of(call) in _JOINS and name in source.names_in(call) and is_bound_alone:
+                if call and own and source.joins(call, name) and is_bound_alone:
                     tell("grown", own, text, line, text_of_call)
             if name == "self" or objects.has(value, "_modules") or objects.is_optimizer(value):
                 continue
@@ -347,7 +399,7 @@ def _variables(frames, failed):
                 tell("largest", size, *_largest_part(text, made, value, size))
     large = [value for value in arrays.values() if _is_double(value)]
     sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, large))}
-    asked_for = source.line_of_parts(source.own_files(frames), ["jax_enable_x64"]) if large else ""
+    asked_for = source.line_of_parts(files, ["jax_enable_x64"]) if large else ""
     return {**found, "arrays": {**sizes, "line": asked_for or min(doubles, default=("",))[-1]}}
 
 
@@ -375,12 +427,13 @@ def _moment(failed, kept):
     below that line, for which all graphs are that are kept; and where CUDA graphs are recorded."""
     own = [frame for frame in failed if source.is_own(frame.f_code.co_filename)]
     lines = ["%s:%d in %s" % (f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in own]
-    graphs = next((line for line, _ in source.calls_of(failed, ("graph", "make_graphed_callables"))), "")
+    graphs = [line for line, _ in source.calls_of(failed, ("graph", "make_graphed_callables"))]
+    graphs += [source.line_of_parts(source.own_files(failed), ["reduce-overhead", "max-autotune"])]
     before = list(itertools.takewhile(lambda frame: not source.calls_backward_later(frame), own))
     names = {name for frame in before for name in objects.variables(frame)}
     with_graphs = {entry["name"] for entry in kept if entry["graphs"] and entry["owner"] != "call"}
     backward = len(before) < len(own) and with_graphs <= names
-    return {"lines": lines[:4], "backward": backward, "graphs": graphs}
+    return {"lines": lines[:4], "backward": backward, "graphs": graphs[0]}
 
 
 def _cycles():
@@ -402,9 +455,9 @@ def _cycles():
     return {"bytes": sum(sizes.values()), "name": name, "line": line}
 
 
-def _padding():
+def _padding(frames):
     """The line of a function of the program, or of a class with __call__, that pads the items of a batch to the longest
-    of them."""
+    of them, or that makes a library's object that does."""
     data = sys.modules.get("torch.utils.data")
     loaders = objects.alive(data.DataLoader) if data else []
     collators = [loader.collate_fn for loader in loaders]
@@ -412,10 +465,16 @@ def _padding():
     for function in collators:
         function = getattr(function, "func", function)  # of functools.partial
         code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-        for node in source.nodes_in(source.tree_of(code.co_filename), ast.Call) if code else []:
-            is_inside = code.co_firstlineno <= node.lineno <= code.co_firstlineno + 100
-            if is_inside and "pad" in ast.unparse(node.func):
-                return "%s:%d" % (code.co_filename, node.lineno)
+        if code and not source.is_own(code.co_filename) and objects.has(function, "tokenizer"):  # of Transformers
+            files = source.own_files(frames)
+            line = source.line_that_calls(files, type(function).__name__) or source.line_of_parts(files, ["padding"])
+            if line:
+                return line
+        nodes = source.nodes_in(source.tree_of(code.co_filename), ast.Call) if code else []
+        nodes = [node for node in nodes if code.co_firstlineno <= node.lineno <= code.co_firstlineno + 100]
+        nodes = [n for n in nodes if "pad" in ast.unparse(n.func)] or [n for n in nodes if source.name_of(n) == "max"]
+        if nodes:
+            return "%s:%d" % (code.co_filename, nodes[0].lineno)
     return ""
 
 
@@ -437,13 +496,13 @@ def _facts(frames, failed, asked, is_end):
     facts = {"asked": asked}
     if not any(source.is_own(frame.f_code.co_filename) for frame in failed):  # of a backward, in a thread of its own
         failed = frames
-    of_frames = {"libraries": _other_libraries, "kept": _kept, "growth": source.growth, "starts": source.starts}
-    of_frames["plans"] = _plans
+    of_frames = {"libraries": _other_libraries, "kept": _kept, "growth": _growth, "padding": _padding}
+    of_frames |= {"starts": source.starts, "plans": _plans, "threads": _threads}
     of_frames |= {"transform": lambda frames: source.transform(frames, is_end), "weights": models.weights}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
     of_frames |= {"hooks": models.hooks, "outputs": models.outputs}
     asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's
-    asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()} | {"padding": _padding}
+    asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()}
     asked_for |= {"request": lambda: _request(failed, asked) or _compiled(failed, asked)}
     asked_for |= {"settings": lambda: source.settings(frames)}
     asked_for |= {"variables": lambda: _variables(frames, failed)}

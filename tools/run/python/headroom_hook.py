@@ -3,6 +3,7 @@ when memory runs out has PyTorch write its own snapshot, and headroom_facts.py w
 
 import importlib
 import importlib.util
+import linecache
 import os
 import re
 import sys
@@ -64,8 +65,10 @@ def explain_end(error, trace):
     except Exception:  # the facts tell without it
         pass
     facts = _facts()
-    facts.objects.on_host = is_host
     frames = list(facts.objects.frames_of_trace(trace))
+    line = linecache.getline(frames[-1].f_code.co_filename, frames[-1].f_lineno or 0) if frames else ""
+    if is_host or "pin_memory" in line or "pin memory" in text:
+        facts.objects.see_host()
     facts.write(path + ".json", frames, frames[::-1], asked, is_end=True)
 
 

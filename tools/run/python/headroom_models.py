@@ -32,11 +32,14 @@ def untrained(frames):
     # Weights of functional_call are computed: what they come from may be trained.
     is_left = lambda key, w: w.is_cuda and w.requires_grad and key not in trained and getattr(w, "is_leaf", True)
     left = {key: w for key, w in weights.items() if is_left(key, w)}
-    runs = ""
-    for module in (objects.variables(frame).get("self") for frame in frames if torch.is_grad_enabled()):
-        own = [id(w) for w in module.parameters()] if isinstance(module, torch.nn.Module) else []
-        if own and all(key in left for key in own):
-            runs = type(module).__name__  # the outermost one stays
+    runs, most = "", 0
+    callers = {id(objects.variables(frame).get("self")) for frame in frames if torch.is_grad_enabled()}
+    in_graphs = objects.weights_in_graphs(frames)
+    for module in modules if left else ():
+        own = [id(w) for w in module.parameters()]
+        is_run = id(module) in callers or not in_graphs.isdisjoint(own)
+        if len(own) > most and is_run and all(key in left for key in own):
+            runs, most = type(module).__name__, len(own)
     gradients = sum(w.grad.nbytes for w in left.values() if w.grad is not None)
     facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
     set_names = {name for w in left.values() for name in vars(w)}

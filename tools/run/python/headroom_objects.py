@@ -17,6 +17,7 @@ _MOST_PARTS = 100_000  # of one list
 _CLOSED = ("jax", "jaxlib", "cupy", "numpy")  # what their objects hold is no list of the program's
 _CODES = {types.FunctionType: "__code__", types.GeneratorType: "gi_code"}
 _CODES |= {types.CoroutineType: "cr_code", types.AsyncGeneratorType: "ag_code"}
+RAW = (bytes, bytearray, str, list)
 _files, _frames = {}, {}  # of classes; those whose variables were looked at
 on_host = False  # arrays in the machine's memory are asked for, in place of those on a GPU
 _alive, _garbage = {}, {}  # by class; by identity
@@ -24,9 +25,12 @@ _alive, _garbage = {}, {}  # by class; by identity
 
 def array_bytes(value):
     """The bytes that an array of PyTorch, JAX or CuPy takes on a GPU; 0 for anything else, weights among it. `on_host`:
-    those that one of PyTorch or NumPy takes in the machine's memory."""
+    those that one of PyTorch or NumPy takes in the machine's memory, or bytes, a text or a list of numbers."""
     library = library_of(value)
     try:
+        if on_host and type(value) in RAW:
+            are_numbers = type(value) is list and type(value[0]) in (int, float)
+            return 32 * len(value) if are_numbers else sys.getsizeof(value) * (type(value) is not list)
         if on_host and library != "torch":
             return _base(value).nbytes if library == "numpy" and hasattr(value, "nbytes") else 0
         if library == "torch" or (library not in ("jax", "jaxlib", "cupy") and "torch" in sys.modules):
@@ -38,6 +42,13 @@ def array_bytes(value):
         return _base(value).nbytes if library == "cupy" and hasattr(value, "nbytes") else 0
     except Exception:  # a sparse one, one of a subclass that refuses, or of JAX one that is traced or deleted
         return 0
+
+
+def see_host():
+    """From here on arrays in the machine's memory are asked for."""
+    global on_host
+    on_host = True
+    PLAIN.difference_update(RAW)
 
 
 def _base(array):
@@ -73,6 +84,19 @@ def grad_fn(array):
         return getattr(array, "grad_fn", None)
     except Exception:
         return None
+
+
+def weights_in_graphs(frames, most=50_000):
+    """The weights, by identity, that the graphs of variables of the program's functions lead to."""
+    frames = [frame for frame in frames if source.is_own(frame.f_code.co_filename)]
+    nodes = [grad_fn(value) for frame in frames for value in variables(frame).values()]
+    seen = {}
+    while nodes and len(seen) < most:
+        node = nodes.pop()
+        if node is not None and id(node) not in seen:
+            seen[id(node)] = node
+            nodes += [before for before, _ in getattr(node, "next_functions", ())]
+    return {id(getattr(node, "variable", None)) for node in seen.values()}
 
 
 def collect():

@@ -8,7 +8,9 @@ import warnings
 _here = os.path.dirname(os.path.abspath(__file__))
 _trees, _found, _names = {}, {}, {}
 _BINDING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor)
-_GROWS = (ast.Mult, ast.LShift, ast.Pow)
+_POWERS = (ast.LShift, ast.Pow)
+_GROWS = (ast.Mult, *_POWERS)
+_SIZES, _NO_SIZES = ("size", "length", "seq_len", "resolution", "crop"), ("total", "loss", "num", "count")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -90,6 +92,62 @@ def is_bound_alone(path, node, name):
     loop = loop_around(path, node.lineno)
     inside = [n for n in nodes_in(tree_of(path), _BINDING) if loop and loop.lineno <= n.lineno <= loop.end_lineno]
     return [n for n in inside if name in targets_of(n)] == [node]
+
+
+def comprehension_at(path, line):
+    """The name that a list gets, or what makes it, and its line, where a line is in a comprehension, or in a list() of
+    what a function gives; ("", 0) else."""
+    for node in nodes_in(tree_of(path), (ast.ListComp, ast.GeneratorExp, ast.Call)):
+        is_list = not isinstance(node, ast.Call) or name_of(node) in ("list", "tuple")
+        if is_list and node.lineno <= line <= node.end_lineno:
+            around = [n for n in nodes_in(tree_of(path), ast.Assign) if n.lineno <= line <= n.end_lineno]
+            names = [name for n in around for name in sorted(targets_of(n)) if name]
+            return (names + [ast.unparse(node)[:60]])[0], node.lineno
+    return "", 0
+
+
+def is_carried(path, node, name):
+    """True for an assignment of what a call returns that was given the same, to an attribute or to what nothing else in
+    the loop binds: out, state = model(x, state)."""
+    call = node.value
+    given = [*call.args, *(word.value for word in call.keywords)] if isinstance(call, ast.Call) else ()
+    parts = [part for target in _targets(node) for part in ast.walk(target)]
+    is_attribute = any(isinstance(part, ast.Attribute) and part.attr == name for part in parts)
+    is_same = name in targets_of(node) and any(name in names_in(each) for each in given)
+    return is_same and (is_attribute or is_bound_alone(path, node, name))
+
+
+def carried_over_backward(frame, name):
+    """The line of a loop that carries a variable on while nothing else in the loop binds it, though the loop calls a
+    backward; 0: none."""
+    path = frame.f_code.co_filename
+    for node in assignments_of(frame, path, name, False):
+        if is_carried(path, node, name):
+            calls = nodes_in(loop_around(path, node.lineno), ast.Call)
+            if any("backward" in name_of(call) for call in calls):
+                return node.lineno
+    return 0
+
+
+def joins(call, name):
+    """True for a call that joins what has a name with more: torch.cat([x, y])."""
+    kinds = ("cat", "concat", "concatenate", "append", "hstack", "vstack", "stack")
+    return isinstance(call, ast.Call) and name_of(call) in kinds and name in names_in(call)
+
+
+def call_that_loads(files, call):
+    """(file, call) of the loading call that a call is, or whose result a function of that name returns; None: none."""
+    if name_of(call).startswith("load"):
+        return None, call
+    for path in files:
+        for function in nodes_in(tree_of(path), ast.FunctionDef):
+            returned = [n.value for n in nodes_in(function, ast.Return) if n.value] * (function.name == name_of(call))
+            names = set().union(*map(names_in, returned))
+            nodes = [n for n in nodes_in(function, ast.Assign) if isinstance(n.value, ast.Call)] if returned else ()
+            for node in nodes:
+                if name_of(node.value).startswith("load") and targets_of(node) & names:
+                    return path, node.value
+    return None, None
 
 
 def _targets(node):
@@ -259,6 +317,7 @@ def line_that_keeps(name, path, owner, is_sum, key=None, where=None):
                 adds |= is_sum and isinstance(target, ast.Attribute) and name in names_in(node.value)
                 adds |= owner in ("optimizer", "iterator") and isinstance(node.value, ast.Call)
                 is_made = owner == "object" and not isinstance(node.value, ast.Constant)
+                is_made |= not is_sum and "jax" not in sys.modules and is_carried(path, node, name)
                 puts = isinstance(target, ast.Subscript)
                 if name in names_in(target) and (adds or is_made or puts):
                     told = (is_apart(node), _is_number(node.value), has_no_key(node), is_made and not puts)
@@ -267,10 +326,17 @@ def line_that_keeps(name, path, owner, is_sum, key=None, where=None):
     return line, puts, bool(line) and loop_around(path, line) is not None
 
 
+def line_of_class_that_keeps(path, kind, is_sum):
+    """line_that_keeps() of a class of lists, which its own methods fill."""
+    node = next((node for node in nodes_in(tree_of(path), ast.ClassDef) if node.name == kind), None)
+    found = line_that_keeps("self", path, "", is_sum, None, node) if node else (0, False, False)
+    return found if node and node.lineno <= found[0] <= node.end_lineno else (0, False, False)
+
+
 def starts(frames):
     """Tells where the program puts one of several ranks on its card, or else where it starts processes."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    names = ("Process", "Popen", "Pool", "ProcessPoolExecutor", "spawn", "start_processes")
+    names = ("Process", "Popen", "Pool", "ProcessPoolExecutor", "spawn", "start_processes", "Parallel", "fork")
     lines = [line for line, _ in calls_of(frames, ("set_device",) if ranks > 1 else names)]
     for line, call in calls_of(frames, ("DataLoader",) if ranks == 1 else ()):
         lines += [line for word in call.keywords if word.arg == "num_workers" and getattr(word.value, "value", 1) != 0]
@@ -279,57 +345,107 @@ def starts(frames):
 
 
 def transform(frames, is_end):
-    """The first vmap of a gradient of a program of JAX, or of PyTorch that is in one, or else the first scan of JAX:
-    what they make of each example or step is no variable of a function. JAX tells of its failure at the end alone."""
-    is_torch = any("/torch/_functorch/" in frame.f_code.co_filename for frame in frames)
+    """The first vmap of a gradient, or matrix of derivatives, of a program of JAX, or of PyTorch that is in one, or
+    else the first scan of JAX: what they make of each example or step is no variable of a function. JAX tells of its
+    failure at the end alone."""
+    parts = ("/torch/_functorch/", "/torch/autograd/functional.py")
+    is_torch = any(part in frame.f_code.co_filename for frame in frames for part in parts)
     if not is_torch and not (is_end and "jax" in sys.modules):
         return {}
-    for line, call in calls_of(frames, ("vmap",)):
-        if call.args and "grad" in ast.unparse(call.args[0]):
-            return {"name": "vmap", "line": line, "torch": is_torch}
+    for line, call in calls_of(frames, ("vmap", "jacrev", "jacfwd", "jacobian", "hessian")):
+        if name_of(call) != "vmap" or (call.args and "grad" in ast.unparse(call.args[0])):
+            return {"name": name_of(call), "line": line, "torch": is_torch}
     scans = calls_of(frames, ("scan",)) if is_end and "jax" in sys.modules else ()
     return {"name": "scan", "line": next((line for line, _ in scans), "")}
 
 
-def growth(frames):
-    """The first line that multiplies a size of a batch, picture or text by more than a step needs, and its name:
-    "batch_size *= 2"; or that returns such a size, or scales a picture to one; empty without one."""
+def growth(frames, sized):
+    """The first line that makes a size of a batch, picture or text larger, and the size's name: one of `sized`, (file,
+    name) of what is as large as an array's side, before what is only called like a size. "batch_size *= 2",
+    "64 << epoch", a function that returns such a size, or a list of sizes; empty without one."""
     found = []
     for path in own_files(frames):
         tree = tree_of(path)
-        classes = [node for node in nodes_in(tree, ast.ClassDef) if "batch" in node.name.lower()]
         starts = [node for node in nodes_in(tree, (ast.FunctionDef,)) if node.name == "__init__"]
+
+        def may_repeat(node):
+            around = function_around(path, node.lineno)
+            runs = any(frame.f_code.co_name == getattr(around, "name", "<module>") for frame in frames)
+            return loop_around(path, node.lineno) is not None or not runs
+
+        def tell(kind, name, node):
+            is_called = any(part in name for part in _SIZES) and not any(part in name for part in _NO_SIZES)
+            is_at_start = any(each.lineno <= node.lineno <= each.end_lineno for each in starts)
+            if (is_called or name in ("bs", "bsz") or (path, name) in sized) and not is_at_start:
+                found.append((((path, name) not in sized, kind), name, "%s:%d" % (path, node.lineno)))
+
         for node in nodes_in(tree, (ast.AugAssign, ast.Assign)):
-            is_within = lambda nodes: any(each.lineno <= node.lineno <= each.end_lineno for each in nodes)
-            operations = [node.op] if isinstance(node, ast.AugAssign) else ast.walk(node.value)
-            multiplies = any(isinstance(part, _GROWS) for part in operations)
-            for name in sorted(targets_of(node)) if multiplies and not is_within(starts) else ():
-                is_batch = "batch_size" in name or name in ("bs", "bsz") or (is_within(classes) and "size" in name)
-                is_size = is_batch or any(part in name for part in ("size", "length", "seq_len", "resolution", "crop"))
-                is_size &= not any(part in name for part in ("total", "loss", "num", "count"))
-                if is_size and (isinstance(node, ast.AugAssign) or name in names_in(node.value)):
-                    found.append((not is_batch, name, "%s:%d" % (path, node.lineno)))
+            for name in sorted(targets_of(node)):
+                is_sized = (path, name) in sized
+                if isinstance(node, ast.AugAssign):
+                    if isinstance(node.op, _GROWS) or (is_sized and isinstance(node.op, ast.Add)):
+                        tell(0, name, node)
+                elif name in names_in(node.value) and _multiplies(node.value, is_sized):
+                    tell(0, name, node)
+                elif _raises(node.value):
+                    tell(1, name, node)
+                elif joins(node.value, name) and is_bound_alone(path, node, name):  # data that grows
+                    found.append(((True, 2), name, "%s:%d" % (path, node.lineno)))
+                elif is_sized and isinstance(node.value, ast.Subscript) and may_repeat(node):
+                    tell(1, name, _list_of(path, node.value.value) or node)
         for function in nodes_in(tree, (ast.FunctionDef,)):
-            is_size = any(part in function.name for part in ("size", "length", "seq_len", "resolution", "crop"))
-            for node in ast.walk(function) if is_size else ():
-                if isinstance(node, ast.Return) and any(isinstance(part, _GROWS) for part in ast.walk(node)):
-                    found.append((2, function.name, "%s:%d" % (path, node.lineno)))
+            for node in nodes_in(function, ast.Return):
+                if node.value and _multiplies(node.value):
+                    tell(1, function.name, node)
+        lines = [frame.f_lineno or 0 for frame in frames if frame.f_code.co_filename == path]
+        for node in nodes_in(tree, ast.For):
+            runs = any(node.lineno <= line <= node.end_lineno for line in lines)
+            is_range = isinstance(node.iter, ast.Call) and len(node.iter.args) > 1 and name_of(node.iter) == "range"
+            for name in sorted(targets_of(node)) if runs and (is_range or not isinstance(node.iter, ast.Call)) else ():
+                if (path, name) in sized:
+                    tell(1, name, _list_of(path, node.iter) or node)
         for call in nodes_in(tree, ast.Call):
-            sizes = [word.value for word in call.keywords if word.arg in ("size", "scale_factor")] or call.args[1:2]
-            parts = [part for node in sizes for part in ast.walk(node)]
-            is_fixed = all(isinstance(part, (ast.Constant, ast.Tuple, ast.Load)) for part in parts)
-            if name_of(call) in ("interpolate", "resize") and not is_fixed:
-                found.append((3, "the picture", "%s:%d" % (path, call.lineno)))
-    return dict(zip(("name", "line"), min(found, default=(0, "", ""), key=lambda each: each[0])[1:]))
+            size = {word.arg: word.value for word in call.keywords}.get("batch_size")
+            for node in [size, *_values_of(path, size)] if size else ():
+                if _raises(node) or isinstance(node, ast.Subscript):
+                    tell(1, "batch_size", _list_of(path, getattr(node, "value", node)) or node)
+    rank, name, line = min(found, default=((True,), "", ""), key=lambda each: each[0])
+    return {"name": "the size" if name == "__call__" else name, "line": line, "sized": not rank[0]}
+
+
+def _list_of(path, node):
+    """The assignment of a list, as it is written, to the name that a node is; None without one."""
+    nodes = [n for n in nodes_in(tree_of(path), ast.Assign) if targets_of(n) & names_in(node)]
+    return next((n for n in nodes if isinstance(n.value, (ast.List, ast.Tuple, ast.Dict))), None)
+
+
+def _multiplies(node, or_adds=False):
+    kinds = (*_GROWS, ast.Add) if or_adds else _GROWS
+    return any(isinstance(part, kinds) for part in ast.walk(node))
+
+
+def _raises(node):
+    """True for a power, or a shift, by what is no number: 2 ** epoch."""
+    powers = [part.right for part in ast.walk(node) if isinstance(part, ast.BinOp) and isinstance(part.op, _POWERS)]
+    return any(not isinstance(part, ast.Constant) for part in powers)
+
+
+def _values_of(path, node):
+    """The values that the function around a node assigns to the names in it before."""
+    nodes = nodes_in(function_around(path, node.lineno), ast.Assign)
+    return [each.value for each in nodes if each.lineno < node.lineno and targets_of(each) & names_in(node)]
 
 
 def settings(frames):
-    """Lines of the program that decide how much its functions take: where a batch is sized, and where numbers of 8
-    bytes are asked for."""
+    """Lines of the program that decide how much its functions take: where a batch is sized, where numbers of 8 bytes
+    are asked for, or a limit of its own, and where a backward is to keep its graph."""
     files = own_files(frames)
     batch = [line_of_parts(files, ["--batch-size", "--batch_size", "--batch"])]
     batch += [line_of_parts(files, ["batch_size", "per_device_train_batch_size"])]
     double = [line for line, _ in calls_of(frames, ("double",))]
     double += [line for line, call in calls_of(frames, ("set_default_dtype",)) if "float64" in ast.unparse(call)]
     double += [line_of_parts(files, ["jax_enable_x64"])]
-    return {"batch": batch[0] or batch[1], "double": double[0]}
+    fraction = [line for line, _ in calls_of(frames, ("set_per_process_memory_fraction",))]
+    fraction += [line_of_parts(files, ["XLA_PYTHON_CLIENT_MEM_FRACTION"])]
+    graphs = [line_of_parts(files, ["create_graph", "retain_graph"])]
+    return {"batch": batch[0] or batch[1], "double": double[0], "fraction": fraction[0], "graphs": graphs[0]}
