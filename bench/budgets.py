@@ -75,10 +75,6 @@ def main():
         for name in options.nets:
             batch = net_files.TRAINING[name]
             net = ["--model", str(net_files.find_file(options.folder, name, "train", unpacked)), "--batch", str(batch)]
-            if name == "gpt2":
-                constants = unpacked / "causal.safetensors"
-                net_files.write_causal_constants(constants)
-                net += ["--weights", str(constants)]
             plain = train(options, net + ["--plan", "packed", "--strategy", "direct"])
             if plain["error"]:
                 print(f"{name:9} {batch:5} {plain['error']}", flush=True)

@@ -24,7 +24,7 @@ import tempfile
 import time
 
 import nets
-from net_files import INFERENCE, OTHERS, TRAINING, WORDS, find_file, write_causal_constants
+from net_files import INFERENCE, OTHERS, TRAINING, WORDS, find_file
 
 MIB = 2**20
 LORA_TARGETS = ["q", "v"]
@@ -140,7 +140,7 @@ def measure(torch, step, steps):
     return {"ms": statistics.median(times), "mib": torch.cuda.max_memory_allocated() / MIB if on_gpu else 0}
 
 
-def run_in_headroom(options, path, name, work, batch, steps, unpacked):
+def run_in_headroom(options, path, work, batch, steps):
     command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--optimizer"]
     lora = ["--lora", str(options.lora), "--lora-targets", ",".join(LORA_TARGETS)]
     command += ["adamw", *lora] if options.lora else ["sgd"]
@@ -150,10 +150,6 @@ def run_in_headroom(options, path, name, work, batch, steps, unpacked):
         command += ["--precision", "bf16"] if options.precision == "bf16" else ["--math", "tf32"]
     if work == "infer":
         command.append("--inference")
-    if name == "gpt2":
-        constants = unpacked / "causal.safetensors"
-        write_causal_constants(constants)
-        command += ["--weights", constants]
     done = subprocess.run(command + (options.rest or ["--plan", "packed"]), capture_output=True, text=True)
     if done.returncode:
         return {"error": ((done.stdout + done.stderr).strip().splitlines() or ["no output"])[-1][:200]}
@@ -219,10 +215,9 @@ def main():
                 results = {how: [] for how in ["headroom", *others]}
                 for _ in range(options.rounds):
                     for how, runs in results.items():
-                        arguments = (name, work, named[name], steps)
-                        runs.append(run_in_headroom(options, path, *arguments, unpacked) if how == "headroom"
-                                    else run_child(name, work, how, named[name], steps, options.precision,
-                                                   options.lora))
+                        arguments = (work, named[name], steps)
+                        runs.append(run_in_headroom(options, path, *arguments) if how == "headroom" else
+                                    run_child(name, work, how, *arguments[1:], options.precision, options.lora))
                 ours = None
                 for how, runs in results.items():
                     done = [run for run in runs if "ms" in run]

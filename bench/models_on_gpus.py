@@ -24,7 +24,7 @@ import tempfile
 import time
 
 import models
-from net_files import TRAINING, find_file, write_causal_constants
+from net_files import TRAINING, find_file
 
 
 def run_rank(rank, name, how, gpus, batch, steps, device):
@@ -95,15 +95,11 @@ class Clock:
             return line, f"exit code {code}: {(errors.read().strip().splitlines() or ['no message'])[-1][:300]}"
 
 
-def run_headroom(clock, options, path, name, plan, replicas, batch, unpacked):
+def run_headroom(clock, options, path, plan, replicas, batch):
     words = [options.headroom, "run", "--model", path, "--batch", batch * replicas, "--steps", options.steps, "--plan",
              plan, "--optimizer", "sgd", "--precision", "bf16", "--device", options.device, "--json"]
     if replicas > 1:
         words += ["--replicas", replicas]
-    if name == "gpt2":
-        constants = unpacked / "causal.safetensors"
-        write_causal_constants(constants)
-        words += ["--weights", constants]
     line, error = clock.run(words)
     result = json.loads(line) if line.startswith("{") else {}
     if error:
@@ -148,8 +144,8 @@ def main():
                 batch = options.batch or TRAINING[name]
                 for plan in options.plans[turn:turn + 1]:
                     path = find_file(options.folder, name, "train", unpacked)
-                    alone, why = run_headroom(clock, options, path, name, plan, 1, batch, unpacked)
-                    together, why_not = run_headroom(clock, options, path, name, plan, options.gpus, batch, unpacked)
+                    alone, why = run_headroom(clock, options, path, plan, 1, batch)
+                    together, why_not = run_headroom(clock, options, path, plan, options.gpus, batch)
                     report(name, f"headroom {plan}", batch, alone, together, why or why_not)
                 for how in options.programs[turn:turn + 1]:
                     line, error = clock.run([sys.executable, __file__, "--child", name, how, options.gpus, batch,

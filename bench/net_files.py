@@ -1,9 +1,6 @@
-"""The nets of models.py and budgets.py, and PyTorch's exports of them. Run with a file's name, it writes the constants that
-the export of GPT-2 lacks: net_files.py FILE.safetensors"""
+"""The nets of models.py and budgets.py, and PyTorch's exports of them."""
 import gzip
-import json
 import shutil
-import struct
 import sys
 
 WORDS = 512  # of a text
@@ -29,30 +26,3 @@ def find_file(folder, name, work, unpacked):
                 shutil.copyfileobj(packed, file)
             return to
     sys.exit(f"{folder} has no export of {name}")
-
-
-def write_causal_constants(path, count=WORDS):
-    """Writes the positions and the causal mask that PyTorch's export of GPT-2 names but does not
-    contain without its data. `headroom run --model gpt2.onnx --weights FILE` takes them. Without
-    them every score is hidden, and attention has to compute all of them."""
-    tensors = {
-        "unsqueeze": ("I64", [1, count], struct.pack(f"<{count}q", *range(count))),
-        "unsqueeze_9": ("I64", [1, 1, count, 1], struct.pack(f"<{count}q", *range(count))),
-        "unsqueeze_12": ("I64", [1, 1, 1, count], struct.pack(f"<{count}q", *range(count))),
-        "le_1": ("BOOL", [1, 1, count, count],
-                 bytes(key <= query for query in range(count) for key in range(count))),
-    }
-    header, data = {}, b""
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    write_causal_constants(sys.argv[1])
