@@ -66,7 +66,7 @@ struct HeadRows {
   const float* at(int64_t i) const { return first + i * step; }
 };
 
-// Those of a cache, of which `count` new rows replace some.
+// The keys or values of a cache, of which `count` new rows replace some.
 struct CachedRows {
   HeadRows cached, fresh;
   int64_t rows;

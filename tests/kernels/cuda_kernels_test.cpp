@@ -107,6 +107,7 @@ TEST_F(CudaKernelsTest, AgreeWithTheCpuOnNan) {
     // The later operands repeat these for other variables.
     for (size_t i = 0; i < std::min<size_t>(6, row.inputs.size()); ++i) {
       if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
+      SCOPED_TRACE(fmt::format("operand {}", i));
       KernelCase broken = row;
       broken.inputs[i].data()[row.inputs[i].elements() / 2] = std::numeric_limits<float>::quiet_NaN();
       expect_as_on_the_cpu(broken);

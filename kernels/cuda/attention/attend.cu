@@ -17,7 +17,7 @@ constexpr int teams_at_once(int64_t extent) {
 // The most teams to a block. 1 leaves all keys of a block to one team.
 constexpr int kMaxTeams = 4;
 
-// What a thread has of the softmax of its team's keys: sums of values and of shares. Shares are powers of 2
+// A thread's part of the softmax of its team's keys: sums of values and of shares. Shares are powers of 2
 // less `base`.
 template <int kExtent>
 struct PartialRows {

@@ -60,11 +60,6 @@ __device__ Held<kHalf> neighbors_of(const Reals& row, int column, int extent, bo
   return found;
 }
 
-// A number of a mask as a score is: see in_powers_of_2 of the CPU's kernel.
-__device__ inline float masked_by(float x) {
-  return x == -HUGE_VALF ? x : fmaxf(x * kLog2E, -FLT_MAX);
-}
-
 // Sums or largest of the lanes that hold the same columns, or of those of one key.
 template <int kFrom, int kTo, typename Join>
 __device__ float joined(float x, const Join& join) {
@@ -73,7 +68,8 @@ __device__ float joined(float x, const Join& join) {
   return x;
 }
 
-// What some keys give a query: the largest score, the sum of 2^(score - largest), and the sums of the values.
+// The share of some keys in a query's result: the largest score, the sum of 2^(score - largest), and the sums
+// of the values.
 template <int kRows, int kColumns>
 struct Partial {
   float largest[kRows], total[kRows], sums[kRows][kColumns];
@@ -86,8 +82,8 @@ __device__ void join(int count, const Part& part, const Use& use) {
     const int row = i / kColumns, column = i % kColumns;
     float largest = -HUGE_VALF, total = 0, sum = 0;
     for (int j = 0; j < count; ++j) largest = fmaxf(largest, part(j)->largest[row]);
-    for (int j = 0; j < count && largest != -HUGE_VALF; ++j) {
-      const float factor = power_of_2(part(j)->largest[row] - largest);
+    for (int j = 0; j < count; ++j) {  // a part that shows no score may have NaN
+      const float its = part(j)->largest[row], factor = its == largest ? 1 : power_of_2(its - largest);
       total = fmaf(part(j)->total[row], factor, total);
       sum = fmaf(part(j)->sums[row][column], factor, sum);
     }
@@ -198,9 +194,10 @@ __global__ void __launch_bounds__(kWarps * 32) attend_cached(const __grid_consta
         if (key >= keys || kind == MaskTile::kHidden) {
           score = -HUGE_VALF;
         } else if (kind == MaskTile::kMixed) {
-          score += masked_by(mask[key]);
+          score += in_powers_of_2(mask[key]);
         }
         of_tile = fmaxf(of_tile, score);
+        if (score != score) total[row] = score;  // NaN, which no largest number shows
       }
       of_tile = fmaxf(joined<kLanes, 32>(of_tile, larger), largest[row]);
       if (of_tile == -HUGE_VALF) {

@@ -1,11 +1,14 @@
 // The arguments of attention kernels, and their choice and launch. Knows no arithmetic.
 #pragma once
 
+#include <cfloat>
+#include <cmath>
 #include <type_traits>
 
 #include "base/errors.h"
 #include "device/cuda/check.h"
 #include "kernels/attention_tiles.h"
+#include "kernels/cuda/fast_math.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/reals.cuh"
 #include "kernels/cuda/shared_memory.h"
@@ -53,6 +56,13 @@ struct ScoreMask {
     return data + (b * layout.batch_stride + h * layout.head_stride);
   }
 };
+
+// A number of a mask as a score is. A finite one stays finite: a row that the lowest float hides throughout
+// has equal shares and not NaN. NaN stays.
+__device__ inline float in_powers_of_2(float x) {
+  const float power = x * kLog2E;
+  return x != -HUGE_VALF && power < -FLT_MAX ? -FLT_MAX : power;
+}
 
 struct AttentionArguments {
   AttentionSizes sizes;

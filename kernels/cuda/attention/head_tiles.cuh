@@ -3,7 +3,6 @@
 
 #include <cuda_pipeline.h>
 
-#include <cfloat>
 #include <cmath>
 
 #include "kernels/cuda/attention/attention_call.cuh"
@@ -205,12 +204,6 @@ struct ScorePlace {
   int row, column, rows, columns;
   bool is_turned;
 };
-
-// A number of a mask as a score is. A finite one stays finite: a row that the lowest float hides throughout
-// has equal shares and not NaN.
-__device__ inline float in_powers_of_2(float x) {
-  return x == -HUGE_VALF ? x : fmaxf(x * kLog2E, -FLT_MAX);
-}
 
 // Adds a mask to scores, as powers of 2. Issues 16 loads before it uses one.
 template <int kColumns>
