@@ -9,6 +9,9 @@
 
 namespace headroom::cuda {
 
+// A convolution computes its result, or the gradient of an operand.
+enum class ConvDirection : uint8_t { kForward, kInputGrad, kFilterGrad };
+
 struct Request : KernelRequest {
   CudaGpu& device;
   Device& owner;     // the device of that GPU, or its faulty twin

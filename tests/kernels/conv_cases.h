@@ -43,6 +43,7 @@ inline const ConvCase kConvCases[] = {
     {"grouped", {2, 7, 7, 6}, {3, 3, 2, 9}, {{1, 1}, {0, 0}, {1, 1}, 3}, Pool2d{}},
     {"depthwise", {2, 7, 7, 16}, {3, 3, 1, 16}, {{1, 1}, {1, 1}, {1, 1}, 16}, std::nullopt},
     {"depthwise_odd", {2, 9, 8, 83}, {3, 5, 1, 83}, {{2, 1}, {1, 3}, {1, 2}, 83}, std::nullopt},
+    {"depthwise_strided", {2, 9, 10, 24}, {5, 5, 1, 24}, {{2, 2}, {2, 2}, {1, 1}, 24}, std::nullopt},
     {"depthwise_pooled", {2, 8, 8, 24}, {3, 3, 1, 24}, {{1, 1}, {1, 1}, {1, 1}, 24}, Pool2d{}},
     {"depthwise_beyond", {1, 3, 3, 20}, {3, 3, 1, 20}, {{4, 3}, {4, 4}, {1, 1}, 20}, std::nullopt},
     {"depthwise_multiplied", {2, 6, 6, 5}, {3, 3, 1, 15}, {{1, 1}, {1, 1}, {1, 1}, 5}, std::nullopt},

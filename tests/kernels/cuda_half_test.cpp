@@ -1,5 +1,6 @@
 // The kernels for an NVIDIA GPU on floats stored in 16 bits: they compute in f32 and round once, as the
 // CPU's.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -177,6 +178,42 @@ TEST_F(CudaHalfTest, ProductsAndConvolutionsMultiplyWhatIsStored) {
         const double tolerance =
             std::holds_alternative<ConvBias>(op) && outputs != f32 ? 4 * rounding(half) : 2e-4;
         for (size_t r = 0; r < got.size(); ++r) expect_close(got[r], expected[r], half, tolerance);
+      }
+    }
+  }
+}
+
+TEST_F(CudaHalfTest, DepthwiseConvolutionsAndTheirGradientsGiveTheCpusNumbers) {
+  struct Row {
+    Shape image;
+    int size, stride;
+  };
+  for (const Row& row : {Row{{2, 15, 18, 40}, 3, 1}, Row{{2, 15, 18, 40}, 3, 2}, Row{{1, 9, 7, 264}, 5, 1},
+                         Row{{2, 16, 15, 24}, 5, 2}, Row{{2, 14, 21, 8}, 7, 1}, Row{{1, 17, 30, 136}, 7, 2},
+                         Row{{3, 2, 1, 16}, 7, 1}}) {
+    const auto channels = static_cast<int>(row.image[3]);
+    const int padding = row.size / 2;
+    for (const bool by_result : {false, true}) {
+      const Conv2d conv{{row.stride, row.stride}, {padding, padding}, {1, 1}, channels, by_result};
+      const Shape filter =
+          by_result ? Shape{channels, row.size, row.size, 1} : Shape{row.size, row.size, 1, channels};
+      const HostTensor x = random_floats(row.image, 1), w = random_floats(filter, 2);
+      const HostTensor dy = random_floats(infer_outputs(conv, specs_of({x, w}))[0].shape, 3);
+      const std::pair<Op, std::vector<HostTensor>> parts[] = {{conv, {x, w}},
+                                                              {Conv2dInputGrad{conv, row.image}, {dy, w}},
+                                                              {Conv2dFilterGrad{conv, filter}, {x, dy}}};
+      for (const auto& [op, operands] : parts) {
+        for (const DType half : kHalves) {
+          SCOPED_TRACE(fmt::format("{} {} by {} {} {}", op_name(op), to_string(row.image), row.size,
+                                   row.stride, to_string(half)));
+          const std::vector<HostTensor> inputs = stored_in(half, operands);
+          const std::vector<TensorSpec> f32 = infer_outputs(op, specs_of(operands));
+          for (const std::vector<TensorSpec>& outputs : {stored_in(half, f32), f32}) {
+            if (outputs == f32 && !std::holds_alternative<Conv2dFilterGrad>(op)) continue;
+            const std::vector<HostTensor> got = run_on_cuda(*device_, op, inputs, {}, {.outputs = outputs});
+            expect_close(got[0], run_as(op, inputs, outputs)[0], half, 2e-4);
+          }
+        }
       }
     }
   }

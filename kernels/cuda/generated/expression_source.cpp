@@ -175,7 +175,7 @@ class Writer {
   // True where terms are stored in 16 bits: some of them are added in float before they become double.
   bool rounds_terms() const { return half_; }
   void open() {
-    lines.add("#include \"kernels/cuda/generated/stored_lanes.cuh\"");
+    lines.add("#include \"kernels/cuda/stored_lanes.cuh\"");
     lines.add("#include \"kernels/cuda/unary_functions.cuh\"");
     lines.add("using namespace headroom;\nusing namespace headroom::cuda;");
     std::string parameters;
@@ -438,7 +438,7 @@ KernelSource join_source(const Reduce& by, const ReductionShape& shape, const Te
   // Four neighboring results fill a sector of memory; the block's threads share their parts.
   constexpr int kWide = 4, kThreadsOfResult = kGeneratedThreads / kWide;
   Lines lines;
-  lines.add("#include \"kernels/cuda/generated/stored_lanes.cuh\"\nusing namespace headroom::cuda;");
+  lines.add("#include \"kernels/cuda/stored_lanes.cuh\"\nusing namespace headroom::cuda;");
   lines.add("extern \"C\" __global__ void __launch_bounds__({}) kernel(const void* p0, void* result) {{",
             kGeneratedThreads);
   lines.add("const long long g = blockIdx.x * {0}ll + threadIdx.x % {0};", kWide);

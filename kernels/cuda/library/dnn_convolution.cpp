@@ -89,7 +89,9 @@ DnnConvolution::DnnConvolution(const Request& request, ConvDirection direction, 
       b_(direction == ConvDirection::kFilterGrad ? result_ : filter_),
       device_(request.device),
       handle_(request.dnn()),
-      name_(name_of(direction, conv, image, filter, types, request.settings)) {
+      name_(name_of(direction, conv, image, filter, types, request.settings)),
+      own_(Depthwise::of(request, direction, conv, image, filter, result, types.read, types.computed)) {
+  if (own_) return;
   const KernelSettings& settings = request.settings;
   const int64_t operand_bytes =
       span(a_, types.read) + span(b_, types.read) + span(computed(), types.computed);
@@ -119,7 +121,7 @@ DnnGraph DnnConvolution::graph(DType type) const {
 
 std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(DType type, const DnnGraph& graph,
                                                                         const std::string& engine) const {
-  // Layers that are alike share what cuDNN compiles for them.
+  // Equal layers share the code that cuDNN compiles for them.
   static std::mutex mutex;
   static std::map<std::tuple<cudnnHandle_t, std::string, DType, std::string>, std::weak_ptr<const Prepared>>
       known;
@@ -226,6 +228,7 @@ void DnnConvolution::run(const Prepared& prepared, const void* a, const void* b,
 
 void DnnConvolution::run(const void* a, const void* b, void* computed, void* workspace,
                          cudaStream_t stream) const {
+  if (own_) return own_->run(a, b, computed, workspace, stream);
   run(*chosen_, a, b, computed, workspace, stream);
 }
 

@@ -1,5 +1,6 @@
-// A convolution or one of its gradients through cuDNN on tensors of ours: chooses the algorithm, and brings
-// operands into the type and layout that it takes, and the result back. Knows no bias, relu or pooling.
+// A convolution or one of its gradients through cuDNN, or by kernels of our own, on tensors of ours: chooses
+// the algorithm, and brings operands into the type and layout that it takes, and the result back. Knows no
+// bias, relu or pooling.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/library/algorithm_choice.h"
+#include "kernels/cuda/library/depthwise.h"
 #include "kernels/cuda/library/dnn_graph.h"
 
 namespace headroom::cuda {
@@ -31,7 +33,7 @@ class DnnConvolution {
   DnnConvolution(const DnnConvolution&) = delete;
   DnnConvolution& operator=(const DnnConvolution&) = delete;
 
-  int64_t workspace_bytes() const { return chosen_->workspace_bytes; }
+  int64_t workspace_bytes() const { return own_ ? own_->workspace_bytes() : chosen_->workspace_bytes; }
   // Queues it on `stream`: image, filter -> result; result, filter -> image; or image, result -> filter.
   void run(const void* a, const void* b, void* computed, void* workspace, cudaStream_t stream) const;
 
@@ -60,7 +62,8 @@ class DnnConvolution {
   const Shape &a_, &b_;  // the two that are read
   const CudaGpu& device_;
   const cudnnHandle_t handle_;
-  const std::string name_;  // of the problem
+  const std::string name_;                // of the problem
+  std::shared_ptr<const Depthwise> own_;  // null where cuDNN computes it
   std::shared_ptr<const Prepared> chosen_;
 };
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/ops.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 namespace headroom::cuda {
 
@@ -27,8 +27,6 @@ class DnnDescriptor {
  private:
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
-
-enum class ConvDirection : uint8_t { kForward, kInputGrad, kFilterGrad };
 
 // An operand: extents in cuDNN's order, (N,C,H,W) or (K,C,KH,KW), with any strides (in elements).
 struct DnnTensor {
