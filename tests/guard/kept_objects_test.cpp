@@ -111,6 +111,18 @@ TEST_F(KeptObjects, ObjectsOfAllKindsThatKeepTensorsAreNamed) {
        "def main():\n"
        "  node = None\n"
        "  for i in range(4): node = Node(torch.Tensor(), node)  # HERE\n"},
+      {"outputs",  // a weak proxy, which is seen first, keeps nothing
+       "import weakref\n"
+       "class Model:\n"
+       "  def __init__(self): self.outputs = []\n"
+       "  def step(self): self.outputs.append(torch.Tensor())  # HERE\n"
+       "class Trainer: pass\n"
+       "Trainer.__module__ = 'library'\n"
+       "trainer, model = Trainer(), Model()\n"
+       "trainer.seen, trainer.model = weakref.proxy(model), model\n"
+       "del model\n"
+       "def main():\n"
+       "  for i in range(4): trainer.model.step()\n"},
       {"total",  // another function has a variable of that name
        "def count():\n"
        "  total = []\n"
@@ -224,6 +236,38 @@ TEST_F(KeptMemory, AGraphLeadsToAModelThatNoOptimizerTrains) {
       "  optimizer = torch.optim.Optimizer(student.parameters())\n"
       "  soft.grad_fn = Node(teacher.parameters()[0])\n");
   EXPECT_PRED2(has, text, "exhausted: Teacher runs with gradients, though no optimizer trains it") << text;
+}
+
+TEST_F(KeptMemory, AModelThatTheFailingLineCallsHasRun) {
+  const std::string text = verdict(
+      "class Teacher(torch.nn.Module):\n"
+      "  def __call__(self): return 0\n"
+      "def score(model): torch.fail(model())\n"
+      "def main():\n"
+      "  student, teacher = torch.nn.Module(), Teacher()\n"
+      "  optimizer = torch.optim.Optimizer(student.parameters())\n"
+      "  score(teacher)\n");
+  EXPECT_PRED2(has, text, "exhausted: Teacher runs with gradients, though no optimizer trains it") << text;
+}
+
+TEST_F(KeptMemory, ARequestIsTheProductOfTwoNumbers) {
+  const std::string text = verdict("def main():\n  rows, dim = 1 << 20, 16\n  torch.fail(64 << 20)\n");
+  EXPECT_PRED2(has, text, "of the request that failed: rows x dim (1048576 x 16) numbers of 4 bytes") << text;
+}
+
+// A loop has the iterator of a loader alone.
+TEST_F(KeptMemory, PaddingIsFoundWhereTheLoaderIsGone) {
+  const std::string text = verdict("import sys, types\ntorch.snapshot = '" HEADROOM_SOURCE_DIR
+                                   "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n"
+                                   "class Iterator:\n"
+                                   "  def __init__(self, collate): self._collate_fn = collate\n"
+                                   "name = 'torch.utils.data.dataloader'\n"
+                                   "sys.modules[name] = types.SimpleNamespace(_BaseDataLoaderIter=Iterator)\n"
+                                   "def collate(items):\n"
+                                   "  return max(map(len, items))\n"  // line 9
+                                   "def main():\n"
+                                   "  batches = Iterator(collate)\n");
+  EXPECT_PRED2(has, text, "each batch is padded to its longest item, at " + folder_ / "train.py:9") << text;
 }
 
 TEST_F(KeptMemory, TextsAndNumbersInTheMachinesMemoryAreFound) {

@@ -91,6 +91,12 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "growing-batch: the activations of one step take 1.95 GiB in each rank\nsize is made larger at "
        "train.py:37",
        "!other processes"},
+      {"each rank has a large batch",
+       R"("starts": {"ranks": 2, "line": ""}, "settings": {"batch": "train.py:5"})", "", 2000,
+       "exhausted: the activations of one step take 1.95 GiB in each rank; its batch is sized at train.py:5",
+       ""},
+      {"each rank holds a checkpoint", R"("starts": {"ranks": 2, "line": ""}, )" + fact("loaded", 700), "",
+       2000, "exhausted: x still holds 700.00 MiB that torch.load returned", "!other processes"},
       {"garbage comes before what holds it",
        "\"kept\": [" + kept("maps", 900, grows.c_str()) + "], " + fact("cycles", 900), "", 0,
        "leak: objects that refer to each other, as x does", "!maps"},
@@ -152,8 +158,9 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
       {"what is as large as a batch grows before what pads it",
        R"("padding": "train.py:3", "growth": {"name": "n", "line": "train.py:8", "sized": true})",
        finding("growing-batch", 2000), 0, "Out of memory; the history", "n is made larger at train.py:8"},
-      {"what a step computes is told where nothing else is found", R"("settings": {"batch": "train.py:5"})",
-       "", 0, "exhausted: Tensors of this process hold",
+      {"what a step computes is told where nothing else is found",
+       R"("trained": {"optimizers": 1}, "settings": {"batch": "train.py:5"})", "", 0,
+       "exhausted: Tensors of this process hold",
        "the activations of one step take 1.95 GiB; its batch is sized at train.py:5", 256, full("60.00 MiB")},
   };
   for (const Row& row : rows) {

@@ -248,8 +248,8 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
 }
 
 std::optional<Finding> find_growing_work(const Evidence& evidence) {
-  constexpr size_t kPoints = 8;  // random sizes rise eight times in a row once in 40,000
-  if (evidence.failure == nullptr || evidence.last <= kPoints) return std::nullopt;
+  constexpr size_t kFewest = 5, kPoints = 8;  // random sizes rise five times in a row once in 120
+  if (evidence.failure == nullptr || evidence.last < kFewest) return std::nullopt;
   if (std::ranges::none_of(evidence.steps, [](const Step& s) { return s.has_backward; })) return std::nullopt;
   struct Largest {
     int64_t bytes = 0;
@@ -272,12 +272,16 @@ std::optional<Finding> find_growing_work(const Evidence& evidence) {
       largest.has_line = true;
     }
   }
+  // Several steps in a row may be of one size.
   const auto rises = [&](const auto& size_of) {
-    const auto at = [&](size_t point) { return size_of(point * (steps.size() - 1) / (kPoints - 1)); };
-    for (size_t point = 1; point < kPoints; ++point) {
-      if (at(point) <= at(point - 1)) return false;
+    const size_t points = std::min(kPoints, steps.size());
+    const auto at = [&](size_t point) { return size_of(point * (steps.size() - 1) / (points - 1)); };
+    size_t sizes = 1;
+    for (size_t point = 1; point < points; ++point) {
+      if (at(point) < at(point - 1)) return false;
+      sizes += at(point) > at(point - 1);
     }
-    return at(kPoints - 1) >= 2 * at(0);
+    return sizes >= kFewest && at(points - 1) >= 2 * at(0);
   };
   // More rounds of a loop make more tensors, not larger ones.
   if (rises([&](size_t step) { return sums[step]; })) {

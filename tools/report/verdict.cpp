@@ -125,13 +125,15 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
       return finding.bytes < lacking && finding.cause != Cause::kGrowingBatch;
     });
   }
-  // If a program keeps more than is idle, by more than a third, fragmentation is only a symptom.
+  // If a program keeps more than is idle, by more than a third, fragmentation is only a symptom. If its batch
+  // grew, it is one as well: larger tensors cannot use the pieces of the smaller ones.
   const auto weight_of = [](const Finding& finding) {
     return finding.cause == Cause::kFragmentation ? finding.bytes / 3 * 4 : finding.bytes;
   };
   if (auto pieces = find_fragmentation(evidence);
-      pieces && std::ranges::none_of(
-                    findings, [&](const Finding& other) { return weight_of(other) > weight_of(*pieces); })) {
+      pieces && std::ranges::none_of(findings, [&](const Finding& other) {
+        return other.cause == Cause::kGrowingBatch || weight_of(other) > weight_of(*pieces);
+      })) {
     findings.push_back(std::move(*pieces));
   }
   std::ranges::stable_sort(findings,

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/cause.h"
+#include "tools/run/cause_rows.h"
 #include "tools/run/holder.h"
 
 namespace headroom {
@@ -23,184 +24,6 @@ constexpr std::array<double, 6> kWeights = {4, 8.0 / 3, 2, 1, 1, 0.6};
 
 // A cause weighs at least this part of what a process had: several things may share the blame, but not ten.
 constexpr int64_t kLeastPart = 5;
-
-// So many threads any program may have, of its libraries.
-constexpr int64_t kFewThreads = 4;
-
-std::string line_part(const std::string& before, const std::string& line) {
-  return line.empty() ? "" : before + line;
-}
-
-// Facts that are one holder each, with its name, line, bytes, count and call. {at} is ", made at LINE" if
-// that is known.
-struct CauseRow {
-  const char* fact;
-  const char* sentence;
-  std::array<const char*, 2> next;
-  Evidence evidence = Evidence::kHeld;
-  int64_t percent = 100;  // of the bytes that would not have been needed
-  Cause cause = Cause::kExhausted;
-};
-constexpr char kDelete[] = "next: del {name}  # when it has been used";
-constexpr CauseRow kRows[] = {
-    {"replaced",
-     "exhausted: {name} still holds {bytes} while its next value is made, at {line}",
-     {kDelete},
-     Evidence::kHeld,
-     50},  // the next is needed
-    {"loaded",
-     "exhausted: {name} still holds {bytes} that {call} returned, at {line}",
-     {"next: map_location=\"cpu\"  # of torch.load", kDelete}},
-    // While it is joined the old one and the new one are there.
-    {"grown",
-     "leak: {name} grows by {call} and takes {bytes}, at {line}",
-     {"next: keep no more than is needed, or the parts on the CPU: a join needs the old and the new one"},
-     Evidence::kGrowth,
-     200,
-     Cause::kLeak},
-    {"arrays",
-     "exhausted: of the arrays in these functions, {total}, {bytes} are float64 or complex128{since}",
-     {"next: float32 and complex64 where they are precise enough: half the memory"}},
-    {"precise",
-     "exhausted: the weights of {name} are float64, and so is what it computes, {bytes} in all{at}",
-     {"next: float32 where it is precise enough: half the memory"},
-     Evidence::kHeld,
-     50},
-    {"models",
-     "exhausted: the weights and gradients of {count} models of class {name} take {bytes}{at}",
-     {"next: one model for all that use it (threads, requests, members that can wait for their turn)"},
-     Evidence::kMaybeNeeded},
-    {"cycles",
-     "leak: objects that refer to each other{as} keep {bytes} until Python's collector runs{where}",
-     {"next: weakref.ref(...) for the way back, or save_for_backward for what a backward needs",
-      "next: gc.collect()  # after each round"},
-     Evidence::kGarbage,
-     100,
-     Cause::kLeak},
-    {"plans",
-     "leak: CuPy's cache keeps {count} FFT plans, whose work areas take {bytes}{at}",
-     {"next: cupy.fft.config.get_plan_cache().set_size(1)  # or .clear() where the lengths change"},
-     Evidence::kHeld,
-     100,
-     Cause::kLeak},
-    {"threads",
-     "workspace: cuBLAS keeps {bytes} of workspaces, one for each stream in each of {count} threads{at}",
-     {"next: fewer threads, or one stream for all; CUBLAS_WORKSPACE_CONFIG=:4096:2 makes each smaller"},
-     Evidence::kHeld,
-     100,
-     Cause::kWorkspace},
-    {"CuPy",
-     "other-library: CuPy holds {bytes} of this process's memory, where PyTorch cannot use it",
-     {"next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"}},
-    {"JAX",
-     "other-library: JAX holds {bytes} of this process's memory, where PyTorch cannot use it",
-     {"next: XLA_PYTHON_CLIENT_PREALLOCATE=false  # in the environment: JAX then grows"}},
-    {"untrained",
-     "exhausted: backward makes {bytes} of gradients for weights that no optimizer trains",
-     {"next: model.requires_grad_(False)  # then True for what is trained"}},
-    {"unseen",
-     "exhausted: {name} runs with gradients, though no optimizer trains it: all its activations are kept",
-     {"next: with torch.no_grad():  # around it"}},
-};
-
-// Makes the candidate of a row, whose holder has so many bytes.
-Candidate candidate_of(const CauseRow& row, const Facts& holder, int64_t bytes) {
-  const std::string name = holder.text("name"), line = holder.text("line"), call = holder.text("call");
-  const auto fill = [&](const char* text) {
-    return fmt::format(
-        fmt::runtime(text), fmt::arg("name", name), fmt::arg("line", line), fmt::arg("call", call),
-        fmt::arg("bytes", format_bytes(bytes)), fmt::arg("count", holder.number("count")),
-        fmt::arg("total", format_bytes(holder.number("bytes"))),
-        fmt::arg("at", line_part(", made at ", line)), fmt::arg("where", line_part(", at ", line)),
-        fmt::arg("since", line_part(", since ", line)),
-        fmt::arg("as", name.empty() ? "" : ", as " + name + " does,"));
-  };
-  Candidate made{.evidence = row.evidence,
-                 .bytes = bytes * row.percent / 100,
-                 .cause = {fill(row.sentence)},
-                 .next = {},
-                 .cause_name = std::string(name_of(row.cause)),
-                 .line = line};
-  for (const char* step : row.next) {
-    const bool is_of_load =
-        step != nullptr && std::string_view(step).find("of torch.load") != std::string_view::npos;
-    if (step != nullptr && (!is_of_load || call == "torch.load")) made.next.push_back(fill(step));
-  }
-  return made;
-}
-
-// The holder that a row tells of.
-Facts holder_of(const Facts& facts, std::string_view fact) {
-  if (fact == "models") {
-    const std::vector<Facts> models = facts.parts("weights");
-    return !models.empty() && models.front().number("count") > 2 ? models.front() : Facts();
-  }
-  if (fact == "precise") {
-    for (const Facts& model : facts.parts("weights")) {
-      if (2 * model.number("doubles") < model.number("bytes")) continue;
-      const std::string line = facts.part("settings").text("double");
-      return Facts(Record{{"name", model.text("name")}, {"line", line.empty() ? model.text("line") : line}});
-    }
-    return {};
-  }
-  if (fact == "unseen") {
-    const Facts weights = facts.part("untrained");
-    return weights.text("runs").empty() ? Facts() : Facts(Record{{"name", weights.text("runs")}});
-  }
-  const Facts libraries = facts.part("libraries");
-  return libraries.has(fact) ? Facts(Record{{"bytes", libraries.number(fact)}}) : facts.part(fact);
-}
-
-int64_t bytes_of(std::string_view fact, const Facts& holder, const Facts& facts, const Facts& report) {
-  if (fact == "arrays")
-    return holder.number("doubles") < holder.number("bytes") / 2 ? 0 : holder.number("doubles");
-  if (fact == "untrained") return holder.number("gradients");
-  if (fact == "threads") {
-    const int64_t sized = report.part("verdict").part("failure").number("workspace_bytes");
-    return holder.number("count") < kFewThreads ? 0 : std::max<int64_t>(0, sized - holder.number("bytes"));
-  }
-  const Facts kinds = report.part("by_category");
-  if (fact == "precise" && !holder.text("name").empty()) {
-    int64_t bytes = 0;
-    for (const char* kind : {"activations", "gradients", "optimizer_state", "weights"})
-      bytes += kinds.number(kind);
-    return bytes;
-  }
-  // Its activations are a part of all.
-  if (fact == "unseen" && !holder.text("name").empty())
-    return std::max({int64_t{1}, facts.part("untrained").number("bytes"), kinds.number("activations")});
-  return holder.number("bytes");
-}
-
-// Adds a note to a candidate, whose line it tells if it has one, and steps in place of those before.
-void add_note(Candidate& found, const std::string& text, const std::string& line,
-              std::vector<std::string> next = {}) {
-  found.cause.push_back(text);
-  if (!line.empty()) found.line = line;
-  if (!next.empty()) found.next = std::move(next);
-}
-
-void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& all) {
-  const Facts misspelt = facts.part("untrained").part("misspelt");
-  for (const CauseRow& row : kRows) {
-    const std::string_view fact = row.fact;
-    const Facts holder = holder_of(facts, fact);
-    const int64_t bytes = bytes_of(fact, holder, facts, report);
-    if (bytes == 0) continue;
-    all.push_back(candidate_of(row, holder, bytes));
-    const std::string library = facts.part("libraries").part("lines").text(fact),
-                      line = misspelt.text("line");
-    if (!library.empty())
-      add_note(all.back(), (fact == "CuPy" ? "CuPy is first used at " : "JAX is imported at ") + library,
-               library);
-    if ((fact == "untrained" || fact == "unseen") && !line.empty()) {
-      add_note(
-          all.back(),
-          fmt::format("its weights have {}, which PyTorch does not read, at {}", misspelt.text("name"), line),
-          line, {"next: requires_grad, or model.requires_grad_(False)"});
-    }
-  }
-}
 
 // A finding of PyTorch's history.
 Candidate candidate_of(const Facts& finding, const std::string& sentence, const Facts& facts) {
@@ -279,8 +102,8 @@ void add_largest(const Facts& facts, int64_t least, Candidate& found) {
   const std::string line = largest.text("line");
   const int64_t bytes = largest.number("bytes");
   if (bytes < std::max(least, int64_t{1}) || line.empty()) return;
-  add_note(found, fmt::format("{} takes {}, made at {}", largest.text("name"), format_bytes(bytes), line),
-           found.line.empty() ? line : "");
+  found.add_note(fmt::format("{} takes {}, made at {}", largest.text("name"), format_bytes(bytes), line),
+                 found.line.empty() ? line : "");
 }
 
 // A part of a model that was to stay as it is: an optimizer has a state of twice its bytes, and gradients.
@@ -288,10 +111,10 @@ void add_evaluating(const Facts& facts, const RunFigures& run, Candidate& found)
   const Facts part = facts.part("evaluating");
   const int64_t bytes = part.number("bytes");
   if (bytes == 0 || 4 * bytes < run.peak / kLeastPart) return;
-  add_note(found,
-           fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}",
-                       part.text("name"), format_bytes(bytes), line_part(", made at ", part.text("line"))),
-           part.text("line"));
+  found.add_note(
+      fmt::format("{} is in evaluation mode, yet an optimizer trains its weights ({}){}", part.text("name"),
+                  format_bytes(bytes), line_part(", made at ", part.text("line"))),
+      part.text("line"));
   found.next.insert(found.next.begin(),
                     "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
@@ -301,48 +124,55 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
   const Facts hooks = facts.part("hooks"), growth = facts.part("growth"), trained = facts.part("trained");
   const std::string padding = facts.text("padding");
   if (hooks.number("count") >= 3 && best.is_kept()) {
-    add_note(best,
-             fmt::format("leak: {} is {} times a hook of the same module{}", hooks.text("name"),
-                         hooks.number("count"), line_part(", registered at ", hooks.text("line"))),
-             hooks.text("line"),
-             {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"});
+    best.add_note(fmt::format("leak: {} is {} times a hook of the same module{}", hooks.text("name"),
+                              hooks.number("count"), line_part(", registered at ", hooks.text("line"))),
+                  hooks.text("line"),
+                  {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"});
     std::rotate(best.cause.begin(), best.cause.end() - 1, best.cause.end());
   }
   const std::string graphs = facts.part("settings").text("graphs");
   if (best.line.empty() && best.cause_name == name_of(Cause::kGraphsKept) && !graphs.empty())
-    add_note(best, "a backward keeps its graph, as asked for at " + graphs, graphs);
+    best.add_note("a backward keeps its graph, as asked for at " + graphs, graphs);
   const bool grows = best.cause_name == name_of(Cause::kGrowingBatch);
   if (grows && !padding.empty() && !growth.is_set("sized")) {
-    add_note(best, "each batch is padded to its longest item, at " + padding, padding,
-             {"next: cut longer items, or put items of equal length into a batch"});
+    best.add_note("each batch is padded to its longest item, at " + padding, padding,
+                  {"next: cut longer items, or put items of equal length into a batch"});
   } else if (grows && !growth.text("line").empty()) {
-    add_note(best, fmt::format("{} is made larger at {}", growth.text("name"), growth.text("line")),
-             growth.text("line"));
+    best.add_note(fmt::format("{} is made larger at {}", growth.text("name"), growth.text("line")),
+                  growth.text("line"));
   }
   const bool is_state = best.cause_name == name_of(Cause::kOptimizerState);
   const bool is_of_step = best.evidence == Evidence::kMoment && best.cause_name == name_of(Cause::kExhausted);
   if (!is_state && !(is_of_step && best.line.empty())) return;
   const int64_t bytes = trained.number("bytes"), total = trained.number("total");
   if (bytes > 0 && bytes >= total / 2) {
-    add_note(best,
-             fmt::format("of the {} of weights that are trained, {} are {}{}", format_bytes(total),
-                         format_bytes(bytes), trained.text("names"),
-                         line_part(", named at ", trained.text("line"))),
-             trained.text("line"));
+    best.add_note(fmt::format("of the {} of weights that are trained, {} are {}{}", format_bytes(total),
+                              format_bytes(bytes), trained.text("names"),
+                              line_part(", named at ", trained.text("line"))),
+                  trained.text("line"));
   }
   if (!is_state) return;
   add_evaluating(facts, run, best);
   const std::string made = trained.text("made");
   const int64_t count = trained.number("optimizers");
   if (best.line.empty() && !made.empty()) {
-    add_note(best,
-             fmt::format("the state is that of {}{}, made at {}", trained.text("class"),
-                         count > 1 ? fmt::format(" and other optimizers, {} in all", count) : "", made),
-             made);
+    best.add_note(fmt::format("the state is that of {}{}, made at {}", trained.text("class"),
+                              count > 1 ? fmt::format(" and other optimizers, {} in all", count) : "", made),
+                  made);
   }
 }
 
 }  // namespace
+
+std::string line_part(const std::string& before, const std::string& line) {
+  return line.empty() ? "" : before + line;
+}
+
+void Candidate::add_note(const std::string& text, const std::string& at, std::vector<std::string> steps) {
+  cause.push_back(text);
+  if (!at.empty()) line = at;
+  if (!steps.empty()) next = std::move(steps);
+}
 
 bool Candidate::is_kept() const {
   return cause_name == name_of(Cause::kLeak) || cause_name == name_of(Cause::kGraphsKept) ||
@@ -374,16 +204,21 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   const auto is_growing = [](const Candidate& each) {
     return each.cause_name == name_of(Cause::kGrowingBatch);
   };
-  // PyTorch's history need not show that a batch grows.
-  if (const int64_t bytes = report.part("by_category").number("activations");
-      ranks_of(facts) > 1 && !growth.text("line").empty() &&
-      std::none_of(all.begin(), all.end(), is_growing)) {
-    all.push_back({.evidence = Evidence::kMoment,
-                   .bytes = bytes,
-                   .cause = {fmt::format("growing-batch: the activations of one step take {} in each rank",
-                                         format_bytes(bytes))},
-                   .next = {"next: the largest batch that fits, and accumulated gradients beyond it"},
-                   .cause_name = std::string(name_of(Cause::kGrowingBatch))});
+  // PyTorch's history need not show that a batch grows, or is too large in each rank.
+  if (const int64_t bytes = report.part("by_category").number("activations"), ranks = ranks_of(facts);
+      ranks > 1 && std::none_of(all.begin(), all.end(), is_growing)) {
+    const bool grows = !growth.text("line").empty();
+    const std::string cause(name_of(grows ? Cause::kGrowingBatch : Cause::kExhausted)),
+        batch = facts.part("settings").text("batch");
+    if (grows || (!batch.empty() && 2 * bytes * ranks >= run.peak))
+      all.push_back(
+          {.evidence = Evidence::kMoment,
+           .bytes = grows ? bytes : bytes * ranks,
+           .cause = {fmt::format("{}: the activations of one step take {} in each rank{}", cause,
+                                 format_bytes(bytes), grows ? "" : "; its batch is sized at " + batch)},
+           .next = {"next: the largest batch that fits, and accumulated gradients beyond it"},
+           .cause_name = cause,
+           .line = grows ? "" : batch});
   }
   if (run.others > 0) {
     all.push_back(
@@ -406,12 +241,11 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   const auto is_other = [](const Candidate& each) {
     return each.cause_name == name_of(Cause::kOtherProcess);
   };
-  const bool is_each = ranks_of(facts) > 1 && std::any_of(all.begin(), all.end(), [&](const Candidate& each) {
-                         const bool is_needed =
-                             each.evidence == Evidence::kMoment || each.evidence == Evidence::kMaybeNeeded;
-                         return is_growing(each) || each.is_kept() || (!is_needed && !is_other(each));
-                       });
-  std::erase_if(all, [&](const Candidate& each) { return is_each && is_other(each); });
+  const auto is_of_each = [&](const Candidate& each) {
+    const bool is_needed = each.evidence == Evidence::kMoment || each.evidence == Evidence::kMaybeNeeded;
+    return is_growing(each) || each.is_kept() || (!is_needed && !is_other(each));
+  };
+  if (ranks_of(facts) > 1 && std::any_of(all.begin(), all.end(), is_of_each)) std::erase_if(all, is_other);
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.weight() > b.weight(); });
   if (!all.empty()) add_reasons(facts, run, all.front());
@@ -436,8 +270,8 @@ void add_kept(const Facts& facts, Candidate& logged) {
   constexpr int64_t kFew = 16 << 20;
   const std::vector<Holder> holders = read_holders(facts);
   if (holders.empty() || holders.front().bytes < kFew) return;
-  add_note(logged, fmt::format("{}, at {}", holders.front().text(), holders.front().line),
-           holders.front().line);
+  logged.add_note(fmt::format("{}, at {}", holders.front().text(), holders.front().line),
+                  holders.front().line);
   logged.next.insert(logged.next.begin(), "next: keep less of each, or write it to a file as it is made");
 }
 
@@ -447,51 +281,48 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
                     graphs = facts.part("moment").text("graphs");
   if (logged.makes_state) add_evaluating(facts, run, logged);
   if (!line.empty() && logged.requested > 0 && transform.text("name") == "vmap") {
-    add_note(
-        logged,
+    logged.add_note(
         "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line,
         line,
         {transform.is_set("torch")
              ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
              : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"});
   } else if (!line.empty() && logged.requested > 0 && transform.text("name") != "scan") {
-    add_note(logged,
-             fmt::format("{} makes all rows of a matrix of derivatives at once, at {}",
-                         transform.text("name"), line),
-             line,
-             {"next: products with vectors (jvp, vjp), or some rows at a time  # chunk_size of jacrev"});
+    logged.add_note(
+        fmt::format("{} makes all rows of a matrix of derivatives at once, at {}", transform.text("name"),
+                    line),
+        line, {"next: products with vectors (jvp, vjp), or some rows at a time  # chunk_size of jacrev"});
   } else if (!line.empty() && logged.requested > 0) {
-    add_note(
-        logged,
+    logged.add_note(
         "a scan stores what it returns at each step and, for gradients, what each step computes, at " + line,
         line,
         {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
          "next: return less of each step"});
   }
   if (!graphs.empty() && logged.has_graphs) {
-    add_note(logged, "CUDA graphs are recorded at " + graphs, graphs);
+    logged.add_note("CUDA graphs are recorded at " + graphs, graphs);
   } else if (!text.empty()) {
-    add_note(logged, "of the request that failed: " + text, logged.line.empty() ? request.text("line") : "");
+    logged.add_note("of the request that failed: " + text, logged.line.empty() ? request.text("line") : "");
   }
   const Facts settings = facts.part("settings");
   const std::string fraction = settings.text("fraction");
   if (logged.cause_name == name_of(Cause::kLimit) && !fraction.empty())
-    add_note(logged, "the program sets a limit of its own, at " + fraction, fraction);
+    logged.add_note("the program sets a limit of its own, at " + fraction, fraction);
   const std::string doubles = settings.text("double"),
                     wide = doubles.empty() ? facts.part("arrays").text("line") : doubles;
   if (!wide.empty() &&
       (text.find("float64") != std::string::npos || text.find("complex128") != std::string::npos))
-    add_note(logged, "its numbers have 8 bytes, by " + wide, wide,
-             {"next: float32 where it is precise enough: half the memory"});
+    logged.add_note("its numbers have 8 bytes, by " + wide, wide,
+                    {"next: float32 where it is precise enough: half the memory"});
   const int64_t activations = report.part("by_category").number("activations");
   const std::string batch = settings.text("batch");
   const bool is_batch = logged.is_large ? !batch.empty() && text.empty() : logged.is_bare;
   const int64_t of_step = activations + (logged.is_large ? logged.requested : 0);
-  if (is_batch && run.peak > 0 && 2 * of_step >= run.peak && !logged.makes_state) {
-    add_note(logged,
-             fmt::format("the activations of one step take {}{}", format_bytes(of_step),
-                         line_part("; its batch is sized at ", batch)),
-             logged.line.empty() ? batch : "");
+  const bool trains = facts.part("trained").number("optimizers") > 0;
+  if (is_batch && trains && run.peak > 0 && 2 * of_step >= run.peak && !logged.makes_state) {
+    logged.add_note(fmt::format("the activations of one step take {}{}", format_bytes(of_step),
+                                line_part("; its batch is sized at ", batch)),
+                    logged.line.empty() ? batch : "");
     logged.next.insert(logged.next.begin(), "next: a batch half as large, and gradients added up over two");
   }
   if (request.is_set("rows"))
@@ -511,7 +342,7 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
                            model.text("name"), format_bytes(model.number("bytes")), model.text("line"));
   }
   if (logged.cause.size() == lines && bytes >= least)
-    add_note(logged, weights, logged.line.empty() ? first : "");
+    logged.add_note(weights, logged.line.empty() ? first : "");
 }
 
 }  // namespace headroom

@@ -29,6 +29,8 @@ struct Candidate {
   std::string line = {};                 // of the program, where it is known better than from the traceback
   bool is_kept() const;                  // true if the program keeps more and more
   double weight() const;                 // bytes, by what speaks for them
+  // Adds a line, whose place it tells from then on if it has one, and steps in place of those before.
+  void add_note(const std::string& text, const std::string& at, std::vector<std::string> steps = {});
 };
 
 // The cause that `headroom explain` finds in the end of the program's stderr.
@@ -53,6 +55,9 @@ struct RunFigures {
 // fifth of what a process of the run had. `report` is what `headroom report --json` says of PyTorch's
 // snapshot.
 std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, const RunFigures& run);
+
+// The place of a fact with words before it; empty without one.
+std::string line_part(const std::string& before, const std::string& line);
 
 // Adds to a candidate where the program starts processes, or puts ranks on a card.
 void add_start(const Facts& facts, Candidate& others);

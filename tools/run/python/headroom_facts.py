@@ -64,7 +64,7 @@ def _kept(frames, seconds=4.0):
     roots = objects.roots()
     ends = time.monotonic() + seconds
     found, seen, queue = {}, set(), collections.deque()
-    lines, texts, dicts, classes, scopes, selves, of_forward = {}, {}, {}, {}, {}, {}, set()
+    lines, texts, dicts, classes, scopes, selves, of_forward = {}, {}, {}, {}, {}, {}, {}
 
     def note(place, value, parts=None, kind="tensor"):
         nothing = {"count": 0, "bytes": 0, "own": 0, "graphs": False, "kind": kind}
@@ -105,7 +105,7 @@ def _kept(frames, seconds=4.0):
                 continue
             scopes.setdefault(place, function)
             if frame.f_code.co_name == "forward" and objects.has(objects.variables(frame).get("self"), "_modules"):
-                of_forward.add(place)
+                of_forward[place] = function
             if not objects.array_bytes(value):
                 others = later[0] if objects.own_file(value) else later[2]
                 (queue if objects.is_list(value) else others).append((place, value, None))
@@ -209,7 +209,9 @@ def _kept(frames, seconds=4.0):
             owner = "" if puts and place[2] == "object" else place[2]
             name = texts.get(place, place[0])
             in_step = is_sum and source.is_of_step(place[1], line, place[0])
-            entry |= {"grows": grows and not is_sum and place not in of_forward, "in_step": in_step}
+            forward = of_forward.get(place)
+            is_of_pass = forward is not None and forward.lineno <= line <= forward.end_lineno
+            entry |= {"grows": grows and not is_sum and not is_of_pass, "in_step": in_step}
             kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:24]
 
@@ -270,7 +272,18 @@ def _request(frames, asked):
         for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
             if fits(math.prod(left[:-1]) * columns * item):
                 product = {"text": "it is the product of %s and %s" % pair}
-    return product
+    return product or _sizes_of_request(frames, asked)
+
+
+def _sizes_of_request(frames, asked):
+    """Tells two numbers of the function that asked whose product is the request."""
+    own = next((frame for frame in frames if source.is_own(frame.f_code.co_filename)), None)
+    named = [(text, value) for text, _, _, value in objects.variables_of(own) if type(value) is int] if own else []
+    for (name, a), (other, b) in itertools.combinations([(k, v) for k, v in named if v > 1], 2):
+        for item in (4, 2, 8):
+            if _fits(a * b * item, asked):
+                return {"text": "%s x %s (%d x %d) numbers of %d bytes" % (name, other, a, b, item)}
+    return {}
 
 
 def _compiled(frames, asked):
@@ -313,11 +326,12 @@ def _steps(jaxpr):
 
 
 def _growth(frames):
-    """source.growth() for the variables and attributes that are as large as a side of an array in these functions, and
+    """source.growth() for the variables and attributes that are as large as a side of an array that functions have, and
     for the functions that returned one."""
     own = [frame for frame in frames if source.is_own(frame.f_code.co_filename)]
     values = [value for frame in own for value in objects.variables(frame).values()]
-    values += [part for value in values if objects.is_list(value) for _, part in objects.children(value)[:40]]
+    values = [part for value in values if objects.is_list(value) for _, part in objects.children(value)[:40]]
+    values += [value for frame in frames for value in objects.variables(frame).values()]
     sides = {side for value in values if type(value) is not type and _has_shape(value) for side in value.shape}
     for frame in own:  # the rounds of a loop that runs
         around = source.loop_around(frame.f_code.co_filename, frame.f_lineno or 0)
@@ -461,6 +475,8 @@ def _padding(frames):
     data = sys.modules.get("torch.utils.data")
     loaders = objects.alive(data.DataLoader) if data else []
     collators = [loader.collate_fn for loader in loaders]
+    iterators = sys.modules.get("torch.utils.data.dataloader")  # their loaders may be gone
+    collators += [each._collate_fn for each in objects.alive(iterators._BaseDataLoaderIter)] if iterators else []
     collators += [part for each in collators for part in objects.attributes(each).values() if callable(part)]
     for function in collators:
         function = getattr(function, "func", function)  # of functools.partial

@@ -33,7 +33,11 @@ def untrained(frames):
     is_left = lambda key, w: w.is_cuda and w.requires_grad and key not in trained and getattr(w, "is_leaf", True)
     left = {key: w for key, w in weights.items() if is_left(key, w)}
     runs, most = "", 0
-    callers = {id(objects.variables(frame).get("self")) for frame in frames if torch.is_grad_enabled()}
+    frames = [frame for frame in frames if torch.is_grad_enabled()]
+    callers = {id(objects.variables(frame).get("self")) for frame in frames}
+    for frame in frames:  # what its line calls runs, or has run
+        calls = source.calls_at(frame.f_code.co_filename, frame.f_lineno or 0)
+        callers |= {id(objects.variables(frame).get(source.name_of(call))) for call in calls} - {id(None)}
     in_graphs = objects.weights_in_graphs(frames)
     for module in modules if left else ():
         own = [id(w) for w in module.parameters()]

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import sys
 import types
+import weakref
 
 import headroom_source as source
 
@@ -283,6 +284,8 @@ def children(value):
 
 def _children(value):
     kind, library = type(value), library_of(value)
+    if kind in weakref.ProxyTypes:  # it looks like the object that it does not keep
+        return []
     for container in (dict, list, tuple, set, frozenset, collections.deque):  # by no method of a class, which may act
         if issubclass(kind, container):
             parts = dict.values(value) if container is dict else container.__iter__(value)

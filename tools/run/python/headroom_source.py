@@ -208,9 +208,14 @@ def calls_of(frames, names):
                 yield "%s:%d" % (path, call.lineno), call
 
 
+def calls_at(path, line):
+    """The calls of a line."""
+    return [node for node in nodes_in(tree_of(path), ast.Call) if node.lineno <= line <= node.end_lineno]
+
+
 def call_at(path, line, function):
     """Returns what a line calls, as it is written: a function of that name, or else the first; "" without any."""
-    calls = [node for node in nodes_in(tree_of(path), ast.Call) if node.lineno <= line <= node.end_lineno]
+    calls = calls_at(path, line)
     named = [node for node in calls if name_of(node) == function] or calls
     return ast.unparse(named[0].func)[:60] if named else ""
 
