@@ -1,6 +1,7 @@
 """Work in a copy of this process, which leaves no trace here: its imports, objects and failures end with it."""
 
 import ctypes
+import multiprocessing
 import os
 import pickle
 import signal
@@ -83,6 +84,8 @@ def _send(result):
             results.write(pickle.dumps(result))
         sys.stdout.flush()
         sys.stderr.flush()
+        for process in multiprocessing.active_children():  # of the program, which may wait for it forever
+            process.kill()
     finally:
         os._exit(0)
 

@@ -5,6 +5,7 @@ get others in their place, and products of half precision run in a type for whic
 import contextlib
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
@@ -15,9 +16,10 @@ _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 @contextlib.contextmanager
 def plain_torch():
-    """In the body ops run as in a program of its own: without modes, autocast and gradients."""
+    """In the body ops run as in a program of its own: without modes, transforms of torch.func, autocast and gradients."""
     with (
         torch._C.DisableTorchFunction(),
+        temporarily_clear_interpreter_stack(),
         _disable_current_modes(),
         torch.inference_mode(False),
         torch.no_grad(),
@@ -78,6 +80,7 @@ def _softmax(op):
 
 
 _REPLACED = {
+    _aten._efficientzerotensor.default: _aten.zeros.default,
     _aten.histc.default: _histc,
     _aten._softmax.default: _softmax(_aten._softmax.default),
     _aten._log_softmax.default: _softmax(_aten._log_softmax.default),

@@ -5,6 +5,7 @@ are never live at once. Finds the layer whose results the loss takes as they are
 import weakref
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -32,13 +33,16 @@ class LossInParts:
     def _forward(self, layer, x):
         if layer is not self.head or not torch.is_grad_enabled():
             y = self._multiply(layer, x)
-            y.untyped_storage()._headroom_head = weakref.ref(layer)
+            if not is_functorch_wrapped_tensor(y):  # of torch.func, without a storage
+                y.untyped_storage()._headroom_head = weakref.ref(layer)
             return y
         y = x.new_empty(1).expand(*x.shape[:-1], layer.out_features)  # for the loss, which makes the parts
         y.untyped_storage()._headroom_rows = x.flatten(0, -2)
         return y
 
     def _cross_entropy(self, logits, target, *args, **kwargs):
+        if is_functorch_wrapped_tensor(logits):
+            return self._loss(logits, target, *args, **kwargs)
         storage = logits.untyped_storage()
         rows = getattr(storage, "_headroom_rows", None)
         if rows is None:

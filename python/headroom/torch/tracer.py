@@ -11,6 +11,7 @@ import functools
 import weakref
 
 import torch
+from torch.autograd import forward_ad
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -200,7 +201,8 @@ class Tracer(TorchDispatchMode):
         if device is not None and device.type == "cuda":
             return True
         if not inputs:
-            return self.recorder.phase == "backward" and self.recorder.count > 0
+            is_for_gradients = self.recorder.phase == "backward" or forward_ad._current_level >= 0
+            return is_for_gradients and self.recorder.count > 0
         blocks = self.recorder.blocks
         if func is _aten.copy_.default:  # from the GPU, too
             return inputs[0].untyped_storage()._cdata in blocks

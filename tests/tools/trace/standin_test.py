@@ -355,6 +355,37 @@ class Standin(unittest.TestCase):
         self.assertEqual(traced.peak_bytes, eager.peak_bytes)
         self.assertIn("torch.jit.trace", traced.settings["assumed"])
 
+    def test_modules_are_exported_without_a_graph(self):
+        def body(net, x):
+            torch.onnx.export(net, x, os.devnull, dynamo=False)
+            program = torch.export.export(net, (x,))
+            torch.export.save(program, os.devnull)
+            return program.module()(x).mean()
+
+        self.assertIn(("forward", 1), {(b.phase, b.step) for b in trace(training(body), batch=8, steps=1).blocks})
+
+    def test_transforms_of_torch_func_run_as_on_the_gpu(self):
+        def body(net, x):
+            def value(z):
+                return net(z).sum()
+
+            rows = x[:2]
+            curves = torch.func.vmap(torch.func.hessian(value))(rows)  # with tangents that are zero
+            self.assertEqual((curves.shape, curves.is_cuda), ((2, 256, 256), True))
+            slopes = torch.func.vmap(torch.func.jacrev(value))(rows)
+            _, along = torch.func.jvp(net, (rows,), (torch.ones_like(rows),))
+            return curves.mean() + slopes.mean() + along.mean()
+
+        self.assertGreater(trace(training(body), batch=8, steps=1).peak_bytes, 2 * 256 * 256 * 4)
+
+    def test_questions_about_the_state_of_the_gpu_are_answered(self):
+        def body(net, x):
+            self.assertEqual(torch.cuda.temperature() + torch.cuda.power_draw() + torch.cuda.memory_usage(), 0)
+            self.assertTrue(torch.cuda.can_device_access_peer(0, 0))
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
     def test_tensors_of_the_host_may_meet_the_gpu_where_pytorch_lets_them(self):
         def loss(net, x):
             rows = x[torch.tensor([0, 1])] * torch.tensor(2.0)

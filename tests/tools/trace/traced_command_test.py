@@ -260,6 +260,30 @@ for _ in range(3):
         )
         self.trace("python", "train.py")
 
+    def test_processes_of_the_program_send_tensors_and_end_with_it(self):
+        self.write(
+            "train.py",
+            """
+import torch, torch.multiprocessing as mp
+
+def produce(queue):
+    while True:
+        queue.put((torch.arange(64.0), torch.randn(8, 64)))
+
+if __name__ == "__main__":
+    queue = mp.Queue(2)
+    mp.Process(target=produce, args=(queue,)).start()
+    net = torch.nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(10):
+        known, drawn = queue.get()
+        assert known.sum() == 63 * 32
+        net(drawn.cuda() + known.cuda()).sum().backward()
+        optimizer.step()
+""",
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
     def test_errors_name_the_line_and_those_after_the_last_step_do_not_matter(self):
         self.program(before='raise ValueError("no data")')
         self.assertRegex(self.trace("python", "train.py", code=2), r"train\.py:\d+: ValueError: no data$")

@@ -8,7 +8,7 @@ import logging
 
 import torch
 
-from . import checkpoints, cuda, distributed, jit, lazy, lbfgs, libraries, maths, nested, parameters, profiling
+from . import checkpoints, cuda, distributed, graphs, lazy, lbfgs, libraries, maths, nested, parameters, profiling
 from . import streams, tensors, training, types
 from .patch import patch
 
@@ -20,7 +20,7 @@ def install(tracer, stack):
     checkpoints.install(tracer, stack)
     training.install(tracer, stack)
     distributed.install(tracer, stack)
-    jit.install(tracer, stack)
+    graphs.install(tracer, stack)
     maths.install(stack)
     lazy.install(stack)
     lbfgs.install(stack)

@@ -170,7 +170,9 @@ def install(tracer, stack):
         "graph": _Graph,
         "make_graphed_callables": _refuse_graphs,
         "get_arch_list": lambda: [f"sm_{gpu.capability[0]}{gpu.capability[1]}"],
-        "utilization": lambda *_, **__: 0,
+        **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"), lambda *_, **__: 0),
+        "can_device_access_peer": lambda *_, **__: True,
+        "list_gpu_processes": lambda *_, **__: "",
     }
     patch_all(stack, torch.cuda, values)
     # Programs call some of them by the module that torch.cuda has them from.

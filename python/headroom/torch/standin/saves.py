@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -39,31 +40,34 @@ def _place(device):
     return place if isinstance(place, (str, torch.device)) else device
 
 
+def _reduce(value, known_of):
+    """How pickle makes a tensor again: of its values, or of what is known about it."""
+    is_parameter = isinstance(value, torch.nn.Parameter)
+    is_fake = isinstance(value, FakeTensor)
+    known = known_of(value) if is_fake else value
+    if known is not None and not (is_fake and is_parameter):
+        saved = io.BytesIO()
+        with plain_torch():
+            _save(known.clone() if is_fake else known, saved)
+        return _make_data, (saved.getvalue(), value.device.type)
+    facts = (
+        tuple(value.size()),
+        value.stride(),
+        value.dtype,
+        value.device.type,
+        value.requires_grad,
+        is_parameter,
+    )
+    return _make, facts
+
+
 class _Pickler(pickle.Pickler):
-    def __init__(self, file, known):
+    def __init__(self, file, known_of):
         super().__init__(file)
-        self.known = known
+        self.known_of = known_of
 
     def reducer_override(self, value):
-        if not isinstance(value, torch.Tensor):
-            return NotImplemented
-        is_parameter = isinstance(value, torch.nn.Parameter)
-        is_fake = isinstance(value, FakeTensor)
-        known = self.known(value) if is_fake else value
-        if known is not None and not (is_fake and is_parameter):
-            saved = io.BytesIO()
-            with plain_torch():
-                _save(known.clone() if is_fake else known, saved)
-            return _make_data, (saved.getvalue(), value.device.type)
-        facts = (
-            tuple(value.size()),
-            value.stride(),
-            value.dtype,
-            value.device.type,
-            value.requires_grad,
-            is_parameter,
-        )
-        return _make, facts
+        return _reduce(value, self.known_of) if isinstance(value, torch.Tensor) else NotImplemented
 
 
 def install(tracer, stack):
@@ -126,6 +130,10 @@ def install(tracer, stack):
     def torchvision(module):
         patch(stack, module, "save_image", lambda tensor, file, *_, **__: save(None, file))
 
+    # Processes of the program send each other tensors.
+    reducers = ForkingPickler._extra_reducers
+    reducers[FakeTensor] = lambda tensor: _reduce(tensor, tracer.values.of_data)
+    stack.callback(reducers.pop, FakeTensor, None)
     patch(stack, torch, "save", save)
     patch(stack, torch, "load", load)
     after_import(stack, {"safetensors.torch": safetensors, "torchvision.utils": torchvision})

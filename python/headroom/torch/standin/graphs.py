@@ -1,11 +1,12 @@
-"""torch.jit.trace: PyTorch cannot write down the graph of fake tensors, and none is needed. The function or module runs once,
-as it does there, and stands for its graph from then on.
+"""Graphs of modules (torch.jit.trace, torch.export, torch.onnx): PyTorch cannot write down those of fake tensors, and none is
+needed. The function or module runs once where it does so there, and stands for its graph from then on.
 """
 
 import copy
 
 import torch
 
+from .libraries import after_import
 from .patch import patch
 
 
@@ -30,6 +31,19 @@ class _Call:
 
 class _Function(_Graph, _Call):
     pass
+
+
+class _Exported(_Graph, _Call):
+    """A torch.export.ExportedProgram."""
+
+    graph_module = property(lambda self: self.function)
+    graph_signature = range_constraints = None
+
+    def module(self):
+        return self.function
+
+    def run_decompositions(self, *_, **__):
+        return self
 
 
 def install(tracer, stack):
@@ -59,6 +73,14 @@ def install(tracer, stack):
         """A function of torch.jit that leaves what we traced as it is."""
         return lambda obj, *args, **kwargs: obj if isinstance(obj, _Graph) else original(obj, *args, **kwargs)
 
+    def onnx_export(model, args=(), f=None, *_, kwargs=None, **__):
+        model(*(args if isinstance(args, tuple) else (args,)), **(kwargs or {}))
+        if f is not None:
+            torch.save(None, f)
+
+    def export(mod, args=(), kwargs=None, **__):
+        return _Exported(mod)
+
     save = torch.jit.save
 
     def write(module, file, *args, **kwargs):
@@ -66,6 +88,16 @@ def install(tracer, stack):
             return save(module, file, *args, **kwargs)
         torch.save(getattr(module, "state_dict", dict)(), file)
 
+    after_import(
+        stack,
+        {
+            "torch.onnx": lambda module: patch(stack, module, "export", onnx_export),
+            "torch.export": lambda module: [
+                patch(stack, module, name, value)
+                for name, value in (("export", export), ("save", lambda program, f, **_: torch.save(None, f)))
+            ],
+        },
+    )
     patch(stack, torch.jit, "trace", trace)
     patch(stack, torch.jit, "trace_module", trace_module)
     for name in ("script", "freeze", "optimize_for_inference"):
