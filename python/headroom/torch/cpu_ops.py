@@ -59,8 +59,8 @@ def _attention(query, key, value, bias=None, *, dropout=0.0, is_causal=False, sc
     groups = query.size(1) // key.size(1)
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    fused = _aten._scaled_dot_product_flash_attention_for_cpu
-    return fused(query, key, value, dropout, is_causal, attn_mask=bias, scale=scale)[:1]
+    fused = _aten._scaled_dot_product_flash_attention_for_cpu  # which has no dropout
+    return fused(query, key, value, 0.0, is_causal, attn_mask=bias, scale=scale)[:1]
 
 
 def _flash(query, key, value, dropout=0.0, is_causal=False, debug=False, *, scale=None):

@@ -7,6 +7,7 @@ Sizes are what cudnnGetRNNTempSpaceSizes of cuDNN 9.14 said on an H200 for 125,0
 import itertools
 
 import torch
+from torch._decomp import decomposition_table
 
 _TENSORS_KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # for each layer and direction
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -94,7 +95,7 @@ class _Shape:
         return size
 
 
-def _make_function(tracer, shape):
+def _make_function(tracer, shape, compute):
     name = "aten::_cudnn_rnn"
 
     class Recurrent(torch.autograd.Function):
@@ -111,8 +112,11 @@ def _make_function(tracer, shape):
             last = [state.new_empty(state.shape) for state in hx]
             with tracer.held(name, [shape.workspace_bytes()]):
                 kept = dense.new_empty((shape.kept_bytes() if shape.train else 0,), dtype=torch.uint8)
-            for state in (output, *last):
-                tracer.values.forget(state)
+            if len({state.shape for state in hx}) == 1:
+                tracer.values.give(compute, [dense, list(tensors)], [output, *last])
+            else:  # PyTorch composes no projections
+                for state in (output, *last):
+                    tracer.values.forget(state)
             ctx.batch_first, ctx.count = batch_first, count
             ctx.save_for_backward(x, output, kept, *tensors)
             ctx.flat = flat  # weights in another type
@@ -162,20 +166,31 @@ def _cast(autocast, x, hx, weights):
 
 
 def _make(tracer, autocast, kind):
-    def run(x, batch_sizes, hx, params, num_layers, dropout, train, bidirectional, batch_first):
+    of_padded, of_packed = (decomposition_table[getattr(getattr(torch.ops.aten, kind), form)] for form in ("input", "data"))
+
+    def run(x, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         hx = list(hx) if isinstance(hx, (list, tuple)) else [hx]
         weights = list(params)
         x, hx, flat = _cast(autocast, x, hx, weights)
         directions = 2 if bidirectional else 1
         dropout *= train
         shape = _Shape(kind, x, batch_sizes, batch_first, hx, weights, num_layers, dropout, directions, train)
-        return _make_function(tracer, shape)(x, batch_first, flat, len(hx), *hx, *weights)
+
+        def compute(steps, tensors):
+            """On real tensors, whose first dimension are the steps."""
+            steps, tensors = steps.float(), [tensor.float() for tensor in tensors]
+            states, weights = tensors[: len(hx)], tensors[len(hx) :]
+            states = states if kind == "lstm" else states[0]
+            rest = (states, weights, has_biases, num_layers, 0.0, False, bidirectional)
+            return of_padded(steps, *rest, False) if batch_sizes is None else of_packed(steps, batch_sizes, *rest)
+
+        return _make_function(tracer, shape, compute)(x, batch_first, flat, len(hx), *hx, *weights)
 
     def padded(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-        return run(input, None, hx, params, num_layers, dropout, train, bidirectional, batch_first)
+        return run(input, None, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
     def packed(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional):
-        return run(data, batch_sizes, hx, params, num_layers, dropout, train, bidirectional, False)
+        return run(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional, False)
 
     return padded, packed
 

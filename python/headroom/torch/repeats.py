@@ -62,6 +62,7 @@ class Repeats:
         self._results = None  # a description of what it gave
         self._anchor = None  # a leaf for results with gradients
         self.left_out = 0
+        self._are_traced = False  # whatever they are like
 
     def forget(self):
         """Takes no pass after this for one as before: a step is done."""
@@ -85,11 +86,20 @@ class Repeats:
             self._results = start and self._describe((result, _new(module, before)))
             return result
 
+        differentiate = torch.autograd.grad
+
+        def grad(*args, **kwargs):
+            self._are_traced = True  # what is left out depends on no weight that it may ask for
+            return differentiate(*args, **kwargs)
+
+        patch(stack, torch.autograd, "grad", grad)
         patch(stack, torch.nn.Module, "__call__", call)
 
     def _start(self, module, args, kwargs):
         """All that the memory of a pass depends on; None where that is not known."""
-        if self.tracer.costs is not None:  # each pass takes its time
+        if self.tracer.costs is not None or self._are_traced:  # each pass takes its time
+            return None
+        if any(weight.grad_fn is not None for weight in module.parameters()):  # of another pass
             return None
         leaves, structure = tree_flatten((args, kwargs))
         facts = []

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import nn
 
-from headroom.torch import computing, recipes, trace
+from headroom.torch import TraceError, computing, recipes, trace
 from headroom.torch.session import trace_loaded
 from headroom.torch.standin import tensors
 from headroom.torch.values import KnownValues
@@ -160,6 +160,22 @@ class AModel(unittest.TestCase):
     def routed(net, x):
         y = net(x)
         return y[y > 0].exp().mean()
+
+    def test_of_recurrent_nets_is_known(self):
+        def body(net, x):
+            for kind, expected in ((nn.LSTM, 0.6083), (nn.GRU, 0.1138), (nn.RNN, 0.9640)):
+                layer = kind(256, 4).to(x.device)
+                with torch.no_grad():
+                    for weight in layer.parameters():
+                        weight.fill_(weight.dim() == 1)
+                self.assertAlmostEqual(layer(x[None])[0].mean().item(), expected, places=3)
+                packed = nn.utils.rnn.pack_sequence([x[:3], x[:1]])
+                self.assertEqual(len(layer(packed)[0].data.argmax(1).tolist()), 4)
+            with self.assertRaisesRegex(TraceError, "does not know it"):
+                nn.LSTM(256, 4, proj_size=2).to(x.device)(x[None])[0].argmax().tolist()
+            return net(x).mean()
+
+        trace(training(body), batch=8, steps=1)
 
     def test_decides_a_size(self):
         torch.manual_seed(0)

@@ -378,6 +378,17 @@ class Standin(unittest.TestCase):
 
         self.assertGreater(trace(training(body), batch=8, steps=1).peak_bytes, 2 * 256 * 256 * 4)
 
+    def test_passes_that_another_follows_by_its_gradient_are_all_traced(self):
+        def body(net, x):
+            weights = dict(net.named_parameters())
+            for _ in range(5):
+                loss = torch.func.functional_call(net, weights, x).mean()
+                slopes = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+                weights = {name: w - slope for (name, w), slope in zip(weights.items(), slopes)}
+            return torch.func.functional_call(net, weights, x).mean()
+
+        trace(training(body), batch=8, steps=1)
+
     def test_questions_about_the_state_of_the_gpu_are_answered(self):
         def body(net, x):
             self.assertEqual(torch.cuda.temperature() + torch.cuda.power_draw() + torch.cuda.memory_usage(), 0)
