@@ -187,9 +187,13 @@ def _make(tracer, autocast, kind):
         return _make_function(tracer, shape, compute)(x, batch_first, flat, len(hx), *hx, *weights)
 
     def padded(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+        if not tracer.is_on_gpu(params[0]):
+            return of_padded(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
         return run(input, None, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
     def packed(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional):
+        if not tracer.is_on_gpu(params[0]):
+            return of_packed(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)
         return run(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional, False)
 
     return padded, packed

@@ -29,6 +29,24 @@ class Standin(unittest.TestCase):
             trace(training(loss, "cpu"), batch=8).peak_bytes,
         )
 
+    def test_a_recurrent_net_without_a_device_is_traced_as_on_the_gpu(self):
+        def program(device):
+            def make_step():
+                net = nn.LSTM(8, 512, 2).to(device)
+                optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+                def step():
+                    optimizer.zero_grad()
+                    net(torch.randn(5, 4, 8, device=device))[0].mean().backward()
+                    optimizer.step()
+
+                return step
+
+            return make_step
+
+        on_host, on_gpu = (trace(program(device)).peak_bytes for device in ("cpu", "cuda"))
+        self.assertAlmostEqual(on_host / on_gpu, 1, places=2)
+
     def test_gradients_of_a_program_without_a_device_are_where_its_tensors_are(self):
         def make_step():
             net = nn.Linear(8, 4)
@@ -360,6 +378,11 @@ class Standin(unittest.TestCase):
             torch.onnx.export(net, x, os.devnull, dynamo=False)
             program = torch.export.export(net, (x,))
             torch.export.save(program, os.devnull)
+            scripted = torch.jit.script(nn.Sequential(nn.Linear(256, 4)).to(x.device))
+            torch.jit.save(scripted, os.devnull)
+            self.assertEqual(torch.jit.load(os.devnull, map_location="cuda")(x).shape, (8, 4))
+            with self.assertRaisesRegex(TraceError, "a file of TorchScript cannot be traced"):
+                torch.jit.load("other.pt")
             return program.module()(x).mean()
 
         self.assertIn(("forward", 1), {(b.phase, b.step) for b in trace(training(body), batch=8, steps=1).blocks})

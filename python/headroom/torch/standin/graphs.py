@@ -1,13 +1,14 @@
-"""Graphs of modules (torch.jit.trace, torch.export, torch.onnx): PyTorch cannot write down those of fake tensors, and none is
-needed. The function or module runs once where it does so there, and stands for its graph from then on.
+"""Graphs of modules (torch.jit.trace, torch.export, torch.onnx): PyTorch cannot write down those of fake tensors, and
+none is needed. The function or module runs once where it does so there, and stands for its graph from then on.
 """
 
 import copy
 
 import torch
 
+from ..errors import refusal
 from .libraries import after_import
-from .patch import patch
+from .patch import patch, without_patches
 
 
 class _Graph:
@@ -81,12 +82,20 @@ def install(tracer, stack):
     def export(mod, args=(), kwargs=None, **__):
         return _Exported(mod)
 
-    save = torch.jit.save
+    saved = {}  # path -> module
 
-    def write(module, file, *args, **kwargs):
-        if not isinstance(module, _Graph):
-            return save(module, file, *args, **kwargs)
-        torch.save(getattr(module, "state_dict", dict)(), file)
+    def write(module, file, *_, **__):
+        saved[str(file)] = module
+        torch.save(None, file)
+
+    def load(f, map_location=None, *_, **__):
+        module = saved.get(str(f))
+        if module is None:
+            raise refusal(
+                "a file of TorchScript cannot be traced, as its code is not Python; build the module in Python and load "
+                "its weights"
+            )
+        return module.to(map_location) if map_location is not None else module
 
     after_import(
         stack,
@@ -100,8 +109,17 @@ def install(tracer, stack):
     )
     patch(stack, torch.jit, "trace", trace)
     patch(stack, torch.jit, "trace_module", trace_module)
-    for name in ("script", "freeze", "optimize_for_inference"):
+    compile_script = torch.jit.script
+
+    def script(obj, *args, **kwargs):
+        with without_patches(lambda owner, _: owner in (torch.nn.Linear, torch.nn.functional)):  # which it cannot compile
+            return compile_script(obj, *args, **kwargs)
+
+    patch(stack, torch.jit, "script", unless_ours(script))
+    for name in ("freeze", "optimize_for_inference"):
         patch(stack, torch.jit, name, unless_ours(getattr(torch.jit, name)))
     patch(stack, torch.jit, "save", write)
+    patch(stack, torch.jit, "load", load)
+    patch(stack, torch.jit.RecursiveScriptModule, "save", write)
     patch(stack, _Graph, "save", write)
     patch(stack, _Graph, "is_used", is_used)
