@@ -178,6 +178,8 @@ class Steps:
                     recorder.enter("forward")
             elif recorder.step == 0:
                 self._begin()
+            elif self.on_first_pass:
+                self._find_batches(self._current)
             elif self._modes == {True} and not module.training:
                 self._evaluate()
             elif recorder.phase == "evaluation":
@@ -203,11 +205,15 @@ class Steps:
 
     def _begin(self):
         """The first pass of the training: what came before it was the setup."""
-        if self.on_first_pass:
-            self.on_first_pass(getattr(self._current, "_index_sampler", None))
+        self._find_batches(self._current)
         self.recorder.enter("forward", 1)
         if self.tracer.costs:
             self.tracer.costs.begin_step()
+
+    def _find_batches(self, is_training):
+        """A pass without a batch, before the first backward pass, may only try the model out."""
+        if self.on_first_pass and is_training is not None:
+            self.on_first_pass(getattr(self._current, "_index_sampler", None))
 
     def _is_trained(self, module):
         """Returns true if an optimizer has a weight of the module, or, where there is no optimizer, if it has weights."""
@@ -229,6 +235,7 @@ class Steps:
                 self._end_in_training()
             if self.recorder.step == 0:
                 self._begin()
+            self._find_batches(True)
             self.backwards += 1
             self._modes.add(self._mode)
             result = original(*args, **kwargs)

@@ -180,6 +180,9 @@ net.forward = forward""",
         self.program(after=EVALUATION)
         self.trace("python", "train.py", options=["--batch", "128"])
         self.assertIn("note: the batch is --batch-size (16 as typed)", self.errors)
+        self.program(before="net(torch.zeros(1, 64).cuda())")  # to try it out
+        self.trace("python", "train.py", options=["--batch", "32"])
+        self.assertIn("note: the batch is --batch-size (16 as typed)", self.errors)
         large = self.largest()
         self.trace("python", "train.py", "-b", "128")
         self.assertEqual(self.largest(), large)
