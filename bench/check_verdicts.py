@@ -3,9 +3,10 @@
 Each of tests/guard/verdicts is an unmodified training or inference script with one cause of running out of memory,
 written down in expected.csv before any run; the line that an answer should name ends in "# HERE". Prints what was
 expected beside the verdict, and whether the verdict names a marked line; whether it tells the cause is for a reader to
-judge. --jobs N runs several at once, each under a limit of its own; --keep FOLDER keeps there what each verdict was told
-from (`headroom run --failure`), and --replay FOLDER tells those verdicts again without a GPU. --record keeps recordings
-and snapshots beside it.
+judge. --jobs N runs several at once, each under a limit of its own; --keep FOLDER keeps there what each verdict was
+told from (`headroom run --failure`), and --replay FOLDER tells those verdicts again without a GPU. --record keeps
+recordings and snapshots beside it. --simulate FOLDER needs no GPU: simulate_verdict.py writes there what --keep would,
+from fake tensors.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 import threading
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "guard", "verdicts")
+SIMULATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "simulate_verdict.py")
 one_rendezvous = threading.Lock()  # torchrun's port
 
 
@@ -27,11 +29,12 @@ def marked_lines(path):
 
 
 def run(headroom, row, options):
-    folder = options.replay or options.keep
+    folder = options.simulate or options.replay or options.keep
     kept = os.path.join(folder, row["file"].replace("/", "-")) if folder else ""
-    if options.replay:
+    ended = simulate(headroom, row, kept + ".json", options) if options.simulate else "no facts"
+    if options.simulate or options.replay:
         if not os.path.exists(kept + ".json"):
-            return row, ["no facts"]
+            return row, [ended]
         words = [headroom, "run", "--failure", kept + ".json"]
         result = subprocess.run(words, capture_output=True, text=True, timeout=200)
         return row, (result.stdout + result.stderr).rstrip().splitlines()
@@ -42,10 +45,23 @@ def run(headroom, row, options):
     lock = one_rendezvous if command[0] == "torchrun" else threading.Lock()
     with lock:
         try:
-            result = subprocess.run(words, cwd=options.scripts, capture_output=True, text=True, timeout=200)
+            result = subprocess.run(words, cwd=options.scripts, capture_output=True, text=True, timeout=options.seconds)
         except subprocess.TimeoutExpired:
-            return row, ["no end in 200 s"]
+            return row, [f"no end in {options.seconds} s"]
     return row, verdict_of(result.stderr.rstrip().splitlines())
+
+
+def simulate(headroom, row, facts, options):
+    """Writes the facts of a simulated run; returns the last line of one that has none."""
+    if os.path.exists(facts):
+        os.remove(facts)
+    words = [sys.executable, SIMULATE, headroom, facts, row["limit"], *row["command"].split()]
+    places = {"cwd": options.scripts, "env": {**os.environ, "CUDA_VISIBLE_DEVICES": ""}}
+    try:
+        result = subprocess.run(words, **places, capture_output=True, text=True, timeout=options.seconds)
+    except subprocess.TimeoutExpired:
+        return f"no end in {options.seconds} s"
+    return (result.stdout + result.stderr).rstrip().rpartition("\n")[2]
 
 
 def verdict_of(lines):
@@ -64,6 +80,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", metavar="FOLDER")
     parser.add_argument("--replay", metavar="FOLDER")
+    parser.add_argument("--simulate", metavar="FOLDER", help="keep there what simulated runs give")
+    parser.add_argument("--seconds", type=int, default=200, help="that a program may take")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--scripts", metavar="FOLDER", default=FOLDER, help="others, with their expected.csv")
     options = parser.parse_intermixed_args()
@@ -72,14 +90,17 @@ def main():
         rows = [row for row in csv.DictReader(file) if not options.programs or row["file"] in options.programs]
     if options.record and not options.keep:
         parser.error("--record needs --keep FOLDER")
-    if options.keep:
-        options.keep = os.path.abspath(options.keep)
-        os.makedirs(options.keep, exist_ok=True)
+    for name in ("keep", "simulate"):
+        folder = getattr(options, name)
+        if folder:
+            setattr(options, name, os.path.abspath(folder))
+            os.makedirs(folder, exist_ok=True)
     named = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for row, verdict in pool.map(lambda row: run(headroom, row, options), rows):
             text = "\n".join(verdict)
-            has_line = any(re.search(re.escape(line) + r"\b", text) for line in marked_lines(os.path.join(options.scripts, row["file"])))
+            marked = marked_lines(os.path.join(options.scripts, row["file"]))
+            has_line = any(re.search(re.escape(line) + r"\b", text) for line in marked)
             named += has_line
             print(f"\n{row['file']}, limit {row['limit']}\n  expected: {row['cause']}\n  line named: {has_line}")
             print("  " + text.replace("\n", "\n  "), flush=True)
