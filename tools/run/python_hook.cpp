@@ -19,12 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::array<std::pair<const char*, std::string_view>, 6> files() {
+std::array<std::pair<const char*, std::string_view>, 7> files() {
   return {{{"/sitecustomize.py", kPythonHook},
            {"/headroom_hook.py", kHeadroomHook},
            {"/headroom_facts.py", kHeadroomFacts},
            {"/headroom_models.py", kHeadroomModels},
            {"/headroom_objects.py", kHeadroomObjects},
+           {"/headroom_request.py", kHeadroomRequest},
            {"/headroom_source.py", kHeadroomSource}}};
 }
 

@@ -13,6 +13,7 @@ extern const std::string_view kHeadroomHook;
 extern const std::string_view kHeadroomFacts;
 extern const std::string_view kHeadroomModels;
 extern const std::string_view kHeadroomObjects;
+extern const std::string_view kHeadroomRequest;
 extern const std::string_view kHeadroomSource;
 
 // Returns the folder with these files, for PYTHONPATH: one in the cache, where Python keeps them compiled, so

@@ -34,7 +34,7 @@ def larger_side(frame):
 
 
 def next_turn(frame):
-    """The truth that `frame` asks for now with which a `while` takes a few turns and ends; None where it decides none."""
+    """Returns the answer with which the `while` that `frame` evaluates ends after a few turns; None outside of one."""
     return _truth(frame, lambda node: _takes_turn(frame, node), (ast.While,))
 
 

@@ -1,20 +1,19 @@
 """Finds what a Python program has when memory runs out, for the verdict of `headroom run`: arrays that it keeps and
-where, what the request that failed is made of, what libraries and cycles of objects hold."""
+where, what libraries and cycles of objects hold. headroom_request.py tells what the request that failed is made of."""
 
 import ast
 import collections
 import gc
 import itertools
 import json
-import math
 import os
 import sys
 import time
-import types
 import warnings
 
 import headroom_models as models
 import headroom_objects as objects
+import headroom_request as request
 import headroom_source as source
 
 _here = os.path.dirname(os.path.abspath(__file__))
@@ -228,103 +227,6 @@ def _fullest_key(values):
     return max(texts, key=size) if len(texts) > 1 else None
 
 
-def _has_shape(value):
-    try:
-        is_array = all(objects.has(value, name) for name in ("shape", "nbytes", "dtype"))
-        return is_array and all(size >= 0 for size in value.shape) and value.nbytes >= 0
-    except Exception:  # of sparse and nested ones
-        return False
-
-
-def _request(frames, asked):
-    """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
-    arrays = []
-    for frame in frames:
-        weights = objects.weights(objects.variables(frame).get("self"))
-        names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
-        # What a model returns is a dict.
-        parts = [(k, v) for k, v in names.items() if issubclass(type(v), dict) and dict.__len__(v) < 40]
-        names |= {"%s.%s" % (k, part): value for k, v in parts for part, value in dict.items(v)}
-        here = [(k, v) for k, v in names.items() if type(v) is not type and _has_shape(v)]
-        arrays = here[:40] + arrays  # the program's own first
-        if source.is_own(frame.f_code.co_filename):
-            break
-    fits = lambda size: _fits(size, asked)
-    for name, array in arrays:
-        if fits(array.nbytes):
-            return {"text": "it is as large as " + _text(name, array)}
-    product = {}
-    pairs = list(itertools.combinations(arrays, 2)) + [(each, each) for each in arrays]
-    for (name, a), (other, b) in pairs:
-        pair = (_text(name, a), "itself" if a is b else _text(other, b))
-        n = max(len(a.shape), len(b.shape))
-        left, right = ([1] * (n - len(each.shape)) + list(each.shape) for each in (a, b))
-        if n == 0 or 0 in left + right:
-            continue
-        both, item = list(map(max, zip(left, right))), a.nbytes // math.prod(left)
-        if all(x == y or 1 in (x, y) for x, y in zip(left, right)) and both not in (left, right):
-            if fits(math.prod(both) * item):
-                return {"text": "%s and %s make %s" % (*pair, " x ".join(map(str, both))), "pair": True}
-        if "int" in str(a.dtype) or "int" in str(b.dtype):
-            continue  # labels and words
-        if n > 1 and left[-1] == right[-1] > 1 and fits(math.prod(left) // left[-1] * math.prod(right) * item):
-            return {"text": "each row of %s is multiplied by each of %s, before a sum" % pair, "rows": True}
-        for columns in right[-2:] if left[-1] in right[-2:] and n > 1 and not product else ():
-            if fits(math.prod(left[:-1]) * columns * item):
-                product = {"text": "it is the product of %s and %s" % pair}
-    return product or _sizes_of_request(frames, asked)
-
-
-def _sizes_of_request(frames, asked):
-    """Tells two numbers of the function that asked whose product is the request."""
-    own = next((frame for frame in frames if source.is_own(frame.f_code.co_filename)), None)
-    named = [(text, value) for text, _, _, value in objects.variables_of(own) if type(value) is int] if own else []
-    for (name, a), (other, b) in itertools.combinations([(k, v) for k, v in named if v > 1], 2):
-        for item in (4, 2, 8):
-            if _fits(a * b * item, asked):
-                return {"text": "%s x %s (%d x %d) numbers of %d bytes" % (name, other, a, b, item)}
-    return {}
-
-
-def _compiled(frames, asked):
-    """Tells which line of a function that JAX compiled, and that one of these functions called, makes an array as large
-    as the request. JAX has the steps of that function from its first call."""
-    simple = (ast.Name, ast.Attribute, ast.Constant, ast.expr_context)
-    is_simple = lambda part, value: isinstance(part, simple) or (  # JAX's functions change nothing
-        isinstance(part, ast.Call) and str(getattr(value(part.func), "__module__", "")).startswith("jax.")
-    )
-    for frame in (frame for frame in frames if source.is_own(frame.f_code.co_filename)):
-        names = {**frame.f_globals, **objects.variables(frame)}
-        value = lambda node: eval(compile(ast.Expression(node), "<call>", "eval"), names)
-        for call in source.nodes_in(source.tree_of(frame.f_code.co_filename), ast.Call):
-            words = {word.arg: word.value for word in call.keywords}
-            parts = [part for node in (call.func, *call.args, *words.values()) for part in ast.walk(node)]
-            is_here = call.lineno <= (frame.f_lineno or 0) <= call.end_lineno
-            if not is_here or None in words or not all(is_simple(part, value) for part in parts):
-                continue
-            function = value(call.func)
-            if objects.library_of(function) in ("jax", "jaxlib") and hasattr(function, "trace"):
-                words = {name: value(node) for name, node in words.items()}
-                steps = list(_steps(function.trace(*map(value, call.args), **words).jaxpr.jaxpr))
-                for shape, size, line in steps:
-                    if _fits(size, asked) and line:
-                        return {"text": "%s makes %s, at %s" % (source.name_of(call), shape, line), "line": line}
-    return {}
-
-
-def _steps(jaxpr):
-    """(shape, bytes, line of the program) of what each step of a function makes that JAX compiled."""
-    for step in jaxpr.eqns:
-        at = [(each.file_name, each.line_num) for each in getattr(step.source_info.traceback, "frames", ())]
-        line = next(("%s:%d" % each for each in at if source.is_own(each[0])), "")
-        for made in (each.aval for each in step.outvars if hasattr(each.aval, "dtype")):
-            yield str(made), math.prod(made.shape) * made.dtype.itemsize, line
-        for part in step.params.values():
-            for inner in part if isinstance(part, (list, tuple)) else (part,):
-                inner = getattr(inner, "jaxpr", inner)
-                yield from _steps(inner) if hasattr(inner, "eqns") else ()
-
-
 def _growth(frames):
     """source.growth() for the variables and attributes that are as large as a side of an array that functions have, and
     for the functions that returned one."""
@@ -332,7 +234,7 @@ def _growth(frames):
     values = [value for frame in own for value in objects.variables(frame).values()]
     values = [part for value in values if objects.is_list(value) for _, part in objects.children(value)[:40]]
     values += [value for frame in frames for value in objects.variables(frame).values()]
-    sides = {side for value in values if type(value) is not type and _has_shape(value) for side in value.shape}
+    sides = {side for value in values if type(value) is not type and request.has_shape(value) for side in value.shape}
     for frame in own:  # the rounds of a loop that runs
         around = source.loop_around(frame.f_code.co_filename, frame.f_lineno or 0)
         names = source.names_in(around.iter) if isinstance(around, ast.For) else ()
@@ -351,17 +253,8 @@ def _growth(frames):
     return source.growth(frames, sized)
 
 
-def _fits(size, asked):
-    """True for an array that a request was for, which may be larger by its rounding."""
-    return asked >= 1 << 20 and size <= asked * 1.01 and asked <= max(size * 1.01, size + (2 << 20))
-
-
 def _is_double(array):
     return str(getattr(array, "dtype", "")).endswith(("float64", "complex128"))
-
-
-def _text(name, array):
-    return "%s (%s of %s)" % (name, " x ".join(map(str, array.shape)), str(array.dtype).rpartition(".")[2])
 
 
 def _variables(frames, failed):
@@ -519,7 +412,7 @@ def _facts(frames, failed, asked, is_end):
     of_frames |= {"hooks": models.hooks, "outputs": models.outputs}
     asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's
     asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()}
-    asked_for |= {"request": lambda: _request(failed, asked) or _compiled(failed, asked)}
+    asked_for |= {"request": lambda: request.made_of(failed, asked)}
     asked_for |= {"settings": lambda: source.settings(frames)}
     asked_for |= {"variables": lambda: _variables(frames, failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))
