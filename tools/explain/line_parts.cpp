@@ -56,7 +56,7 @@ bool is_prompt(std::string_view lead) {
 std::string_view rank_of(std::string_view line) {
   constexpr size_t kLongestPrefix = 100;  // prefix of a logger, before the rank
   const std::string_view lead = line.substr(0, kLongestPrefix);
-  for (const std::string_view open : {"[rank", "[default", "[pod/", "[1,"}) {
+  for (const std::string_view open : {"[rank", "[RANK ", "[default", "[pod/", "[1,"}) {
     const size_t at = lead.find(open);
     if (at == std::string_view::npos || (open == "[1," && at > 0)) continue;
     // "[default0]", and not "[defaultAllocator.cpp::allocate::19]".
