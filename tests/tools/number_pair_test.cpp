@@ -22,6 +22,8 @@ TEST(NumberPair, IsReadInAnyWords) {
        "--max-words 9001"},
       {"RuntimeError: pool of 2048 slots is smaller than the required 4096 slots", "4096 is more than 2048",
        "2048 or less"},
+      {"frobd: error: no room for the batch\nRequired frames: 96, Available frames: 32, Total frames: 64",
+       "96 (Required frames) is more than 32", "32 or less"},
       {"frobd: error: Requested 5.5 GiB, but the limit is 4 GiB", "5.50 GiB", "4.00 GiB or less"},
   };
   for (const auto& [line, reason, step] : cases) {
@@ -42,6 +44,7 @@ TEST(NumberPair, IsNotMadeOfWhatIsNone) {
         "...)",
         "ValueError: The size of tensor a (4096) must match the size of tensor b (2048)",
         "ValueError: Expected more than 1 value per channel, got input size [1, 256]",
+        "ERROR: 8 workers are up, 2 of the available 4 wait",
         "RecursionError: maximum recursion depth exceeded", "ValueError: max_steps must be greater than 0"}) {
     EXPECT_EQ(explain_text(std::string(line) + "\n").judgment.cause, Cause::kUnknown) << line;
   }

@@ -38,6 +38,7 @@ void find_pair(Case& result) {
   if (failure.kind != Kind::kOtherError && failure.kind != Kind::kSomeMemory &&
       failure.kind != Kind::kAftermath)
     return;
+  constexpr int64_t kLinesOfAMessage = 3;
   const bool is_of_memory = failure.kind == Kind::kSomeMemory;
   const auto read = [&](const std::string& line) {
     result.pair = number_pair_in(line);
@@ -49,6 +50,8 @@ void find_pair(Case& result) {
   for (const CloseLine& line : result.log->close_lines) {
     if (result.pair) break;
     read(line.text);
+    const int64_t below = line.line - failure.line;
+    if (!result.pair && below > 0 && below < kLinesOfAMessage) result.pair = number_pair_in(line.text, true);
     if (result.pair) result.pair_line = &line;
   }
   if (!result.pair) return;

@@ -24,6 +24,9 @@ struct Comparison {
   std::string_view words;
   Order order;
 };
+// "Required pages: 6, Available pages: 2": without a request before it, it compares nothing.
+constexpr std::string_view kAvailable = "vailable ";  // with or without a capital
+
 // Longer words first: a part of them may mean something else.
 constexpr Comparison kComparisons[] = {
     {"is smaller than the required", Order::kMostFirst},
@@ -59,6 +62,7 @@ constexpr Comparison kComparisons[] = {
     {"device allows", Order::kMostAlone},
     {"available: ", Order::kMostAlone},
     {"available = ", Order::kMostAlone},
+    {kAvailable, Order::kMostAlone},
     {"limit: ", Order::kMostAlone},
     {"max: ", Order::kMostAlone},
     {"cannot be larger than", Order::kAskedFirst},
@@ -200,6 +204,13 @@ std::string counted_name(std::string_view words) {
   return has_letter && words.size() <= kLongestName ? std::string(words) : std::string();
 }
 
+bool names_request(std::string_view words) {
+  for (const std::string_view word : {"equired", "equires", "equested", "eeded", "needs"}) {
+    if (words.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // A line that only warns has none of these.
 bool says_error(std::string_view line) {
   for (const std::string_view word :
@@ -212,6 +223,7 @@ bool says_error(std::string_view line) {
 std::optional<NumberPair> pair_at(std::string_view line, size_t at, const Comparison& comparison) {
   const size_t behind = at + comparison.words.size();
   const size_t first = at - std::min(at, kNear);
+  if (comparison.words == kAvailable && !names_request(line.substr(first, at - first))) return std::nullopt;
   const auto before = last_number(line, first, at), after = first_number(line, behind, behind + kNear);
   std::optional<Number> asked = before, most = after;
   size_t asked_begin = first, most_begin = behind;
