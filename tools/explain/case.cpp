@@ -182,13 +182,16 @@ void find_ranks_of_the_run(Case& result) {
   const bool has_rank = result.failure != nullptr && number_of_rank(result.failure->rank).has_value();
   const bool is_of_several =
       has_rank || result.has_setting("several_processes") || result.in("deserializing");
+  // A run of several GPUs has one process on each: three on one GPU are those of a run that did not choose.
+  constexpr int64_t kMany = 3;
   std::vector<Holder> strangers;
   for (const Holder& holder : result.holders) {
     const auto of_log = [&](int64_t pid) { return pid == holder.pid || is_near(pid, holder.pid); };
     const auto beside = [&](const Holder& other) { return is_near(other.pid, holder.pid); };
     const bool is_own = std::ranges::any_of(result.log->pids, of_log) ||
                         (result.own_pid && is_near(*result.own_pid, holder.pid)) ||
-                        (is_of_several && std::ranges::any_of(result.holders, beside));
+                        (is_of_several && std::ranges::any_of(result.holders, beside)) ||
+                        std::ranges::count_if(result.holders, beside) + 1 >= kMany;
     (is_own ? result.ranks : strangers).push_back(holder);
   }
   result.holders = std::move(strangers);

@@ -78,6 +78,8 @@ std::string_view rank_of(std::string_view line) {
 }
 
 std::optional<int64_t> number_of_rank(std::string_view rank) {
+  // "(WorkerDict pid=393228, ip=10.0.0.7)"
+  if (rank.find("pid=") != std::string_view::npos) rank = rank.substr(0, rank.find(','));
   size_t end = rank.size();
   while (end > 0 && !is_digit(rank[end - 1])) --end;
   size_t begin = end;
