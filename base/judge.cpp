@@ -371,12 +371,14 @@ Result exhausted(const MemoryNumbers& n) {
   if (n.free)
     return Judgment{kExhausted, kMedium,
                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
-  if (n.allocated)
+  if (n.allocated) {
+    const std::string unknown = n.total ? fmt::format("what is free of the device's {}", size(*n.total))
+                                        : std::string("how large the device is");
     return Judgment{
         kExhausted, kMedium,
-        fmt::format("{} were requested beside the {} that this process holds; the log does not say "
-                    "how large the device is",
-                    size(*n.requested), size(*n.allocated))};
+        fmt::format("{} were requested beside the {} that this process holds; the log does not say {}",
+                    size(*n.requested), size(*n.allocated), unknown)};
+  }
   return Judgment{
       kExhausted, kLow,
       fmt::format("{} were requested; the log does not say who holds the memory", size(*n.requested))};
