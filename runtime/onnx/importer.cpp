@@ -374,7 +374,14 @@ Item Importer::cast(const Item& x, ElementType type) {
     same.type = type;
     return same;
   }
-  return elementwise(Cast{to}, {x}, type);
+  if (!x.constant || x.dtype() != DType::kF32 || to != DType::kI32) return elementwise(Cast{to}, {x}, type);
+  // What an infinite or undefined float becomes is left open by ONNX, and masked where a net computes it. It
+  // is no number that was clipped: the float next to those of 32 bits stands for it.
+  const std::span<const float> numbers = x.constant->data<float>();
+  std::vector<float> finite(numbers.begin(), numbers.end());
+  for (float& each : finite)
+    if (!std::isfinite(each)) each = std::copysign(0x1.fffffep30f, each);
+  return elementwise(Cast{to}, {constant(float_tensor(x.constant->shape(), finite), x.type)}, type);
 }
 
 Item Importer::rounded(const Item& x, ElementType half) {

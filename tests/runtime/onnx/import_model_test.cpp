@@ -115,6 +115,19 @@ TEST(ImportModel, FoldsShapes) {
   EXPECT_EQ(graph.nodes().size(), 1u);
 }
 
+// As T5 finds the bucket of a distance: the logarithm of 0 is a whole number beyond all others, and not
+// chosen.
+TEST(ImportModel, InfiniteConstantsBecomeWholeNumbersThatAreComputedWith) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "2"}).output("y").floats("distances", {2}, {0, 4}).integers("eight", {8});
+  net.node("Log", {"distances"}, {"logs"}).node("Cast", {"logs"}, {"whole"}, {int_attribute("to", 7)});
+  net.node("Add", {"whole", "eight"}, {"far"}).node("Max", {"far", "eight"}, {"buckets"});
+  net.node("Cast", {"buckets"}, {"shares"}, {int_attribute("to", 1)}).node("Add", {"x", "shares"}, {"y"});
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(net.bytes()), {.batch = 1}, graph);
+  EXPECT_EQ(model.outputs[0].shape, (Shape{1, 2}));
+}
+
 TEST(ImportModel, StatisticsAreNotTrained) {
   Graph graph;
   const onnx::ImportedModel model =
