@@ -41,8 +41,8 @@ TEST(ProgramAsInput, IsTracedByEveryCommandAsItsOptionsSay) {
     const Outcome outcome =
         run_with_python(folder, kNoteAndTrace, fmt::format("{} {} {}", command, kProgram, kTraced));
     ASSERT_EQ(outcome.code, 0) << command << ": " << outcome.errors;
-    const std::string words = read_file(folder / "words", 10'000);
-    EXPECT_TRUE(words.starts_with("-m headroom trace train.py:make_")) << command << ": " << words;
+    const std::string words = asked_of_package(folder);
+    EXPECT_TRUE(words.starts_with("trace train.py:make_")) << command << ": " << words;
     EXPECT_NE(words.find(" train.py:make_step --steps 2 --device rtx-3090 "), std::string::npos)
         << command << ": " << words;
     EXPECT_NE(words.find(" --batch 4 --progress\n"), std::string::npos) << command << ": " << words;
@@ -70,8 +70,7 @@ TEST(ProgramAsInput, IsLoadedOnceByFitAndTracedWithEachBatch) {
       run_with_python(folder, kAnswerRequests, fmt::format("fit {} --steps 2 --device rtx-3090", kProgram));
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_TRUE(outcome.out.starts_with("largest batch 23: train.py:make_step ")) << outcome.out;
-  EXPECT_EQ(read_file(folder / "words", 10'000),
-            "-m headroom trace train.py:make_step --steps 2 --device rtx-3090 --requests\n");
+  EXPECT_EQ(asked_of_package(folder), "trace train.py:make_step --steps 2 --device rtx-3090 --requests\n");
   const std::string requests = read_file(folder / "requests", 100'000);
   for (const char* batch : {"1", "23", "24"}) {
     EXPECT_NE(requests.find(fmt::format("\"batch\":{},", batch)), std::string::npos) << requests;

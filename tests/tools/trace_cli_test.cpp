@@ -39,8 +39,8 @@ TEST(TraceCommand, SaysThePeakAndItsPlace) {
             "train.py:make_step, batch 4: 2 allocations in 3 steps, at most 12.00 KiB live at once\n"
             "peak: step 1, backward, aten::mm of fc at train.py:7\n\n"
             "next: headroom predict out.trace --device h200\n");
-  EXPECT_EQ(read_file(folder / "words", 1000),
-            "-m headroom trace train.py:make_step --steps 3 --device h200 --output out.trace --quiet --batch "
+  EXPECT_EQ(asked_of_package(folder),
+            "trace train.py:make_step --steps 3 --device h200 --output out.trace --quiet --batch "
             "4 --progress\n");
 }
 

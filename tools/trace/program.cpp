@@ -66,11 +66,14 @@ std::string last_line(const ChildResult& child) {
   throw Error(line.empty() ? fmt::format("{}: {} failed", program, python) : line);
 }
 
-// The file that runs the package headroom of the environment in which this command was installed, for a
-// Python that does not have it; empty if there is none.
+// The file that runs the package headroom which belongs to this command, for a Python that does not have it:
+// in the tree of which the command was built (build/PRESET/tools), or the environment in which it was
+// installed. Empty if there is none.
 std::string path_of_package() {
   namespace fs = std::filesystem;
   std::error_code ignored;
+  const fs::path in_tree = path_of_sibling("../../../python/headroom/__main__.py");
+  if (fs::exists(in_tree, ignored)) return in_tree.lexically_normal().string();
   for (const auto& folder : fs::directory_iterator(path_of_sibling("../lib"), ignored)) {
     const fs::path main = folder.path() / "site-packages/headroom/__main__.py";
     if (folder.path().filename().string().starts_with("python") && fs::exists(main, ignored))
@@ -188,7 +191,7 @@ Python python_for(const ProgramRequest& request, const std::vector<std::string>&
   std::vector<std::string>& words = python.words;
   python.title = python.file;
   for (const std::string& word : words) python.title += " " + word;
-  const std::string package = python.traced.empty() ? "" : path_of_package();
+  const std::string package = path_of_package();
   package.empty() ? words.insert(words.end(), {"-m", "headroom"}) : words.insert(words.end(), {package});
   words.emplace_back("trace");
   if (python.traced.empty()) words.push_back(request.program);
