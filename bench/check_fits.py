@@ -62,7 +62,7 @@ def changed(step, changes):
 
     recorder = types.SimpleNamespace(phase="forward", modules=[None])
     program = ChangedProgram(types.SimpleNamespace(recorder=recorder), contextlib.ExitStack())
-    program.change(Changes.of(changes))
+    program.change(Changes.of({key: value for key, value in changes.items() if key != "expandable_segments"}))
     return functools.partial(program.run_step, step), program
 
 
