@@ -28,13 +28,13 @@
 namespace headroom {
 namespace {
 
-using Value = Pickle::Value;
+using PickleValue = Pickle::Value;
 
 struct Block {
   uint64_t address = 0;
   int64_t bytes = 0;
   uint64_t stream = 0;
-  Value frames = {};
+  PickleValue frames = {};
   int64_t block_bytes = 0;  // as the segment has it; 0: unknown
 };
 
@@ -81,17 +81,18 @@ enum class Action : uint8_t { kAllocate, kFree, kOther };
 
 class DeviceHistory {
  public:
-  DeviceHistory(const Pickle& pickle, int64_t number, Value events)
+  DeviceHistory(const Pickle& pickle, int64_t number, PickleValue events)
       : pickle_(pickle), number_(number), events_(pickle.list(events)) {}
 
   bool has_blocks() const {
-    return std::ranges::any_of(events_, [&](Value event) { return action(event) != Action::kOther; });
+    return std::ranges::any_of(events_, [&](PickleValue event) { return action(event) != Action::kOther; });
   }
 
   // Returns true if there is anything to show without a history: live blocks, or a request that failed.
   bool has_moment() const {
     return std::ranges::any_of(
-               events_, [&](Value event) { return kind_of(event) == DeviceEvent::Kind::kOutOfMemory; }) ||
+               events_,
+               [&](PickleValue event) { return kind_of(event) == DeviceEvent::Kind::kOutOfMemory; }) ||
            !live_before().empty();
   }
 
@@ -111,7 +112,7 @@ class DeviceHistory {
     }
     builder.begin_history();
     for (size_t i = 0; i < events_.size(); ++i) {
-      const Value event = events_[i];
+      const PickleValue event = events_[i];
       const Action what = action(event);
       const std::optional<DeviceEvent::Kind> kind = what == Action::kOther ? kind_of(event) : std::nullopt;
       if (what == Action::kOther && !kind) continue;
@@ -140,7 +141,7 @@ class DeviceHistory {
   }
 
  private:
-  TraceContext context_of(TraceBuilder& builder, Value frames, uint64_t stream, int64_t time_ns,
+  TraceContext context_of(TraceBuilder& builder, PickleValue frames, uint64_t stream, int64_t time_ns,
                           int64_t bytes) {
     return {.stream = stream,
             .time_ns = time_ns,
@@ -152,9 +153,9 @@ class DeviceHistory {
 
   // Returns the summary of a stack, and its frames as text. Many events share a stack: each has a list of its
   // own, but equal frames are one dictionary.
-  const TraceNames& names_of(TraceBuilder& builder, std::span<const Value> frames) {
-    static_assert(std::has_unique_object_representations_v<Value>);
-    const auto bytes_of = [](std::span<const Value> values) {
+  const TraceNames& names_of(TraceBuilder& builder, std::span<const PickleValue> frames) {
+    static_assert(std::has_unique_object_representations_v<PickleValue>);
+    const auto bytes_of = [](std::span<const PickleValue> values) {
       return std::string_view(reinterpret_cast<const char*>(values.data()), values.size_bytes());
     };
     const uint32_t hash = TextTable::hash(bytes_of(frames));
@@ -163,7 +164,7 @@ class DeviceHistory {
     });
     if (known != TextTable::kNone) return names_of_stack_[static_cast<size_t>(known)];
     stack_.clear();
-    for (const Value frame : frames) {
+    for (const PickleValue frame : frames) {
       stack_.push_back({file_of(frame), number(frame, "line"), pickle_.text(pickle_.get(frame, "name"))});
     }
     stack_text_.clear();
@@ -183,7 +184,7 @@ class DeviceHistory {
   }
 
   // With slashes, also from Windows.
-  std::string_view file_of(Value frame) {
+  std::string_view file_of(PickleValue frame) {
     const std::string_view file = pickle_.text(pickle_.get(frame, "filename"));
     if (file.find(":\\") != 1) return file;
     std::string& changed = files_.emplace_back(file);
@@ -192,7 +193,7 @@ class DeviceHistory {
   }
 
   // Driver calls of the allocator, for views; a replay ignores them.
-  void add_device_event(TraceBuilder& builder, Value event, DeviceEvent::Kind kind,
+  void add_device_event(TraceBuilder& builder, PickleValue event, DeviceEvent::Kind kind,
                         const TraceContext& context) const {
     builder.add({.kind = kind,
                  .address = static_cast<uint64_t>(number(event, "addr")),
@@ -201,7 +202,7 @@ class DeviceHistory {
                 context);
   }
 
-  std::optional<DeviceEvent::Kind> kind_of(Value event) const {
+  std::optional<DeviceEvent::Kind> kind_of(PickleValue event) const {
     static constexpr std::pair<std::string_view, DeviceEvent::Kind> kKinds[] = {
         {"segment_alloc", DeviceEvent::Kind::kReserve},  {"segment_map", DeviceEvent::Kind::kReserve},
         {"segment_free", DeviceEvent::Kind::kUnreserve}, {"segment_unmap", DeviceEvent::Kind::kUnreserve},
@@ -218,7 +219,7 @@ class DeviceHistory {
   // undone event by event.
   std::map<uint64_t, uint64_t> reserved_before() const {
     MappedRanges mapped;
-    for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
+    for (const PickleValue segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
       if (number(segment, "device") != number_) continue;
       mapped.add(static_cast<uint64_t>(number(segment, "address")), size_of(segment, "total_size"));
     }
@@ -232,12 +233,12 @@ class DeviceHistory {
   }
 
   // A size that the builder will take.
-  int64_t size_of(Value dictionary, std::string_view key) const {
+  int64_t size_of(PickleValue dictionary, std::string_view key) const {
     return std::clamp<int64_t>(number(dictionary, key), 0, Trace::kLargestBlockBytes);
   }
 
   void add_settings(TraceBuilder& builder) const {
-    const Value settings = pickle_.get(pickle_.root(), "allocator_settings");
+    const PickleValue settings = pickle_.get(pickle_.root(), "allocator_settings");
     if (settings.kind() != Pickle::Kind::kDictionary) return;
     const std::string_view text = pickle_.text(pickle_.get(settings, "PYTORCH_CUDA_ALLOC_CONF"));
     builder.add_setting("PYTORCH_CUDA_ALLOC_CONF", text.substr(0, 1024));  // empty: none was set
@@ -245,18 +246,18 @@ class DeviceHistory {
   }
 
   // Until a free is completed other streams may use the block. A replay ignores all other actions.
-  Action action(Value event) const {
+  Action action(PickleValue event) const {
     const std::string_view name = pickle_.text(pickle_.get(event, "action"));
     return name == "alloc" ? Action::kAllocate : name == "free_completed" ? Action::kFree : Action::kOther;
   }
 
-  int64_t number(Value dictionary, std::string_view key) const {
+  int64_t number(PickleValue dictionary, std::string_view key) const {
     return pickle_.integer(pickle_.get(dictionary, key));
   }
 
   // A wrong file may say 1.5, 2^70 or nothing.
-  int64_t block_bytes(Value event) const {
-    const Value size = pickle_.get(event, "size");
+  int64_t block_bytes(PickleValue event) const {
+    const PickleValue size = pickle_.get(event, "size");
     if (size.kind() != Pickle::Kind::kInteger && size.kind() != Pickle::Kind::kLargeInteger) {
       throw InvalidArgument(size.kind() == Pickle::Kind::kNone
                                 ? "a block without a size"
@@ -265,7 +266,7 @@ class DeviceHistory {
     return pickle_.integer(size);
   }
 
-  int64_t time_ns(Value event) const {
+  int64_t time_ns(PickleValue event) const {
     const int64_t us = number(event, "time_us");
     return us > 0 && us < INT64_MAX / 1000 ? us * 1000 : 0;
   }
@@ -275,7 +276,7 @@ class DeviceHistory {
   std::vector<Block> live_before() const {
     std::vector<Block> before;
     OffsetTable seen(1);  // addresses
-    for (const Value event : events_) {
+    for (const PickleValue event : events_) {
       const Action what = action(event);
       if (what == Action::kOther) continue;
       const int64_t address = number(event, "addr");
@@ -298,10 +299,10 @@ class DeviceHistory {
   void add_held(const OffsetTable& seen, std::vector<Block>& before) const {
     // Blocks that the history lacks have the sizes that requests are rounded to.
     const bool is_moment = !has_blocks();
-    for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
+    for (const PickleValue segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
       if (number(segment, "device") != number_) continue;
       auto next = static_cast<uint64_t>(number(segment, "address"));
-      for (const Value block : pickle_.list(pickle_.get(segment, "blocks"))) {
+      for (const PickleValue block : pickle_.list(pickle_.get(segment, "blocks"))) {
         const int64_t size = number(block, "size");
         const auto address =
             static_cast<uint64_t>(pickle_.integer(pickle_.get(block, "address"), static_cast<int64_t>(next)));
@@ -319,9 +320,9 @@ class DeviceHistory {
 
   const Pickle& pickle_;
   const int64_t number_;
-  const std::span<const Value> events_;
+  const std::span<const PickleValue> events_;
   TextTable stacks_;  // by their frames
-  std::vector<std::span<const Value>> frames_of_stack_;
+  std::vector<std::span<const PickleValue>> frames_of_stack_;
   std::vector<TraceNames> names_of_stack_;
   size_t stack_bytes_ = 0;
   std::vector<StackFrame> stack_;  // frames of one event
@@ -333,14 +334,14 @@ class DeviceHistory {
 
 std::vector<Trace> read_torch_snapshot(TraceInput& input, Moments moments) {
   const Pickle pickle(input);
-  const Value traced = pickle.get(pickle.root(), "device_traces");
-  const Value segments = pickle.get(pickle.root(), "segments");
+  const PickleValue traced = pickle.get(pickle.root(), "device_traces");
+  const PickleValue segments = pickle.get(pickle.root(), "segments");
   if (traced.kind() != Pickle::Kind::kList && segments.kind() != Pickle::Kind::kList)
     input.fail("a pickle, but not a PyTorch memory snapshot");
   // Histories by device. If there are none, as with enabled="state", only the segments name a device.
-  const std::span<const Value> histories = pickle.list(traced);
-  std::vector<Value> devices(histories.begin(), histories.end());
-  for (const Value segment : pickle.list(segments)) {
+  const std::span<const PickleValue> histories = pickle.list(traced);
+  std::vector<PickleValue> devices(histories.begin(), histories.end());
+  for (const PickleValue segment : pickle.list(segments)) {
     const int64_t number = pickle.integer(pickle.get(segment, "device"));
     if (number >= std::ssize(devices) && number < kMaxDevices)
       devices.resize(static_cast<size_t>(number) + 1);

@@ -68,7 +68,7 @@ void mark_branches(Graph& graph) {
 }
 
 // Convolutions with the norms after them, and node ids.
-class ConvNorms : private GraphView {
+class NormsToCompress : private GraphView {
  public:
   using GraphView::GraphView;
 
@@ -99,7 +99,7 @@ class ConvNorms : private GraphView {
 };
 
 void add_restorers(Graph& graph, std::span<const Value> fetches) {
-  const ConvNorms norms(graph, fetches);
+  const NormsToCompress norms(graph, fetches);
   std::vector<Node> nodes;
   for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
     std::optional<Node> restorer = norms.restorer_of(i);

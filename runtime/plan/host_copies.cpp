@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kNowhere = -1;
 
-class Placer {
+class CopyPlacer {
  public:
-  Placer(std::span<const double> node_us, std::span<HostCopy> stores, std::span<HostCopy> loads)
+  CopyPlacer(std::span<const double> node_us, std::span<HostCopy> stores, std::span<HostCopy> loads)
       : node_us_(node_us),
         stores_(stores),
         loads_(loads),
@@ -117,7 +117,7 @@ class Placer {
 
 double place_host_copies(std::span<const double> node_us, std::span<HostCopy> stores,
                          std::span<HostCopy> loads) {
-  return Placer(node_us, stores, loads).place();
+  return CopyPlacer(node_us, stores, loads).place();
 }
 
 }  // namespace headroom

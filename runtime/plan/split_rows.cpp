@@ -147,7 +147,7 @@ class Emitter {
     if (pending.sums.empty()) return;
     const ValueInfo& first = graph_.value(pending.outputs.front());
     std::vector<int> inputs = std::move(pending.sums);
-    inputs.insert(inputs.end(), pending.of_part.begin(), pending.of_part.end());
+    for (const int made : pending.of_part) inputs.push_back(made);
     nodes_.push_back(
         Node{AddPairs{}, first.name + "/sum", std::move(inputs), std::move(pending.outputs), first.device});
   }

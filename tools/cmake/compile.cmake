@@ -29,19 +29,17 @@ endif()
 target_compile_options(headroom_options
   INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)  # in KiB
 
-# headroom_sources(TARGET FILES...): adds sources. A preset with CMAKE_UNITY_BUILD compiles up to 24 of one call as one file.
+# headroom_sources(TARGET FILES...): adds sources. A preset with CMAKE_UNITY_BUILD compiles up to 40 of a target as one file,
+# since every one of these compiles its own copy of what the headers' templates make.
 function(headroom_sources target)
   target_sources(${target} PRIVATE ${ARGN})
-  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  string(MAKE_C_IDENTIFIER ${folder} folder)
-  set(files ${ARGN})
-  while(files)
-    list(SUBLIST files 0 24 unit)
-    list(REMOVE_ITEM files ${unit})
-    list(LENGTH files left)
-    set_source_files_properties(${unit} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder}_${left})
-  endwhile()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_property(count TARGET ${target} PROPERTY HEADROOM_SOURCES)
+  foreach(file IN LISTS ARGN)
+    math(EXPR count "${count} + 1")
+    math(EXPR unit "${count} / 40")
+    set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP HEADROOM_SOURCES ${count})
 endfunction()
 
 # headroom_precompiled(NAME LEVEL SANITIZED_LEVEL LIBRARIES... HEADERS...): a precompiled header, and the optimization of those
