@@ -106,7 +106,8 @@ class Computing:
             return f"a trace keeps {_KEPT_BYTES >> 20} MiB of data, which it is not among"
         is_of_model = evaluation.flops() > 0
         seconds = self._estimate(evaluation)
-        if is_of_model and self.mode == "auto" and self.seconds + seconds > _MOST_SECONDS_OF_CHOICES:
+        is_long = self.seconds + seconds > _MOST_SECONDS_OF_CHOICES
+        if is_of_model and self.mode == "auto" and most_seconds is None and is_long:
             if choices.draw(evaluation, self._generator):
                 self.begin_choices()
                 return self.compute(values, most_seconds, decides)
@@ -119,7 +120,8 @@ class Computing:
                     f"computing it on the CPU takes about {_size(size)} of the host's memory, of which "
                     f"{_size(available_bytes())} are free; --compute all does so"
                 )
-            if self.seconds + seconds > (most_seconds or _MOST_SECONDS):
+            most = _MOST_SECONDS if most_seconds is None else min(most_seconds, _MOST_SECONDS_OF_CHOICES)
+            if self.seconds + seconds > most:
                 return f"computing it on the CPU takes about {_time(seconds)}; --compute all does so"
         decides = is_of_model and (decides or most_seconds is None)
         is_drawn = decides and any(value.is_drawn for value in values)
