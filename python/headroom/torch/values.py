@@ -131,15 +131,25 @@ class KnownValues:
         with plain_torch():
             return Part(value, tensor).over(value.buffer)
 
-    def set_number(self, tensor, index, number):
-        """Writes a number into data on the CPU that no op has read yet. Returns false where that is not so."""
+    def element(self, tensor, index):
+        """A copy of one element of data on the CPU; None where that is not known."""
+        value = self.recipe(tensor)
+        if value is None or tensor.requires_grad:
+            return None
+        if value.buffer is None and (value.step.values() or not self.computing.cheap([value])):
+            return None
+        with plain_torch():
+            return Part(value, tensor).over(value.buffer)[index].clone()
+
+    def set_elements(self, tensor, index, data):
+        """Writes a number or real data into data on the CPU that no op has read yet. Returns false otherwise."""
         value = self.recipe(tensor)
         if value is None or value.uses or value.is_drawn or tensor.requires_grad:
             return False
         if value.buffer is None and not self.computing.cheap([value]) or is_mapped(value.buffer):
             return False
-        with torch._C._DisableTorchDispatch():
-            Part(value, tensor).over(value.buffer)[index] = number
+        with plain_torch():
+            Part(value, tensor).over(value.buffer)[index] = data
         value.step = None  # which would give what was there before
         return True
 

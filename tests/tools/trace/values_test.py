@@ -7,12 +7,15 @@ import importlib.util
 import math
 import pickle
 import unittest
+from unittest import mock
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from headroom.torch import trace
+from headroom.torch.tracer import Tracer
 from small_training import refusal, training, unknown
 
 CLEAR = r"^values_test\.py:\d+: .*item\(\) needs the value of a tensor, and a trace does not know it; "
@@ -201,6 +204,32 @@ class AnUnknownNumber(unittest.TestCase):
             return net(torch.jit.CompilationUnit(code).scaled(x)).mean()
 
         self.assert_traced(body)
+
+
+class Elements(unittest.TestCase):
+    def test_of_data_are_read_and_written_without_an_op_for_each(self):
+        """As by programs that make their data themselves, row by row."""
+
+        def body(net, x):
+            rows, mask, sums = torch.rand(200, 1, 5), torch.zeros(200, 1, 5), torch.zeros(200, 1)
+            ran.clear()
+            for row in range(200):
+                places = numpy.random.choice(5, 2, replace=False)
+                mask[row, 0, places[0]] = 1
+                mask[row, 0, places[1]] = numpy.float64(1)
+                sums[row, 0] = rows[row, 0, places[0]] + rows[row, 0, places[1]]
+                sums[row, 0] += 1
+            self.assertEqual(len(ran), 2 * 200)  # the sums
+            self.assertEqual(mask.sum().item(), 400)
+            expected = (rows * mask).sum(2) + 1
+            self.assertTrue(torch.allclose(expected, sums))
+            mask[3, :, 1:4] = torch.tensor([7.0, 8.0, 9.0])
+            self.assertEqual(mask[3, 0].tolist()[1:4], [7.0, 8.0, 9.0])
+            return net(x).mean()
+
+        ran, run = [], Tracer._run
+        with mock.patch.object(Tracer, "_run", lambda *args: ran.append(args[1]) or run(*args)):
+            trace(training(body), batch=8, steps=1)
 
 
 if __name__ == "__main__":

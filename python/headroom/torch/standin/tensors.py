@@ -2,6 +2,7 @@
 
 import builtins
 import math
+import numbers
 import sys
 
 import torch
@@ -18,11 +19,10 @@ from . import lbfgs, transformers
 from .patch import patch, patch_all
 
 _CPU = torch.device("cpu")
-_NUMBERS = (int, float, bool)
 
 
 def _is_plain(index):
-    return type(index) in (int, slice)
+    return type(index) in (int, slice) or isinstance(index, numbers.Integral) and type(index) is not bool
 
 
 def install(tracer, stack):
@@ -137,16 +137,27 @@ def _install_moves(tracer, stack):
 
     patch(stack, torch.UntypedStorage, "copy_", copy_storage)
 
-    # Data that a program fills element by element would take a hundred times as long.
-    set_item = torch.Tensor.__setitem__
+    # Data that a program reads and fills element by element would take a hundred times as long.
+    get_item, set_item = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+
+    def is_of_host(tensor, index):
+        is_plain = all(map(_is_plain, index)) if type(index) is tuple else _is_plain(index)
+        return is_plain and tracer.depth == 0 and not tracer.is_on_gpu(tensor)
+
+    def get_element(tensor, index):
+        count = len(index) if type(index) is tuple else 1
+        element = None
+        if count == tensor.dim() and slice not in map(type, index if count > 1 else ()) and is_of_host(tensor, index):
+            element = tracer.values.element(tensor, index)
+        return get_item(tensor, index) if element is None else element
 
     def set_element(tensor, index, value):
-        is_plain = all(map(_is_plain, index)) if type(index) is tuple else _is_plain(index)
-        if type(value) not in _NUMBERS or not is_plain or tracer.depth > 0 or tracer.is_on_gpu(tensor):
-            return set_item(tensor, index, value)
-        return tracer.values.set_number(tensor, index, value) or set_item(tensor, index, value)
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, UnknownNumber)
+        is_known = is_number or type(value) is torch.Tensor and tracer.values.are_data([value])
+        is_done = is_known and is_of_host(tensor, index) and tracer.values.set_elements(tensor, index, value)
+        return None if is_done else set_item(tensor, index, value)
 
-    patch(stack, FakeTensor, "__setitem__", set_element)
+    patch_all(stack, FakeTensor, {"__getitem__": get_element, "__setitem__": set_element})
 
     # Data goes to the GPU by a copy, as in PyTorch, which would look for a real one.
     def make(name):
