@@ -92,7 +92,7 @@ class Sandbox:
         }
         stack.callback(self._os["chdir"], os.getcwd())
         functions.update((name, self._at(name, self.to_read)) for name in _READ)
-        functions.update((name, self._at(name, self._to_change)) for name in _WRITTEN)
+        functions.update((name, self._at(name, self.to_change)) for name in _WRITTEN)
         accessor = getattr(pathlib, "_NormalAccessor", None)  # up to Python 3.10
         for name, function in functions.items():
             if name in self._os:
@@ -156,7 +156,7 @@ class Sandbox:
         self._copy_folder(os.path.dirname(full))
         return self._files + full
 
-    def _to_change(self, path):
+    def to_change(self, path):
         """Returns the place to change the file of a path, with what it has."""
         copy = self.to_write(path)
         full = self._full(path)
@@ -202,12 +202,12 @@ class Sandbox:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), file)
             file = self.to_write(file)
         else:
-            file = self._to_change(file) if "a" in mode or "+" in mode else self.to_read(file)
+            file = self.to_change(file) if "a" in mode or "+" in mode else self.to_read(file)
         return self._python_open(file, mode, *args, **kwargs)
 
     def _open_descriptor(self, path, flags, mode=0o777, *, dir_fd=None):
         if dir_fd is None:
-            path = self._to_change(path) if flags & _WRITES else self.to_read(path)
+            path = self.to_change(path) if flags & _WRITES else self.to_read(path)
         return self._os["open"](path, flags, mode, dir_fd=dir_fd)
 
     def _mkdir(self, path, mode=0o777, *, dir_fd=None):

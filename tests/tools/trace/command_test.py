@@ -15,6 +15,7 @@ from headroom.torch import notebook
 from headroom.torch.batches import Batch, Found, choose_batch
 from headroom.torch.errors import TraceError
 from headroom.torch.sandbox import Sandbox
+from headroom.torch.standin import libraries
 from in_folder import InFolder
 
 
@@ -85,7 +86,9 @@ class Files(InFolder):
     @contextlib.contextmanager
     def sandbox(self):
         with contextlib.ExitStack() as stack:
-            Sandbox(self.box).install(stack)
+            sandbox = Sandbox(self.box)
+            sandbox.install(stack)
+            libraries.read_copies(stack, sandbox)
             yield
 
     def test_a_program_finds_what_it_wrote_and_nothing_else_is_changed(self):
@@ -131,6 +134,26 @@ class Files(InFolder):
         self.assertEqual(self.files(), ["./data/a.txt", "./old.txt"])
         with open("data/a.txt") as file:
             self.assertEqual(file.read(), "one")
+
+    def test_libraries_that_open_files_by_themselves_do_it_there_too(self):
+        import sqlite3
+
+        with self.sandbox():
+            os.mkdir("out")
+            for number in (1, 2):
+                with contextlib.closing(sqlite3.connect("out/runs.db")) as runs:
+                    runs.execute("create table if not exists run (number)")
+                    runs.execute("insert into run values (?)", (number,))
+                    runs.commit()
+                    self.assertEqual(runs.execute("select count(*) from run").fetchone(), (number,))
+            with contextlib.suppress(ImportError):
+                from tokenizers import Tokenizer, models
+
+                Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save("out/words.json")
+                self.assertEqual(Tokenizer.from_file("out/words.json").get_vocab(), {"a": 0})
+                self.write("words.txt", "b\n")
+                self.assertEqual(models.WordPiece.read_file("words.txt"), {"b": 0})
+        self.assertEqual(self.files(), ["./data/a.txt", "./old.txt"])
 
     def test_there_is_no_network(self):
         import socket

@@ -1,6 +1,8 @@
 """Parts of libraries that are changed as soon as a program imports them."""
 
+import functools
 import importlib.machinery
+import os
 import sys
 
 from ..errors import refusal
@@ -96,24 +98,54 @@ def install(tracer, stack):
     )
 
 
+# {module: {function that opens a file without Python's open(): "r" reads it, "w" writes it, "m" says its mode}}
+_OPEN_BY_THEMSELVES = {
+    "pyarrow": {"memory_map": "m", "OSFile": "m"},
+    "h5py": {"File.__init__": "m"},
+    "cv2": {"imread": "r", "VideoCapture": "r", "imwrite": "w", "VideoWriter": "w"},
+    "sqlite3": {"connect": "w"},
+    "sqlite3.dbapi2": {"connect": "w"},
+    "tokenizers": {"Tokenizer.from_file": "r", "Tokenizer.train": "r", "Tokenizer.save": "w"},
+    "tokenizers.models": {
+        f"{kind}.{name}": "r" for kind in ("BPE", "WordLevel", "WordPiece") for name in ("from_file", "read_file")
+    },
+}
+
+
 def read_copies(stack, sandbox):
-    """Lets libraries that open files by C++ find those that the program wrote."""
+    """Lets libraries that open files by C++ or Rust find those that the program wrote, and write where it does."""
 
-    def pyarrow(module):
-        def follow(name):
-            original = getattr(module, name)
+    def place_of(value, kind):
+        if isinstance(value, list):
+            return [place_of(part, kind) for part in value]
+        if not isinstance(value, (str, os.PathLike)) or os.fspath(value).startswith((":", "file:")):
+            return value
+        try:
+            return os.fspath(sandbox.to_read(value) if kind == "r" else sandbox.to_change(value))
+        except OSError:  # the library says so in its own way
+            return value
 
-            def opened(path, mode="r", *args, **kwargs):
-                reads = "r" in mode and "+" not in mode
-                place = sandbox.to_read(path) if reads else sandbox.to_write(path)
-                return original(place, mode, *args, **kwargs)
+    def follow(module, path, kind):
+        *owners, name = path.split(".")
+        owner = functools.reduce(getattr, owners, module)
+        original, is_static = getattr(owner, name), isinstance(vars(owner).get(name), staticmethod)
 
-            patch(stack, module, name, opened)
+        def opened(*args, **kwargs):
+            place = next((i for i, value in enumerate(args) if isinstance(value, (str, os.PathLike, list))), len(args))
+            mode = kind
+            if kind == "m":
+                given = kwargs.get("mode", args[place + 1] if len(args) > place + 1 else "r")
+                mode = "r" if given in ("r", "rb") else "w"
+            end = place + (2 if kind == "r" else 1)  # a vocabulary comes in two files
+            files = [place_of(value, mode) for value in args[place:end]]
+            return original(*args[:place], *files, *args[end:], **kwargs)
 
-        for name in ("memory_map", "OSFile"):
-            follow(name)
+        patch(stack, owner, name, staticmethod(opened) if is_static else opened)
 
-    after_import(stack, {"pyarrow": pyarrow})
+    def hook(paths):
+        return lambda module: [follow(module, path, kind) for path, kind in paths.items()]
+
+    after_import(stack, {name: hook(paths) for name, paths in _OPEN_BY_THEMSELVES.items()})
 
 
 def shorten_trainings(stack, steps):
