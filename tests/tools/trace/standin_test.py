@@ -135,9 +135,11 @@ class Standin(unittest.TestCase):
         self.assertTrue(made)
 
     def test_l_bfgs_keeps_a_full_history(self):
-        for search in (None, "strong_wolfe"):
+        for search, default in ((None, "cpu"), ("strong_wolfe", "cpu"), ("strong_wolfe", "cuda")):
 
             def make_step():
+                torch.set_default_device(default)
+                self.addCleanup(torch.set_default_device, None)
                 net = nn.Linear(100, 10, bias=False).cuda()
                 x = torch.randn(8, 100, device="cuda")
                 optimizer = torch.optim.LBFGS(net.parameters(), history_size=30, line_search_fn=search)

@@ -208,7 +208,7 @@ class AnUnknownNumber(unittest.TestCase):
 
 class Elements(unittest.TestCase):
     def test_of_data_are_read_and_written_without_an_op_for_each(self):
-        """As by programs that make their data themselves, row by row."""
+        """Programs that make their data themselves do so row by row."""
 
         def body(net, x):
             rows, mask, sums = torch.rand(200, 1, 5), torch.zeros(200, 1, 5), torch.zeros(200, 1)

@@ -27,8 +27,12 @@ def answer(frame):
 
 def asks_for_number():
     """Returns true if L-BFGS itself asks for the number that scales a direction."""
+
+    def is_between(code):  # a mode is, where the program has a default device
+        return code.co_filename.startswith(_OWN) or "/torch/_" in code.co_filename or code.co_name == "__torch_function__"
+
     frame = sys._getframe(1)
-    while frame and (frame.f_code.co_filename.startswith(_OWN) or "/torch/_" in frame.f_code.co_filename):
+    while frame and is_between(frame.f_code):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename == _FILE
 
