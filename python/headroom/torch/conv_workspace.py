@@ -79,8 +79,7 @@ class Convolution:
     @property
     def is_plain_1x1(self):
         return (
-            len(self.input) <= 4  # in three dimensions cuDNN names its engines
-            and self.taps == 1
+            self.taps == 1
             and self.groups == 1
             and not self.is_channels_last
             and all(step == 1 for step in self.stride)
@@ -110,7 +109,8 @@ class Workspaces:
             return 0  # one matrix product over all images
         asked = self._ask(convolution, part)
         size = asked if asked is not None else _estimate(self._gpu, convolution, part)
-        return size_of_1x1(convolution, part, size) if convolution.is_plain_1x1 else size
+        is_filter_in_3d = part is FILTER and len(convolution.input) > 4  # cuDNN names its engine
+        return size_of_1x1(convolution, part, size) if convolution.is_plain_1x1 and not is_filter_in_3d else size
 
     def _ask(self, convolution, part):
         tensors = tuple(

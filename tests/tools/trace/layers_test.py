@@ -9,8 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from headroom.torch import trace
+from headroom.torch import cudnn, trace
 from small_training import refusal, training, unknown
+
+WORKSPACE = 6  # a block's category
 
 
 def peak(make_step, batch=8):
@@ -454,6 +456,18 @@ class Kernels(unittest.TestCase):
         found = [op for op, _ in self.events(lambda x: (x * 2).view(-1).relu_().view(64, -1) * 2)]
         at = found.index("aten::new_zeros")
         self.assertEqual(found[at + 1 : at + 3], ["aten::new_empty_strided", "aten::clone"])
+
+    @unittest.skipIf(cudnn.library() is None, "PyTorch without cuDNN 9.8")
+    def test_a_1x1x1_convolution_is_a_product_and_cudnn_names_the_gradient_of_its_filter(self):
+        def make_step():
+            net = nn.Conv3d(32, 4, 1).cuda().half()
+            x = torch.randn(2, 32, 96, 96, 96, device="cuda", dtype=torch.half, requires_grad=True)
+            return lambda: net(x).sum().backward()
+
+        blocks = [block for block in trace(make_step, steps=1).blocks if block.category == WORKSPACE]
+        sizes = {op: max(block.size for block in blocks if block.op == op) for op in {block.op for block in blocks}}
+        self.assertLessEqual(sizes.get("aten::convolution", 0), 512)  # recorded on an H200, as the next one
+        self.assertAlmostEqual(sizes["aten::convolution_backward"] / 2**20, 135.58, 2)
 
 
 if __name__ == "__main__":
