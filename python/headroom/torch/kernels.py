@@ -23,16 +23,12 @@ def take(tracer, func, args, kwargs, result):
 
 # Kernels that read rows as they lie in memory: PyTorch copies tensors that are not contiguous first, and frees
 # the copies when the op has its results (expect_contiguous and contiguous in layer_norm_kernel.cu,
-# group_norm.cpp, SoftMax.cu).
+# group_norm.cpp).
 _CONTIGUOUS = {
     _aten.native_layer_norm.default: (0,),
     _aten.native_layer_norm_backward.default: (0, 1),
     _aten.native_group_norm.default: (0,),
     _aten.native_group_norm_backward.default: (0, 1),
-    _aten._softmax.default: (0,),
-    _aten._log_softmax.default: (0,),
-    _aten._softmax_backward_data.default: (0, 1),
-    _aten._log_softmax_backward_data.default: (0, 1),
 }
 
 
@@ -255,9 +251,12 @@ def _safe_softmax(tracer, func, args, kwargs, result):
     tracer.temporaries(func.name(), [result.numel(), rows, 4])
 
 
-def _softmax_backward(tracer, func, args, kwargs, result):
-    """The product of gradient and output (softmax_backward_cuda_out)."""
-    tracer.temporaries(func.name(), [args[0].numel() * args[0].element_size()])
+def _softmax(tracer, func, args, kwargs, result):
+    """Dense copies of tensors that are not contiguous, after the product of gradient and output (SoftMax.cu)."""
+    product = args[:1] if func is _aten._softmax_backward_data.default else []
+    tensors = [tensor for tensor in args[:2] if isinstance(tensor, torch.Tensor)]
+    taken = [*product, *(tensor for tensor in tensors if not tensor.is_contiguous())]
+    tracer.temporaries(func.name(), [tensor.numel() * tensor.element_size() for tensor in taken])
 
 
 # Scans and sorts.
@@ -301,7 +300,10 @@ _RULES = {
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put,
     _aten.nonzero.default: _nonzero,
-    _aten._softmax_backward_data.default: _softmax_backward,
+    _aten._softmax.default: _softmax,
+    _aten._log_softmax.default: _softmax,
+    _aten._softmax_backward_data.default: _softmax,
+    _aten._log_softmax_backward_data.default: _softmax,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _aten.sort.default: _sort,
