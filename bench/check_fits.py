@@ -147,7 +147,7 @@ class Run:
         return batch + (f"{self.limit / MIB:.0f} runs" if self.limit else peaks)
 
 
-# What is called enough.
+# Predictions of what is enough.
 
 
 def ask(words, seconds=900):

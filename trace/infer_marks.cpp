@@ -187,7 +187,7 @@ class MarkFinder {
       const StackTraits& traits = paths_.traits(stacks_[i]);
       has_python_ |= traits.has_python;
       has_native |= traits.has_native;
-      // Where PyTorch records stacks of allocations alone, it gives a free that of the allocation.
+      // If PyTorch records stacks of allocations alone, it gives a free that of the allocation.
       const int32_t made = made_at[static_cast<size_t>(trace_.events[i].block)];
       frees_have_stacks |= made != 0 && stacks_[i] != made;
     }

@@ -12,7 +12,7 @@ namespace {
 // Copies of longer lists would be much work for a loop.
 constexpr int64_t kLongestSequence = 4096;
 
-// Nothing where the operand is left out or depends on the data.
+// Returns nothing if the operand is left out or depends on the data.
 std::optional<bool> known_flag(const NodeImport& n, const Item& item) {
   if (!item.constant) return std::nullopt;
   const std::vector<int64_t> numbers = onnx::integers_of(n.im.dense(item));

@@ -283,7 +283,7 @@ TEST_F(Guard, PythonProgramsStartAsWithoutIt) {
   const std::string path = "PYTHONPATH=" + folder_ / "own";
   EXPECT_EQ(run("", python, path).out, "own\nhistory\nobserver\nTrue\n");
   EXPECT_EQ(run("--strategy mapped", python, path).out, "own\nuses mapped\nTrue\n");
-  // What outlives the command has no hook any more.
+  // A process that outlives the command has no hook any more.
   EXPECT_EQ(run("",
                 "python3 -c \"import os, shutil; shutil.rmtree(os.environ['PYTHONPATH'].split(':')[0]); "
                 "import torch; print(torch.memory)\"",

@@ -341,7 +341,7 @@ TEST_F(KeptMemory, AVerdictNamesTheVariableThatHoldsMost) {
   EXPECT_PRED2(has, text, "state takes 128.00 MiB, made at " + folder_ / "train.py:5") << text;
 }
 
-// What looks at a program's variables leaves none of them behind, nor adds to its objects.
+// The code that looks at a program's variables leaves none of them behind, nor adds to its objects.
 TEST_F(KeptMemory, AProgramThatRecoversCanFreeItsVariables) {
   const std::string text = verdict(
       "import collections, weakref\n"

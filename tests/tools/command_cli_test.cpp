@@ -92,7 +92,7 @@ TEST(CommandAfterDashes, ItsBatchIsAnOptionThatIsSaidAndMayBeNamed) {
   EXPECT_NE(fitted.out.find(" --batch-option --bs -- torchrun train.py\n"), std::string::npos) << fitted.out;
 }
 
-// What takes long is said when it begins, not with the answer.
+// A step that takes long is announced when it begins, not with the answer.
 TEST(CommandAfterDashes, ComputesWhatTheOptionAllowsAndSaysSo) {
   const ScratchFolder folder;
   const std::string says = "echo 'headroom: computes 1.2 GiB on the CPU, about 40 s' >&2\n";

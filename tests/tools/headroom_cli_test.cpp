@@ -178,7 +178,7 @@ TEST(HeadroomCommand, TheDocsNameNoOptionThatACommandLacks) {
       const auto found = texts.find(program);
       if (found == texts.end()) continue;
       const std::set<std::string> known = options_in(found->second);
-      // What follows "--" is a command of one's own.
+      // A command of one's own follows "--".
       while (words >> word && word != "|" && word != "&&" && word != ";" && word != "--") {
         if (word.front() == '[') word.erase(0, 1);
         if (!word.starts_with("--")) continue;

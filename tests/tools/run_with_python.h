@@ -12,8 +12,8 @@
 
 namespace headroom {
 
-// What the script asked the package for: the lines of its words, which it wrote to the file `words`, without
-// what names the package, `-m headroom` or the path of its file.
+// Returns what the script asked the package for: the lines of its words, which it wrote to the file `words`,
+// without what names the package, `-m headroom` or the path of its file.
 inline std::string asked_of_package(const ScratchFolder& folder) {
   std::istringstream lines(read_file(folder / "words", 10'000));
   std::string asked;

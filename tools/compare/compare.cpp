@@ -178,7 +178,7 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
   return rows;
 }
 
-// Whether a strategy of the command line has a limit of its own.
+// Returns true if a strategy of the command line has a limit of its own.
 bool has_limits(const Options& options) {
   return std::ranges::any_of(options.strategies, [](const std::string& strategy) {
     const StrategySettings settings = parse_strategy(strategy);

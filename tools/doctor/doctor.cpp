@@ -61,7 +61,7 @@ std::vector<CacheFolder> cache_folders() {
   return folders;
 }
 
-// Those of another process, as it was started.
+// Returns those of another process, as it was started.
 std::vector<MisspelledVariable> misspelled_variables_of(int64_t pid) {
   const std::string text = read_file(fmt::format("/proc/{}/environ", pid), kMaxBytes) + '\0';
   std::vector<const char*> entries;

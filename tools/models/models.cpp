@@ -128,7 +128,7 @@ SheetTable to_table(const std::vector<const PublicModel*>& models) {
   return table;
 }
 
-// A misspelled file is a file, too.
+// A misspelled file is a file as well.
 bool is_file(const std::string& name) {
   if (find_model(name) != nullptr) return false;
   std::error_code ignored;

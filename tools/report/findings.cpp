@@ -145,7 +145,7 @@ std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
 std::optional<Finding> find_growing_batch(const Evidence& evidence) {
   const History& history = evidence.history;
   if (evidence.steps.empty() || evidence.last == 0) return std::nullopt;
-  // Without a training, what looks like steps may be the layers of one.
+  // The steps of a program that does not train may be the layers of one.
   if (std::ranges::none_of(evidence.steps, [](const Step& s) { return s.has_backward; })) return std::nullopt;
   // The forward allocations of each step, by site and repetition, so that steps can be compared allocation by
   // allocation.
@@ -229,7 +229,7 @@ std::optional<Finding> find_growing_batch(const Evidence& evidence) {
     if (grew < 2) return std::nullopt;
   }
   const StepSizes& base = sizes[least->step];
-  // What the step reads may be a few numbers beside the batch.
+  // The step may read a few numbers beside the batch.
   const bool has_inputs =
       base.inputs > 0 && last.inputs > 0 && last.inputs < 100 * least->factor * base.inputs;
   const double inputs = has_inputs ? last.inputs / base.inputs : least->factor;

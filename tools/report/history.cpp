@@ -114,7 +114,7 @@ class History::Walk {
         case Kind::kEmptyCache:  // released memory is in events of its own
           break;
         case Kind::kDevice: {
-          // Where the driver gives each block, there are no reservations beside them.
+          // There are no reservations beside the blocks if the driver gives each of them.
           const int64_t held = h_.knows_driver ? now_.reserved_bytes : now_.live_bytes;
           now_.library_bytes = std::max<int64_t>(0, event.process_bytes - held);
           h_.library_bytes = std::max(h_.library_bytes, now_.library_bytes);

@@ -93,7 +93,7 @@ List numbers_of(const NamedTensor& tensor) {
   return numbers;
 }
 
-// What the forward pass computed, with the numbers of small tensors.
+// Prints what the forward pass computed, with the numbers of small tensors.
 void add_outputs(const std::vector<NamedTensor>& outputs, const std::string& path, Sheet& sheet) {
   Record all;
   std::string text;
@@ -134,7 +134,7 @@ std::string command_after_run(RunOutcome outcome, const std::optional<OutOfMemor
                               const std::string& path, const WorkloadOptions& options) {
   const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
   const TriedChange* change = report ? report->smallest() : nullptr;
-  // Without a report it was refused for its budget.
+  // It was refused for its budget if there is no report.
   if (outcome == RunOutcome::kOutOfMemory && !report && path.empty()) return command_to_solve(options);
   if (change == nullptr) {
     WorkloadOptions compared = options;

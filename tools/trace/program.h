@@ -14,7 +14,7 @@
 
 namespace headroom {
 
-// How a program is run to be traced.
+// The way a program is run to be traced.
 struct ProgramOptions {
   std::string batch_option = {};  // the option of a command that is its batch; empty: it is found out
   std::string compute = "auto";   // one of kComputeModes

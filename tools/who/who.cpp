@@ -40,7 +40,7 @@ struct WhoOptions {
   }
 };
 
-// What to show: a device that is started, or the driver's list of all GPUs.
+// The devices to show: a device that is started, or the driver's list of all GPUs.
 struct Watched {
   std::unique_ptr<HeldDevice> held;
   std::optional<int> ordinal;  // of the only GPU to show
@@ -83,7 +83,7 @@ View look_at(const Watched& watched) {
   return view;
 }
 
-// The same question about a simulated GPU, for a machine without one.
+// Answers the question for a simulated GPU, on a machine without one.
 std::string command_for_simulated(const OptionSet& set) {
   std::vector<std::string> words = set.words(OptionSet::Words::kChanged);
   words.insert(words.begin(), {"--device", "sim"});
@@ -160,7 +160,7 @@ int run_who(int argc, char** argv) {
       "Shows which processes use the memory of each GPU: total = free + ours + others + unaccounted.");
   add_who_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  // Also where no GPU is found: the next command has the strategy, too.
+  // Runs even if no GPU is found: the next command has the strategy as well.
   if (!options.runtime.strategy.empty()) parse_strategy(options.runtime.strategy);
   const Watched watched = choose_watched(options, argv);
   const Terminal terminal = set.terminal();

@@ -17,7 +17,7 @@ struct WorkloadStep {
   Targets targets;
   std::vector<Value> parameters;
   std::function<void(Session&)> feed;  // every step sees the same numbers, drawn or of the options' data
-  // What the last step computed, by the names of the file; null for a training step.
+  // The values that the last step computed, by the names of the file; null for a training step.
   std::function<std::vector<NamedTensor>(Session&)> outputs = {};
 };
 

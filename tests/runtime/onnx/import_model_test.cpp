@@ -115,7 +115,7 @@ TEST(ImportModel, FoldsShapes) {
   EXPECT_EQ(graph.nodes().size(), 1u);
 }
 
-// As T5 finds the bucket of a distance: the logarithm of 0 is a whole number beyond all others, and not
+// T5 finds the bucket of a distance so: the logarithm of 0 is a whole number beyond all others, and not
 // chosen.
 TEST(ImportModel, InfiniteConstantsBecomeWholeNumbersThatAreComputedWith) {
   ModelBytes net;

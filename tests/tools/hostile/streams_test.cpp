@@ -92,7 +92,7 @@ TEST(LostOutput, CallsAreOfEveryCommand) {
   EXPECT_GT(commands, 10);
 }
 
-// Where no command of a program can follow.
+// No command of a program can follow here.
 TEST(TwoDashes, EndTheOptions) {
   const ScratchFolder folder;
   for (const char* arguments :

@@ -29,7 +29,7 @@ def _arrays(frames, asked):
     for frame in frames:
         weights = objects.weights(objects.variables(frame).get("self"))
         names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
-        # What a model returns is a dict.
+        # A model returns a dict.
         parts = [(k, v) for k, v in names.items() if issubclass(type(v), dict) and dict.__len__(v) < 40]
         names |= {"%s.%s" % (k, part): value for k, v in parts for part, value in dict.items(v)}
         here = [(k, v) for k, v in names.items() if type(v) is not type and has_shape(v)]

@@ -41,7 +41,7 @@ def _place(device):
 
 
 def _reduce(value, known_of):
-    """How pickle makes a tensor again: of its values, or of what is known about it."""
+    """Pickle makes a tensor again of its values, or of what is known about it."""
     is_parameter = isinstance(value, torch.nn.Parameter)
     is_fake = isinstance(value, FakeTensor)
     known = known_of(value) if is_fake else value
