@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "base/text.h"
+#include "trace/stack.h"
 #include "trace/unfold.h"
 
 namespace headroom {
@@ -42,6 +46,45 @@ class Shares {
   std::unordered_map<std::string_view, size_t> numbers_;
   std::vector<std::string_view> names_;
   std::vector<int64_t> bytes_;
+};
+
+// The lines that blocks count for. Of a model that comes from a package it is the package's line: the user's
+// own calls all of the model.
+class Lines {
+ public:
+  explicit Lines(const Trace& trace) : trace_(trace) {}
+
+  std::string_view line_of(const TraceBlock& block) {
+    const auto [found, is_new] = in_packages_.try_emplace(block.stack);
+    if (is_new) found->second = in_package(trace_.names[static_cast<size_t>(block.stack)]);
+    return found->second.empty() ? trace_.names[static_cast<size_t>(block.source)] : found->second;
+  }
+
+ private:
+  static bool is_packages(const StackFrame& frame) {
+    return path_in_package(frame.file).size() < frame.file.size();
+  }
+
+  // "gpt2/modeling_gpt2.py:212": the innermost line of a package in a module's call; empty if there is none.
+  static std::string in_package(std::string_view stack) {
+    const StackFrame* line = nullptr;
+    const std::vector<StackFrame> frames = frames_of(stack);
+    for (const StackFrame& frame : frames) {
+      if (frame.is_users()) break;
+      const bool is_call = frame.is_torch() && frame.function.ends_with("_call_impl");
+      if (is_call && line != nullptr) {
+        const std::string_view path = path_in_package(line->file);
+        const size_t folder = path.rfind('/', path.rfind('/') - 1);
+        return fmt::format("{}:{}", path.substr(folder == std::string_view::npos ? 0 : folder + 1),
+                           line->line);
+      }
+      if (line == nullptr && !frame.is_torch() && is_packages(frame)) line = &frame;
+    }
+    return {};
+  }
+
+  const Trace& trace_;
+  std::unordered_map<int32_t, std::string> in_packages_;  // by stack
 };
 
 // The module that a block counts for.
@@ -117,6 +160,7 @@ LiveSet largest_live_set(const Trace& trace) {
   if (!trace.parts.empty()) return largest_live_set(unfold(trace));
   LiveSet result;
   const Owners owners(trace);
+  Lines lines(trace);
   Shares by_module, by_line;
   std::vector<std::pair<size_t, size_t>> shares(trace.block_facts.size());  // shares of each block
   const auto end = std::min<size_t>(static_cast<size_t>(trace.peak_event) + 1, trace.events.size());
@@ -128,7 +172,7 @@ LiveSet largest_live_set(const Trace& trace) {
     auto& [module, line] = shares[static_cast<size_t>(event.block)];
     if (event.allocates) {
       module = by_module.number(owners.module_of(event));
-      line = by_line.number(trace.names[static_cast<size_t>(block.source)]);
+      line = by_line.number(lines.line_of(block));
     }
     by_module.add(module, change);
     by_line.add(line, change);

@@ -23,7 +23,8 @@ struct LiveSet {
   std::array<int64_t, kMemoryCategoryNames.size()> by_category{};
   // The largest first. Memory without a module, or without a line, comes last, as kNoModule or kNoLine: the
   // shares add up to the live memory. Empty if the trace names none at all. Weights, gradients and optimizer
-  // state count for the module of their parameter, as "layers.0.linear" of "layers.0.linear.weight".
+  // state count for the module of their parameter, as "layers.0.linear" of "layers.0.linear.weight"; what a
+  // module of a package makes counts for the package's line.
   MemoryShares by_module, by_line;
   std::string where;  // the allocation that made it the largest: what, its module and line
 };

@@ -5,6 +5,7 @@ The folder has the changed files at the paths of the originals. Knows Python's f
 """
 
 import builtins
+import contextlib
 import errno
 import importlib.machinery
 import io
@@ -12,10 +13,12 @@ import os
 import pathlib
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 
 from .errors import NO_NETWORK
+from .overlay import Overlay
 from .standin.patch import patch
 
 _MOST_COPIED = 256 << 20  # larger files are not copied to be changed
@@ -105,9 +108,18 @@ class Sandbox:
         modules = _Modules(self._files)
         sys.meta_path.append(modules)
         stack.callback(sys.meta_path.remove, modules)
+        start, work = self._getcwd(), os.path.join(self.folder, "work")
+        self._os["mkdir"](work)
+        self._copy_folder(start)
+        Overlay(start, self._files + start, work).install(stack, self._folder_of)
         _refuse_network(stack)
 
     # Paths.
+
+    def _folder_of(self, path):
+        """The path and the place of a folder; of the current one for None."""
+        full = self._full("." if path is None else path)
+        return full, self.to_read(full)
 
     def _getcwd(self):
         """The folder that the program is in; it may be one that it made."""
@@ -130,12 +142,16 @@ class Sandbox:
 
     def _exists(self, place):
         try:
-            self._os["lstat"](place)
-            return True
+            found = self._os["lstat"](place)
         except OSError:
             return False
+        return not _is_whiteout(found)
 
     def _is_removed(self, full):
+        with contextlib.suppress(OSError):
+            if _is_whiteout(self._os["lstat"](self._files + full)):  # a process removed it
+                self._os["unlink"](self._files + full)
+                self._removed.add(full)
         return any(full == path or full.startswith(path + "/") for path in self._removed)
 
     def to_read(self, path):
@@ -154,6 +170,7 @@ class Sandbox:
             return path
         full = self._full(path)
         self._copy_folder(os.path.dirname(full))
+        self._is_removed(full)  # a whiteout is no file to write
         return self._files + full
 
     def to_change(self, path):
@@ -292,7 +309,7 @@ class Sandbox:
                         entries[entry.name] = entry
         if is_changed:
             with self._os["scandir"](copy) as found:
-                entries.update((entry.name, _Entry(entry, path)) for entry in found)
+                entries.update((entry.name, _Entry(entry, path)) for entry in found if self._exists(entry.path))
         elif self._is_removed(full):
             raise _missing(path)
         return _Entries(entries.values())
@@ -329,6 +346,11 @@ class _Entries:
 
     def close(self):
         pass
+
+
+def _is_whiteout(found):
+    """Returns true for what an overlay has in the place of a file that a process removed."""
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
 def _missing(path):

@@ -155,6 +155,27 @@ class Files(InFolder):
                 self.assertEqual(models.WordPiece.read_file("words.txt"), {"b": 0})
         self.assertEqual(self.files(), ["./data/a.txt", "./old.txt"])
 
+    def test_processes_find_what_the_program_wrote_and_change_nothing_else(self):
+        import subprocess
+
+        if all(subprocess.call(["unshare", *options, "true"]) for options in (["-m"], ["-Urm"])):
+            self.skipTest("no mounts of a process's own")
+        with self.sandbox():
+            self.write("note.txt", "x")
+            os.mkdir("sub")
+            command = "cat note.txt > made.txt; rm old.txt; mkdir runs; echo -n two >> data/a.txt"
+            subprocess.run(command, shell=True, check=True)
+            self.assertEqual(os.system("test -e made.txt -a ! -e old.txt && exit 3") >> 8, 3)
+            self.assertEqual(subprocess.check_output(["ls"], cwd="sub"), b"")
+            self.assertEqual(sorted(os.listdir()), ["data", "made.txt", "note.txt", "runs", "sub"])
+            for name, text in (("made.txt", "x"), ("data/a.txt", "onetwo")):
+                with open(name) as file:
+                    self.assertEqual(file.read(), text)
+            self.assertFalse(os.path.exists("old.txt"))
+            self.write("old.txt", "new")
+            self.assertEqual(subprocess.check_output(["cat", "old.txt"]), b"new")
+        self.assertEqual(self.files(), ["./data/a.txt", "./old.txt"])
+
     def test_there_is_no_network(self):
         import socket
         import urllib.request

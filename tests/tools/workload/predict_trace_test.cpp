@@ -111,6 +111,27 @@ TEST(PredictionOfATrace, AModuleHasItsWeightsGradientsAndOptimizerState) {
   EXPECT_TRUE(live.by_line.empty()) << "the trace names no line";
 }
 
+TEST(PredictionOfATrace, AModelOfAPackageCountsForThePackagesLines) {
+  const std::string packages = "/usr/lib/python3.12/site-packages/", user = "/src/train.py:31 main";
+  const std::string call = packages + "torch/nn/modules/module.py:1790 Module._call_impl\n";
+  const std::string linear = packages + "torch/nn/modules/linear.py:130 Linear.forward\n" + call;
+  const std::string gpt2 =
+      packages + "transformers/models/gpt2/modeling_gpt2.py:212 GPT2MLP.forward\n" + call;
+  const std::string trainer = packages + "transformers/trainer.py:1900 Trainer.train\n";
+  TraceBuilder builder("train.py", "Headroom trace");
+  uint64_t next = 1;
+  const auto allocate = [&](int64_t mib, const std::string& stack) {
+    builder.allocate(next++, mib * kMiB, {.op = "aten::x", .source = "train.py:31", .stack = stack});
+  };
+  allocate(8, linear + gpt2 + trainer + user);
+  allocate(4, gpt2 + trainer + user);
+  allocate(2, trainer + user);
+  allocate(1, linear + user);
+  const LiveSet live = largest_live_set(builder.take());
+  const MemoryShares expected = {{"gpt2/modeling_gpt2.py:212", 12 * kMiB}, {"train.py:31", 3 * kMiB}};
+  EXPECT_EQ(live.by_line, expected);
+}
+
 TEST(PredictionOfATrace, TheMarginIsTheEdgeToThePage) {
   const Trace trace = training(4, 25);
   for (const char* strategy : {"pytorch", "pytorch,expandable_segments:True", "allow-growth", "mapped"}) {
