@@ -132,14 +132,14 @@ class KnownValues:
             return Part(value, tensor).over(value.buffer)
 
     def element(self, tensor, index):
-        """A copy of one element of data on the CPU; None where that is not known."""
+        """A view of one element of data on the CPU; None where that is not known."""
         value = self.recipe(tensor)
         if value is None or tensor.requires_grad:
             return None
         if value.buffer is None and (value.step.values() or not self.computing.cheap([value])):
             return None
         with plain_torch():
-            return Part(value, tensor).over(value.buffer)[index].clone()
+            return Part(value, tensor).over(value.buffer)[index]
 
     def set_elements(self, tensor, index, data):
         """Writes a number or real data into data on the CPU that no op has read yet. Returns false otherwise."""

@@ -225,6 +225,11 @@ class Elements(unittest.TestCase):
             self.assertTrue(torch.allclose(expected, sums))
             mask[3, :, 1:4] = torch.tensor([7.0, 8.0, 9.0])
             self.assertEqual(mask[3, 0].tolist()[1:4], [7.0, 8.0, 9.0])
+            kept, total = sums[1, 0], sums.sum()
+            sums[0, 0].fill_(3)
+            kept.zero_()
+            self.assertEqual(sums[:2, 0].tolist(), [3.0, 0.0])
+            self.assertGreater(total.item(), sums.sum().item())
             return net(x).mean()
 
         ran, run = [], Tracer._run
