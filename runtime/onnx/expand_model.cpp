@@ -213,7 +213,9 @@ void sort(std::vector<OnnxNode>& nodes) {
 }  // namespace
 
 void for_each_read(const OnnxNode& node, const std::function<void(const std::string&)>& f) {
-  for (const std::string& input : node.inputs) f(input);
+  for (const std::string& input : node.inputs) {
+    if (!input.empty()) f(input);  // one that is left out has no maker, though a result may be left out too
+  }
   for (const Attribute& attribute : node.attributes) {
     if (!attribute.body) continue;
     const Body& body = *attribute.body;

@@ -284,7 +284,11 @@ Item Importer::elementwise(const Op& op, const std::vector<Item>& operands, Elem
       values.push_back(plain(whole));
     }
   }
-  return item_of(add_one(op, values), type, order);
+  const Value value = add_one(op, values);
+  // Less than the whole where only a constant of equal numbers has the longer axes.
+  return expand(
+      item_of(value, type, value.shape().rank() == shape.rank() ? order : in_order(value.shape().rank())),
+      shape);
 }
 
 Item Importer::wrapped(const Item& indices, int64_t extent) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -77,8 +78,9 @@ bool is_statistic_place(const OnnxNode& node, size_t i) {
 
 struct Uses {
   int all = 0, weights = 0, settings = 0, statistics = 0, tables = 0;
-  int states = 0;                // that a recurrent layer begins with
-  int vectors = 0, factors = 0;  // scales, shifts and biases; operands of products of elements
+  int states = 0;                     // that a recurrent layer begins with
+  int vectors = 0, factors = 0;       // scales, shifts and biases; operands of products of elements
+  std::set<std::string_view> beside;  // the weights of the layers that it is the bias of, or other nodes
 };
 
 // Returns the elements if they are floats in the file, otherwise nullopt.
@@ -132,6 +134,7 @@ bool is_transposed(const Tensor& a, const Tensor& b) {
 // such as those of Keras's heads, qualify if they are fresh: then all their elements are equal.
 bool is_merged(const Tensor& tensor, const Uses& use) {
   if (use.all < 2 || tensor.extents.empty()) return false;
+  if (use.beside.size() == 1) return false;  // one layer that is used several times
   if (tensor.extents.size() == 1 && use.vectors == use.all) return true;
   if (use.vectors + use.factors != use.all) return false;
   const auto numbers = numbers_of(&tensor);
@@ -278,16 +281,20 @@ Roles find_roles(const Model& model, bool is_training) {
   std::unordered_map<std::string_view, Uses> uses;
   for (const Tensor& tensor : model.initializers) uses.emplace(tensor.name, Uses());
   // A weight that is only transposed or passed on is used where the result is.
-  std::unordered_map<std::string_view, std::string_view> passed;
+  std::unordered_map<std::string_view, std::string_view> passed, products;
+  const auto origin_of = [&](std::string_view name) {
+    const auto origin = passed.find(name);
+    return origin == passed.end() ? name : origin->second;
+  };
   int batch_norms = 0, convolutions = 0;
   for_each_node(model.nodes, [&](const OnnxNode& node) {
     if (node.op == "BatchNormalization") ++batch_norms;
     if (node.op == "Conv") ++convolutions;
+    const bool takes_bias = node.op == "Gemm" || node.op.starts_with("Conv");
+    if (node.op == "MatMul" && node.inputs.size() == 2 && !node.outputs.empty())
+      products[node.outputs[0]] = origin_of(node.inputs[1]);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      std::string_view name = node.inputs[i];
-      const auto origin = passed.find(name);
-      if (origin != passed.end()) name = origin->second;
-      const auto found = uses.find(name);
+      const auto found = uses.find(origin_of(node.inputs[i]));
       if (found == uses.end()) continue;
       const bool passes = (node.op == "Transpose" || node.op == "Identity" || node.op == "Reshape" ||
                            node.op == "Unsqueeze" || node.op == "Squeeze") &&
@@ -302,10 +309,16 @@ Roles find_roles(const Model& model, bool is_training) {
       if (is_setting_place(node, i)) ++use.settings;
       if (is_statistic_place(node, i)) ++use.statistics;
       if (is_recurrent(node) && (i == 5 || i == 6)) ++use.states;
-      if (node.op.ends_with("Normalization") ||
-          ((node.op == "Gemm" || node.op.starts_with("Conv")) && i == 2) || node.op == "Add") {
+      if (node.op.ends_with("Normalization") || (takes_bias && i == 2) || node.op == "Add") {
         ++use.vectors;
       }
+      std::string_view beside = node.outputs.empty() ? node.name : node.outputs[0];
+      if (takes_bias && i == 2) beside = origin_of(node.inputs[1]);
+      if (node.op == "Add" && node.inputs.size() == 2) {
+        const auto product = products.find(node.inputs[1 - i]);
+        if (product != products.end()) beside = product->second;
+      }
+      use.beside.insert(beside);
       if (node.op == "Mul" || node.op == "PRelu") ++use.factors;
       if (node.op == "Gather" && i == 0) ++use.tables;
     }

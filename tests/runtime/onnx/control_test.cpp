@@ -138,6 +138,17 @@ TEST(Control, NodesMayStandInAnyOrder) {
   EXPECT_THROW(model_of(circle.bytes()), InvalidArgument);
 }
 
+// Both have an empty name.
+TEST(Control, AResultThatIsLeftOutIsNotAnOperandThatIsLeftOut) {
+  ModelBytes net;
+  net.input("x", 1, {"2", "1", "1"}).output("y").floats("w", {1, 1, 1}, {1}).floats("r", {1, 1, 1}, {0});
+  const std::vector<std::string> attributes = {int_attribute("hidden_size", 1)};
+  net.node("RNN", {"x", "w", "r", "", "", ""}, {"a", ""}, attributes).node("Squeeze", {"a"}, {"b"});
+  net.node("Reshape", {"b", "shape"}, {"c"}).integers("shape", {2, 1, 1});
+  net.node("RNN", {"c", "w", "r", "", "", ""}, {"", "y"}, attributes);
+  EXPECT_EQ(answers_of(net.bytes(), {}, {{0, 0}}), (Lists{{0}}));
+}
+
 TEST(Control, FunctionsAreWrittenOutWithTheAttributesOfTheirCalls) {
   ModelBytes inner, outer;
   inner.node("Softmax", {"v"}, {"soft"}, {attribute_of_call("axis", "along")}).node("Neg", {"soft"}, {"r"});

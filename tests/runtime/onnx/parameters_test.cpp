@@ -44,6 +44,23 @@ TEST(Parameters, MergedVectorsAreTrainedApart) {
   EXPECT_EQ(model.notes[0], "2 vectors stood for 4 equal weights, which are trained apart");
 }
 
+TEST(Parameters, ABiasOfALayerThatIsUsedTwiceIsOneWeight) {
+  ModelBytes by_gemm, by_sum;
+  for (ModelBytes* net : {&by_gemm, &by_sum})
+    net->input("x", 1, {"batch", "4"})
+        .output("y")
+        .floats("w", {4, 4}, wave(16))
+        .floats("b", {4}, {0, 0, 0, 0});
+  by_gemm.node("Gemm", {"x", "w", "b"}, {"a"}).node("Tanh", {"a"}, {"t"});
+  by_gemm.node("Gemm", {"t", "w", "b"}, {"y"});
+  by_sum.node("MatMul", {"x", "w"}, {"p"}).node("Add", {"b", "p"}, {"a"}).node("Tanh", {"a"}, {"t"});
+  by_sum.node("MatMul", {"t", "w"}, {"q"}).node("Add", {"q", "b"}, {"y"});
+  for (const ModelBytes& net : {by_gemm, by_sum}) {
+    Graph graph;
+    EXPECT_EQ(import_model(model_of(net.bytes()), {.batch = 2}, graph).parameters.size(), 2u);
+  }
+}
+
 TEST(Parameters, MergedFactorsAreTrainedApartIfTheyAreFresh) {
   const auto parameters = [](const std::vector<float>& scale) {
     ModelBytes net;
