@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -103,10 +105,12 @@ void import_layer(NodeImport& n, const Layer& layer) {
   require_shape(n, 1, {directions, gates * hidden, channels});
   require_shape(n, 2, {directions, gates * hidden, hidden});
   if (n.has(3)) require_shape(n, 3, {directions, 2 * gates * hidden});
+  std::optional<Item> lengths;  // (N,1), unless all sequences are as long as x
   if (n.has(4)) {
-    const std::vector<int64_t> lengths = n.integers_in(4);
-    if (std::ranges::any_of(lengths, [&](int64_t length) { return length != steps; }))
-      n.fail("has sequences of several lengths");
+    require_shape(n, 4, {batch});
+    const auto is_whole = [&](int64_t length) { return length == steps; };
+    if (!n.in(4).constant || !std::ranges::all_of(n.integers_in(4), is_whole))
+      lengths = n.im.reshape(n.in(4), {batch, 1});
   }
   for (size_t i = 5; i < 5 + layer.states; ++i) {
     if (!n.has(i)) continue;
@@ -153,8 +157,15 @@ void import_layer(NodeImport& n, const Layer& layer) {
     std::vector<Item> outputs(static_cast<size_t>(steps));
     for (int64_t i = 0; i < steps; ++i) {
       const int64_t step = is_reversed ? steps - 1 - i : i;
-      states = layer.cell(of, part(n, projected, 0, step * batch, batch), states);
-      outputs[static_cast<size_t>(step)] = n.im.reshape(states[0], {1, batch, hidden});
+      States next = layer.cell(of, part(n, projected, 0, step * batch, batch), states);
+      Item output = next[0];
+      if (lengths) {  // beyond its end a sequence keeps its states, and its outputs are 0
+        const Item goes_on = n.im.compare(CompareKind::kLess, n.im.whole(step), *lengths);
+        output = n.im.where(goes_on, output, n.im.number(0));
+        for (size_t k = 0; k < next.size(); ++k) next[k] = n.im.where(goes_on, next[k], states[k]);
+      }
+      states = std::move(next);
+      outputs[static_cast<size_t>(step)] = n.im.reshape(output, {1, batch, hidden});
     }
     sequences.push_back(n.im.reshape(n.im.concat(outputs, 0), {steps, 1, batch, hidden}));
     for (size_t i = 0; i < layer.states; ++i) last[i].push_back(n.im.reshape(states[i], {1, batch, hidden}));

@@ -23,6 +23,7 @@ struct LayerCase {
   std::string direction = "forward";
   bool batch_first = false, has_states = true, has_bias = true, has_peepholes = false, resets_after = false;
   std::string activation = {};
+  std::vector<int64_t> lengths = {};  // of the sequences; all steps without
 
   int64_t directions() const { return direction == "bidirectional" ? 2 : 1; }
 };
@@ -76,6 +77,7 @@ std::vector<double> expected(const LayerCase& c, const Operands& o) {
             sum += from[static_cast<size_t>(k)] * at(o.r, (d * c.gates * kHidden + row) * kHidden + k);
           return sum;
         };
+        if (!c.lengths.empty() && t >= c.lengths[static_cast<size_t>(n)]) continue;  // y stays 0
         std::vector<double> next(h), next_cell(cell), reset_h(h);
         for (int64_t u = 0; u < kHidden && c.op == "GRU"; ++u)
           reset_h[static_cast<size_t>(u)] *= sigmoid(input(kHidden + u) + recurrent(h, kHidden + u));
@@ -121,8 +123,10 @@ ModelBytes net_of(const LayerCase& c, const Operands& o) {
   net.floats("r", {directions, c.gates * kHidden, kHidden}, o.r);
   net.floats("b", {directions, 2 * c.gates * kHidden}, o.bias)
       .floats("p", {directions, 3 * kHidden}, o.peepholes);
+  if (!c.lengths.empty()) net.integers("l", c.lengths);
   net.floats("h0", state, o.first).floats("c0", state, o.first_cell);
-  std::vector<std::string> inputs = {"x", "w", "r", c.has_bias ? "b" : "", "", c.has_states ? "h0" : ""};
+  std::vector<std::string> inputs = {
+      "x", "w", "r", c.has_bias ? "b" : "", c.lengths.empty() ? "" : "l", c.has_states ? "h0" : ""};
   if (c.states == 2) inputs.insert(inputs.end(), {c.has_states ? "c0" : "", c.has_peepholes ? "p" : ""});
   std::vector<std::string> attributes = {int_attribute("hidden_size", kHidden),
                                          text_attribute("direction", c.direction)};
@@ -147,6 +151,12 @@ std::vector<LayerCase> all_cases() {
       cases.push_back({"RNN", 1, 1, direction, batch_first, true, true, false, false, "Relu"});
     }
   }
+  for (const char* direction : {"forward", "bidirectional"}) {
+    for (const bool batch_first : {false, true}) {
+      cases.push_back({"LSTM", 4, 2, direction, batch_first, true, true, false, false, {}, {4, 1, 3}});
+      cases.push_back({"GRU", 3, 1, direction, batch_first, true, true, false, true, {}, {2, 4, 1}});
+    }
+  }
   cases.push_back({"LSTM", 4, 2, "bidirectional", false, false, false});
   cases.push_back({"GRU", 3, 1, "bidirectional", true, false, false, false, true});
   return cases;
@@ -156,7 +166,7 @@ TEST(Recurrent, LayersOfAllKindsDirectionsAndLayoutsComputeWhatTheSpecificationS
   for (const LayerCase& c : all_cases()) {
     SCOPED_TRACE(c.op + " " + c.direction + (c.batch_first ? " batch first" : "") +
                  (c.resets_after ? " resets after" : "") + (c.has_peepholes ? " peepholes" : "") +
-                 c.activation);
+                 (c.lengths.empty() ? "" : " lengths") + c.activation);
     const Operands operands(c);
     const auto inference = make_model_inference(model_of(net_of(c, operands).bytes()), {});
     Runtime runtime({.device = "cpu"});
