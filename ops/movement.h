@@ -61,13 +61,13 @@ struct Gather {
 // x (..,R,..), i32 indices (N), rows (..,N,..) -> x with its rows `indices` mod R along the axis replaced by
 // those. No two indices may name one row.
 struct ReplaceRows {
-  static constexpr OpTraits kTraits{.name = "replace_rows", .in_place_inputs = 1, .differentiable = false};
+  static constexpr OpTraits kTraits{.name = "replace_rows", .in_place_inputs = 1};
   int axis = 0;
   Outputs infer(const OpCheck& c) const;
 };
 // dy (I..., ...), indices -> dtable (table_shape), summed where indices repeat
 struct GatherGrad {
-  static constexpr OpTraits kTraits{.name = "gather_grad", .differentiable = false};
+  static constexpr OpTraits kTraits{.name = "gather_grad"};
   Shape table_shape;
   Outputs infer(const OpCheck& c) const;
 };

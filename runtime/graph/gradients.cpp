@@ -208,6 +208,24 @@ Grads rule(const Gather& op, const Context& c) {
   return {c.add(GatherGrad{c.in[0].shape()}, {dy, c.in[1]}), std::nullopt};
 }
 
+Grads rule(const GatherGrad&, const Context& c) {
+  return {gather(c.dy(), c.in[1]), std::nullopt};
+}
+
+Grads rule(const ReplaceRows& op, const Context& c) {
+  Grads grads(3);
+  if (c.wanted[0]) grads[0] = c.add(op, {c.dy(), c.in[1], fill(c.graph, 0, c.in[2].shape())});
+  if (c.wanted[2]) {
+    std::vector<int> to_front = {op.axis}, back;
+    for (int axis = 0; axis < c.dy().shape().rank(); ++axis) {
+      if (axis != op.axis) to_front.push_back(axis);
+      back.push_back(axis == op.axis ? 0 : axis + (axis < op.axis ? 1 : 0));
+    }
+    grads[2] = transpose(gather(transpose(c.dy(), to_front), c.in[1]), back);
+  }
+  return grads;
+}
+
 Grads rule(const BroadcastTo&, const Context& c) {
   return {sum_to(c.dy(), c.in[0].shape())};
 }

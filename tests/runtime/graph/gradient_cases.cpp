@@ -129,6 +129,16 @@ std::vector<GradientCase> make_gradient_cases() {
        [](Graph& g, V v) {
          return gather(v[0], counter(g, "indices", {2, 2}, 2));
        }},
+      {"gather_grad",
+       {{2, 2, 3}},
+       [](Graph& g, V v) {
+         return g.add(GatherGrad{{4, 3}}, std::vector{v[0], counter(g, "indices", {2, 2}, 2)})[0];
+       }},
+      {"replace_rows",
+       {{2, 4, 3}, {2, 1, 3}},
+       [](Graph& g, V v) {
+         return g.add(ReplaceRows{1}, std::vector{v[0], counter(g, "indices", {1}, 2), v[1]})[0];
+       }},
       {"broadcast_to",
        {{3, 1}},
        [](Graph&, V v) {
