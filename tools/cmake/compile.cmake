@@ -25,7 +25,7 @@ endif()
 if(HEADROOM_PORTABLE)
   target_link_options(headroom_options INTERFACE LINKER:--as-needed)  # leaves out libraries whose code is compiled in
 endif()
-# A late garbage collection saves time; a compiler then takes up to 1 GiB in place of 0.75.
+# A late garbage collection saves time; a compiler then takes up to 1.4 GiB.
 target_compile_options(headroom_options
   INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)  # in KiB
 
