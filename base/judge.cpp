@@ -372,7 +372,7 @@ Result exhausted(const MemoryNumbers& n) {
     return Judgment{kExhausted, kMedium,
                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
   if (n.allocated) {
-    const std::string unknown = n.total ? fmt::format("what is free of the device's {}", size(*n.total))
+    const std::string unknown = n.total ? fmt::format("how much of the device's {} is free", size(*n.total))
                                         : std::string("how large the device is");
     return Judgment{
         kExhausted, kMedium,

@@ -147,7 +147,7 @@ class Run:
         return batch + (f"{self.limit / MIB:.0f} runs" if self.limit else peaks)
 
 
-# Predictions of what is enough.
+# Predictions.
 
 
 def ask(words, seconds=900):

@@ -379,8 +379,8 @@ Item Importer::cast(const Item& x, ElementType type) {
     return same;
   }
   if (!x.constant || x.dtype() != DType::kF32 || to != DType::kI32) return elementwise(Cast{to}, {x}, type);
-  // What an infinite or undefined float becomes is left open by ONNX, and masked where a net computes it. It
-  // is no number that was clipped: the float next to those of 32 bits stands for it.
+  // ONNX leaves open which whole number an infinite or undefined float becomes, and nets mask it. The one
+  // taken here is in the range of 32 bits, since require_unclipped() refuses its ends.
   const std::span<const float> numbers = x.constant->data<float>();
   std::vector<float> finite(numbers.begin(), numbers.end());
   for (float& each : finite)

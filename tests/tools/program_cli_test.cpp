@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -62,6 +63,15 @@ while read -r line; do
   echo '{"modules":[]}'
 done
 )x";
+
+TEST(ProgramAsInput, IsTracedByThePackageOfTheTreeInWhichTheCommandWasBuilt) {
+  const ScratchFolder folder;
+  const std::filesystem::path command = HEADROOM_COMMAND;
+  const auto package = (command.parent_path() / "../../../python/headroom/__main__.py").lexically_normal();
+  if (!std::filesystem::exists(package)) GTEST_SKIP() << "built outside of the tree";
+  ASSERT_EQ(run_with_python(folder, kNoteAndTrace, fmt::format("predict {} {}", kProgram, kTraced)).code, 0);
+  EXPECT_TRUE(read_file(folder / "words", 10'000).starts_with(package.string() + " trace "));
+}
 
 // The command finds the batch itself.
 TEST(ProgramAsInput, IsLoadedOnceByFitAndTracedWithEachBatch) {

@@ -16,7 +16,7 @@ _PRIVATE = 0x4000 | 0x40000  # MS_REC, MS_PRIVATE
 
 
 class Overlay:
-    """Of a `folder`, above which lies `changes`; `work` is an empty folder beside it."""
+    """Shows `folder` with the files of `changes` on top of it; `work` is an empty folder that Linux needs for that."""
 
     def __init__(self, folder, changes, work):
         self._folder = folder

@@ -114,8 +114,7 @@ TEST(ImportModel, FoldsShapes) {
   EXPECT_EQ(graph.nodes().size(), 1u);
 }
 
-// T5 finds the bucket of a distance so: the logarithm of 0 is a whole number beyond all others, and not
-// chosen.
+// T5 takes the logarithms of distances to find their buckets, and masks that of 0.
 TEST(ImportModel, InfiniteConstantsBecomeWholeNumbersThatAreComputedWith) {
   ModelBytes net;
   net.input("x", 1, {"batch", "2"}).output("y").floats("distances", {2}, {0, 4}).integers("eight", {8});

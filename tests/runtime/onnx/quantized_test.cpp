@@ -91,7 +91,7 @@ TEST(Quantized, WeightsStayAsTheyAreStored) {
   }
 }
 
-// ONNX Runtime's quantizer writes a bias so.
+// ONNX Runtime's quantizer writes biases this way.
 TEST(Quantized, AScaleOfOneElementTakesAZeroPointWithoutAxes) {
   ModelBytes net;
   net.input("x", 1, {"1", "2"}).output("y").tensor("w", kInt8, {2}, "\x04\xff").floats("scale", {1}, {0.5f});

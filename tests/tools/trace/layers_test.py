@@ -10,9 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from headroom.torch import cudnn, trace
+from headroom.torch.recorder import WORKSPACE
 from small_training import refusal, training, unknown
-
-WORKSPACE = 6  # a block's category
 
 
 def peak(make_step, batch=8):
@@ -451,6 +450,13 @@ class Kernels(unittest.TestCase):
     def test_softmax_makes_float32_of_float16_without_a_copy(self):
         found = self.events(lambda x: x.half().softmax(-1, dtype=torch.float32))
         self.assertEqual(found[1:3], [("aten::_to_copy", 1 << 19), ("aten::_softmax", 1 << 20)])
+
+    def test_softmax_has_its_gradient_before_the_product_and_a_dense_copy(self):
+        def forward(x):
+            return x.half().softmax(-1, dtype=torch.float32).transpose(0, 1) * x
+
+        found = [size for op, size in self.events(forward) if op == "aten::_softmax_backward_data"]
+        self.assertEqual(found, [1 << 19, 1 << 20, 1 << 20])  # as recorded on an H200
 
     def test_the_gradient_of_a_view_that_was_changed_in_place_goes_into_zeros(self):
         found = [op for op, _ in self.events(lambda x: (x * 2).view(-1).relu_().view(64, -1) * 2)]
