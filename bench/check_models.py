@@ -158,6 +158,54 @@ def make_encoder():
     return nn.Sequential(*layers), (torch.randn(4, 9, 5), torch.randint(0, 7, (4,)))
 
 
+class Volumes(nn.Module):
+    """3-D layers: convolutions forward and transposed, with strides, groups and dilation, and both kinds of pools."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv3d(2, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU(), nn.MaxPool3d(3, 2, 1),
+            nn.Conv3d(8, 8, (3, 1, 3), (2, 1, 1), (2, 0, 1), dilation=(2, 1, 1), groups=4), nn.ReLU(),
+            nn.ConvTranspose3d(8, 6, (3, 2, 4), 2, (1, 0, 1)), nn.ReLU(), nn.AvgPool3d(2, ceil_mode=True, padding=1))
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(self.layers(x).mean((2, 3, 4)))
+
+
+@net("own_volumes")
+def make_volumes():
+    return Volumes(), (torch.randn(3, 2, 8, 9, 10), torch.randint(0, 5, (3,)))
+
+
+class Warp(nn.Module):
+    """A spatial transformer: the image is sampled at places that a layer computes from it."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.where = nn.Linear(3 * 64, 6)
+        self.options = options
+        self.layer = nn.Conv2d(3, 8, 3)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        theta = 0.3 * self.where(x.flatten(1)).view(-1, 2, 3) + torch.eye(2, 3, dtype=x.dtype)
+        places = torch.tensor([[-1.0, 0, 1], [1, 0.5, 1], [0.2, -0.7, 1], [-0.4, 0.9, 1]], dtype=x.dtype)
+        grid = (places.repeat(4, 1) @ theta.transpose(1, 2)).view(-1, 4, 4, 2)
+        return self.head(self.layer(F.grid_sample(x, grid, **self.options)).mean((2, 3)))
+
+
+for name, options in (
+    ("zeros", {"align_corners": False}),
+    ("border", {"padding_mode": "border", "align_corners": True}),
+    ("reflection", {"padding_mode": "reflection", "align_corners": False, "mode": "bicubic"}),
+):
+    NETS["own_warp_" + name] = lambda options=options: (
+        Warp(**options),
+        (torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))),
+    )
+
+
 def without_randomness(model):
     for module in model.modules():
         if isinstance(module, nn.Dropout):

@@ -184,7 +184,7 @@ void import_mean_variance_normalization(NodeImport& n) {
 void import_cum_prod(NodeImport& n) {
   const Arithmetic a{n.im};
   const Item& x = n.in(0);
-  const int axis = n.axis(n.integers_in(1).at(0), x.rank());
+  const int axis = n.axis(n.integer_in(1), x.rank());
   const bool is_exclusive = n.integer("exclusive", 0) != 0, is_reverse = n.integer("reverse", 0) != 0;
   constexpr int64_t kLongest = 4096;
   const int64_t extent = x.shape[axis];
@@ -208,7 +208,7 @@ void import_top_k(NodeImport& n) {
   const Arithmetic a{n.im};
   const Item& given = n.in(0);
   const int axis = n.axis(n.integer("axis", -1), given.rank());
-  const int64_t count = n.has(1) ? n.integers_in(1).at(0) : n.integer("k", 1), extent = given.shape[axis];
+  const int64_t count = n.has(1) ? n.integer_in(1) : n.integer("k", 1), extent = given.shape[axis];
   if (count < 0 || count > extent) n.fail(fmt::format("takes {} of {}", count, extent));
   constexpr int64_t kLongest = int64_t{1} << 14;
   if (extent > kLongest) n.fail(fmt::format("orders {} numbers; {} is the most", extent, kLongest));

@@ -54,7 +54,7 @@ Item sequence(const NodeImport& n, std::vector<Item> items, ElementType type) {
 
 // The place of an operand in a list of that size; `otherwise` if it is left out.
 size_t place_in(const NodeImport& n, size_t i, size_t size, int64_t otherwise) {
-  int64_t at = n.has(i) ? n.integers_in(i).at(0) : otherwise;
+  int64_t at = n.has(i) ? n.integer_in(i) : otherwise;
   if (at < 0) at += static_cast<int64_t>(size);
   if (at < 0 || at > static_cast<int64_t>(size))
     n.fail(fmt::format("place {} of a sequence of {}", at, size));
@@ -71,7 +71,7 @@ void import_if(NodeImport& n) {
 
 void import_loop(NodeImport& n) {
   const Body& body = n.body("body");
-  const int64_t most = n.has(0) ? n.integers_in(0).at(0) : INT64_MAX;
+  const int64_t most = n.has(0) ? n.integer_in(0) : INT64_MAX;
   std::optional<bool> goes_on = n.has(1) ? known_flag(n, n.in(1)) : true;
   std::vector<Item> carried;
   for (size_t i = 2; i < n.operands(); ++i) carried.push_back(n.in(i));

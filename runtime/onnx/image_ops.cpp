@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "runtime/onnx/op_table.h"
@@ -25,6 +26,83 @@ Pool2d pool_of(const Window& window) {
 // Returns true if our pools support the padding directly.
 bool is_plain(const Window& window) {
   return window.is_symmetric() && window.before[0] < window.size[0] && window.before[1] < window.size[1];
+}
+
+// A constant over the rows of images (N,H,W,C) if `axis` is 0, over their columns if it is 1.
+Value over_axis(const NodeImport& n, size_t axis, int64_t extent,
+                const std::function<float(int64_t)>& number) {
+  if (extent > Importer::kMaxFolded) n.fail("is too large");
+  const HostTensor numbers({DType::kF32, axis == 0 ? Shape{extent, 1, 1} : Shape{extent, 1}});
+  for (int64_t i = 0; i < extent; ++i) numbers.data<float>()[static_cast<size_t>(i)] = number(i);
+  return n.im.plain(n.im.constant(numbers, ElementType::kFloat));
+}
+
+// Images (N,H,W,C) with the maximum of each window.
+Value max_pooled(NodeImport& n, Value image, const Window& window) {
+  if (window.dilation != Pair{1, 1}) n.fail("its window is dilated");
+  if (int64_t{window.size[0]} * window.size[1] > kNoGradient) {
+    n.fail(fmt::format("its window has more than {} positions", kNoGradient));
+  }
+  if (is_plain(window)) return n.im.add_one(MaxPool{pool_of(window)}, {image});
+  const Shape inner = image.shape();
+  image = padded_image(n, image, window.before, window.after);
+  for (size_t axis = 0; axis < 2; ++axis) {
+    if (window.before[axis] == 0 && window.after[axis] == 0) continue;
+    const int64_t begin = window.before[axis], end = begin + inner[static_cast<int>(1 + axis)];
+    const Value outside = over_axis(n, axis, end + window.after[axis], [&](int64_t at) {
+      return at < begin || at >= end ? -std::numeric_limits<float>::infinity() : 0.0f;
+    });
+    image = n.im.add_one(Binary{BinaryKind::kAdd}, {image, outside});
+  }
+  return n.im.add_one(MaxPool{{window.size, window.stride, {0, 0}}}, {image});
+}
+
+// Images (N,H,W,C) with the average of each window.
+Value average_pooled(NodeImport& n, Value image, const Window& window) {
+  if (window.dilation != Pair{1, 1}) n.fail("its window is dilated");
+  const Shape inner = image.shape();
+  const bool counts_padding = n.integer("count_include_pad", 0) != 0;
+  const bool is_unpadded = window.before == Pair{0, 0} && window.after == Pair{0, 0};
+  if (is_unpadded || (is_plain(window) && !counts_padding)) {
+    return n.im.add_one(AvgPool{pool_of(window)}, {image});
+  }
+  // Computes the average over the whole window, then divides by the share of its positions that count, which
+  // is the product of the axes' shares. Padding that only ceil_mode adds never counts.
+  image = padded_image(n, image, window.before, window.after);
+  Value y = n.im.add_one(AvgPool{{window.size, window.stride, {0, 0}}}, {image});
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t size = window.size[axis], stride = window.stride[axis], before = window.before[axis];
+    const int64_t begin = counts_padding ? 0 : before;
+    const int64_t end = before + inner[static_cast<int>(1 + axis)] +
+                        (counts_padding ? window.after[axis] - window.added[axis] : 0);
+    const auto counted = [&](int64_t at) {
+      return std::min(at * stride + size, end) - std::max(at * stride, begin);
+    };
+    const int64_t extent = y.shape()[static_cast<int>(1 + axis)];
+    if (begin == 0 && (extent - 1) * stride + size <= end) continue;
+    const Value shares = over_axis(n, axis, extent, [&](int64_t at) {
+      return counted(at) > 0 ? static_cast<float>(size) / static_cast<float>(counted(at)) : 0.0f;
+    });
+    y = n.im.add_one(Binary{BinaryKind::kMul}, {y, shares});
+  }
+  return y;
+}
+
+// Sequences and images are pooled at once. Maxima and averages of a volume are those of its planes, and then
+// those along the depth; the shares of padding are products of the axes' own.
+void add_pool(NodeImport& n, Value (*pooled)(NodeImport& n, Value image, const Window& window)) {
+  const Item& x = n.in(0);
+  const std::vector<AxisWindow> windows = axis_windows(n, x, n.integers("kernel_shape"));
+  const Value image = image_of(n, x);
+  if (x.rank() == 3) return n.out(item_of_image(n, pooled(n, image, window_of({}, windows[0])), x));
+  if (x.rank() == 4) return n.out(item_of_image(n, pooled(n, image, window_of(windows[0], windows[1])), x));
+  const Shape of = image.shape();
+  const Value planes = n.im.add_one(Reshape{{of[0] * of[1], of[2], of[3], of[4]}}, {image});
+  const Value flat = pooled(n, planes, window_of(windows[1], windows[2]));
+  const int64_t rows = flat.shape()[1], columns = flat.shape()[2];
+  const Value columns_of_depth = n.im.add_one(Reshape{{of[0], of[1], rows * columns, of[4]}}, {flat});
+  const Value y = pooled(n, columns_of_depth, window_of(windows[0], {}));
+  n.out(item_of_image(n, n.im.add_one(Reshape{{of[0], y.shape()[1], rows, columns, of[4]}}, {y}), x));
 }
 
 // ---- resizing: along an axis each output is a weighted sum of inputs, so that it is a product by a matrix
@@ -117,63 +195,12 @@ Item along_axis(NodeImport& n, const Item& x, int axis, const HostTensor& matrix
 }  // namespace
 
 void import_max_pool(NodeImport& n) {
-  const Item& x = n.in(0);
-  Window window = window_of(n, x, n.integers("kernel_shape"));
-  if (window.dilation != Pair{1, 1}) n.fail("its window is dilated");
   if (n.node.outputs.size() > 1 && !n.node.outputs[1].empty()) n.fail("gives indices");
-  if (int64_t{window.size[0]} * window.size[1] > kNoGradient) {
-    n.fail(fmt::format("its window has more than {} positions", kNoGradient));
-  }
-  Value image = image_of(n, x);
-  if (!is_plain(window)) {
-    image = padded_image(n, image, window.before, window.after, -std::numeric_limits<float>::infinity());
-    window.before = window.after = {0, 0};
-  }
-  n.out(item_of_image(n, n.im.add_one(MaxPool{pool_of(window)}, {image}), x));
+  add_pool(n, max_pooled);
 }
 
 void import_average_pool(NodeImport& n) {
-  const Item& x = n.in(0);
-  Window window = window_of(n, x, n.integers("kernel_shape"));
-  if (window.dilation != Pair{1, 1}) n.fail("its window is dilated");
-  Value image = image_of(n, x);
-  const Shape inner = image.shape();
-  const bool counts_padding = n.integer("count_include_pad", 0) != 0;
-  const bool is_unpadded = window.before == Pair{0, 0} && window.after == Pair{0, 0};
-  if (is_unpadded || (is_plain(window) && !counts_padding)) {
-    return n.out(item_of_image(n, n.im.add_one(AvgPool{pool_of(window)}, {image}), x));
-  }
-  // Computes the average over the whole window, then multiplies by its share that counts.
-  image = padded_image(n, image, window.before, window.after);
-  // Padding that only ceil_mode adds never counts.
-  Window counted = window;
-  if (counts_padding && n.integer("ceil_mode", 0) != 0) {
-    const std::vector<int64_t> pads = n.integers("pads");
-    const size_t axes = pads.size() / 2;
-    for (size_t i = 0; i < axes; ++i) counted.after[2 - axes + i] = static_cast<int>(pads[axes + i]);
-    if (axes == 0) counted.after = {0, 0};
-  }
-  const int64_t rows = counts_padding ? inner[1] + counted.before[0] + counted.after[0] : inner[1];
-  const int64_t columns = counts_padding ? inner[2] + counted.before[1] + counted.after[1] : inner[2];
-  const HostTensor ones({DType::kF32, {1, rows, columns, 1}});
-  std::fill(ones.data<float>().begin(), ones.data<float>().end(), 1.0f);
-  const std::vector<int64_t> begin = counts_padding
-                                         ? std::vector<int64_t>{0, 0, 0, 0}
-                                         : std::vector<int64_t>{0, window.before[0], window.before[1], 0};
-  const Shape whole = {1, image.shape()[1], image.shape()[2], 1};
-  const HostTensor share = compute(AvgPool{{window.size, window.stride, {0, 0}}},
-                                   std::vector{compute(SliceGrad{begin, whole}, std::vector{ones})});
-  bool is_one = true;
-  for (float& value : share.data<float>()) {
-    is_one = is_one && value == 1;
-    value = value > 0 ? 1 / value : 0;
-  }
-  Value y = n.im.add_one(AvgPool{{window.size, window.stride, {0, 0}}}, {image});
-  if (!is_one) {
-    const Value weights = n.im.plain(n.im.constant(share, ElementType::kFloat));
-    y = n.im.add_one(Binary{BinaryKind::kMul}, {y, weights});
-  }
-  n.out(item_of_image(n, y, x));
+  add_pool(n, average_pooled);
 }
 
 void import_global_average_pool(NodeImport& n) {

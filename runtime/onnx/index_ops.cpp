@@ -117,7 +117,7 @@ void import_gather_nd(NodeImport& n) {
 
 void import_one_hot(NodeImport& n) {
   const Item &indices = n.in(0), &values = n.in(2);
-  const int64_t depth = n.integers_in(1).at(0);
+  const int64_t depth = n.integer_in(1);
   if (depth < 1 || depth > Importer::kMaxFolded) n.fail(fmt::format("a depth of {}", depth));
   const int rank = indices.rank() + 1, axis = n.axis(n.integer("axis", -1), rank);
   if (rank > Shape::kMaxRank) n.fail("makes a tensor of too high a rank");
@@ -132,7 +132,7 @@ void import_one_hot(NodeImport& n) {
 
 void import_cum_sum(NodeImport& n) {
   const Item& x = n.in(0);
-  const int axis = n.axis(n.integers_in(1).at(0), x.rank());
+  const int axis = n.axis(n.integer_in(1), x.rank());
   const Item numbers = x.dtype() == DType::kU8 ? n.im.cast(x, ElementType::kInt32) : x;
   const CumulativeSum op{axis, n.integer("exclusive", 0) != 0, n.integer("reverse", 0) != 0};
   Item result = n.im.apply(op, {numbers}, x.type);

@@ -16,21 +16,41 @@ bool is_zero(const Item& item) {
   return std::ranges::all_of(values, [](float value) { return value == 0; });
 }
 
-// Returns ONNX's filter (K,C/groups,KH,KW) in the order that `conv` needs. Filters stored in 16 bits are for
-// a GPU, whose library would transpose a filter of our order at each step.
+// Returns ONNX's filter (K,C/groups,...) in the order that `conv` needs; that of volumes as one filter of
+// images for each plane of its depth. Filters stored in 16 bits are for a GPU, whose library would transpose
+// a filter of our order at each step.
 Value filter_of(NodeImport& n, const Item& w, Conv2d& conv) {
-  conv.filter_by_result = n.im.stores_half() && w.rank() == 4;
-  if (conv.filter_by_result) return n.im.value_in(w, {0, 2, 3, 1});
-  const Value value = n.im.value_in(w, w.rank() == 3 ? Axes{2, 1, 0} : Axes{2, 3, 1, 0});
-  if (w.rank() == 4) return value;
-  const Shape& shape = value.shape();
-  return n.im.add_one(Reshape{{1, shape[0], shape[1], shape[2]}}, {value});
+  conv.filter_by_result = n.im.stores_half() && w.rank() >= 4;
+  if (w.rank() == 3) {
+    const Value value = n.im.value_in(w, {2, 1, 0});
+    const Shape& shape = value.shape();
+    return n.im.add_one(Reshape{{1, shape[0], shape[1], shape[2]}}, {value});
+  }
+  if (w.rank() == 4) return n.im.value_in(w, conv.filter_by_result ? Axes{0, 2, 3, 1} : Axes{2, 3, 1, 0});
+  return n.im.value_in(w, conv.filter_by_result ? Axes{2, 0, 3, 4, 1} : Axes{2, 3, 4, 1, 0});
 }
 
-std::vector<int64_t> kernel_of(const NodeImport& n, const Item& w) {
-  std::vector<int64_t> kernel = n.integers("kernel_shape");
-  if (kernel.empty() && w.rank() > 2) kernel.assign(w.shape.begin() + 2, w.shape.end());
-  return kernel;
+// The images (N D,H,W,C) of the planes begin, begin + step, ... of volumes (N,D,H,W,C).
+Value planes_of(NodeImport& n, Value volume, int64_t begin, int64_t step, int64_t count) {
+  const Shape& of = volume.shape();
+  Value taken = volume;
+  if (count != of[1] || begin != 0) {
+    taken = n.im.add_one(Slice{{0, begin, 0, 0, 0}, of.with(1, count), {1, step, 1, 1, 1}}, {volume});
+  }
+  return n.im.add_one(Reshape{{of[0] * count, of[2], of[3], of[4]}}, {taken});
+}
+
+// The filter of images for a plane of the filter of volumes.
+Value plane_of_filter(NodeImport& n, Value filter, int64_t at) {
+  const Shape& of = filter.shape();
+  const Value plane = n.im.add_one(Slice{{at, 0, 0, 0, 0}, of.with(0, 1)}, {filter});
+  return n.im.add_one(Reshape{{of[1], of[2], of[3], of[4]}}, {plane});
+}
+
+// Each plane of the filter adds a convolution of images.
+void require_few_planes(const NodeImport& n, int64_t depth) {
+  constexpr int64_t kMost = 64;
+  if (depth > kMost) n.fail(fmt::format("its filter has {} planes, more than {}", depth, kMost));
 }
 
 int groups_of(const NodeImport& n) {
@@ -135,11 +155,45 @@ void import_gemm(NodeImport& n) {
   n.out(y);
 }
 
+namespace {
+
+// Volumes: the sum of a convolution of images for each plane of the filter. x (N,C,D,H,W)
+void add_conv_of_volumes(NodeImport& n, const std::vector<AxisWindow>& windows) {
+  const Item &x = n.in(0), &w = n.in(1);
+  const AxisWindow& deep = windows[0];
+  const Window window = window_of(windows[1], windows[2]);
+  Conv2d op{window.stride, window.before, window.dilation, groups_of(n)};
+  if (!window.is_symmetric()) op.padding = {0, 0};
+  const Value filter = filter_of(n, w, op);
+  Value volume = image_of(n, x);
+  const Shape of = volume.shape();
+  require_few_planes(n, deep.size);
+  const int64_t depth = of[1] + deep.before + deep.after;
+  if (depth < deep.span()) n.fail("its window is larger than its image");
+  if (depth != of[1])
+    volume = n.im.add_one(SliceGrad{{0, deep.before, 0, 0, 0}, of.with(1, depth)}, {volume});
+  const int64_t planes = (depth - deep.span()) / deep.stride + 1;
+  std::optional<Value> sum;
+  for (int64_t at = 0; at < deep.size; ++at) {
+    Value images = planes_of(n, volume, at * deep.dilation, deep.stride, planes);
+    if (!window.is_symmetric()) images = padded_image(n, images, window.before, window.after);
+    const Value y = n.im.add_one(op, {images, plane_of_filter(n, filter, at)});
+    sum = sum ? n.im.add_one(Binary{BinaryKind::kAdd}, {*sum, y}) : y;
+  }
+  const Value y = biased(n, *sum);
+  const Shape& image = y.shape();
+  n.out(item_of_image(n, n.im.add_one(Reshape{{of[0], planes, image[1], image[2], image[3]}}, {y}), x));
+}
+
+}  // namespace
+
 void import_conv(NodeImport& n) {
   require_floats(n);
   const Item &x = n.in(0), &w = n.in(1);
-  const Window window = window_of(n, x, kernel_of(n, w));
+  const std::vector<AxisWindow> windows = axis_windows(n, x, kernel_of(n, w));
   if (w.rank() != x.rank()) n.fail(fmt::format("its filter is {}", to_string(w.shape)));
+  if (x.rank() == 5) return add_conv_of_volumes(n, windows);
+  const Window window = window_of(x.rank() == 3 ? AxisWindow{} : windows[0], windows.back());
   Value image = image_of(n, x);
   Conv2d op{window.stride, window.before, window.dilation, groups_of(n)};
   const Shape filter = {w.rank() == 4 ? w.shape[2] : 1, w.shape.last(), w.shape[1], w.shape[0]};
@@ -161,98 +215,121 @@ void import_conv(NodeImport& n) {
   n.out(item_of_image(n, y, x));
 }
 
+namespace {
+
+// One axis of a transposed convolution, which gives the input of the convolution that x is the output of.
+struct TransposedAxis {
+  AxisWindow window;              // no padding behind
+  int64_t whole = 1, extent = 1;  // of the result, before and after its padding is cut off
+};
+
+std::vector<TransposedAxis> transposed_axes(const NodeImport& n, const Item& x,
+                                            const std::vector<int64_t>& kernel) {
+  const size_t axes = kernel.size();
+  if (x.rank() < 3 || x.rank() > 5 || static_cast<int>(axes) != x.rank() - 2)
+    n.fail("its window has other axes than its image");
+  const bool has_shape = n.has_attribute("output_shape");
+  const std::string mode = n.text("auto_pad", "NOTSET");
+  const bool is_same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
+  const std::vector<int64_t> strides = n.integers("strides"), dilations = n.integers("dilations");
+  const std::vector<int64_t> pads = n.integers("pads"), extra = n.integers("output_padding");
+  std::vector<int64_t> wanted = n.integers("output_shape");
+  for (const auto* list : {&strides, &dilations, &extra}) {
+    if (!list->empty() && list->size() != axes)
+      n.fail("its strides, dilations or output_padding have other axes than its image");
+  }
+  if (!pads.empty() && pads.size() != 2 * axes) n.fail("its pads are not two for each axis");
+  if (wanted.size() == axes + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);
+  if (has_shape && wanted.size() != axes) n.fail("its output_shape has other axes than its image");
+  std::vector<TransposedAxis> all;
+  for (size_t i = 0; i < axes; ++i) {
+    AxisWindow window{window_integer(n, kernel[i], 1)};
+    if (!strides.empty()) window.stride = window_integer(n, strides[i], 1);
+    if (!dilations.empty()) window.dilation = window_integer(n, dilations[i], 1);
+    const bool is_padded = mode == "NOTSET" && !has_shape && !pads.empty();
+    if (is_padded) window.before = window_integer(n, pads[i], 0);
+    const int64_t after = is_padded ? window_integer(n, pads[i + axes], 0) : 0;
+    const int64_t added = extra.empty() ? 0 : window_integer(n, extra[i], 0);
+    const int64_t in = x.shape[static_cast<int>(2 + i)];
+    if (in > int64_t{1} << 32) n.fail("is too large");
+    int64_t whole = (in - 1) * window.stride + window.span() + added;
+    int64_t extent = whole - window.before - after;
+    if (has_shape || is_same) {
+      extent = has_shape ? wanted[i] : in * window.stride;
+      // More than all: zeros follow.
+      if (extent > whole && extent - whole < int64_t{1} << 24) whole = extent;
+      const int64_t total = whole - extent;
+      if (total < 0) n.fail("its output_shape is too large");
+      window.before = window_integer(n, mode == "SAME_LOWER" ? total - total / 2 : total / 2, 0);
+    }
+    if (extent < 1) n.fail("its output is empty");
+    all.push_back({window, whole, extent});
+  }
+  return all;
+}
+
+// Images (N,H,W,K) to (N,H',W',C).
+Value transposed_conv(NodeImport& n, Value images, Value filter, const Conv2d& conv,
+                      const TransposedAxis& down, const TransposedAxis& across) {
+  const Shape from = images.shape(), taps = conv_filter_shape(conv, filter.shape());
+  const int64_t channels = taps[2] * conv.groups;
+  // Our convolutions pad both sides equally; otherwise, or if the forward convolution would not end at x, the
+  // whole result is computed and cut.
+  Conv2d padded = conv;
+  padded.padding = {down.window.before, across.window.before};
+  const auto fits = [&](const TransposedAxis& axis, int i) {
+    return window_output(axis.extent, taps[i], axis.window.stride, axis.window.before,
+                         axis.window.dilation) == from[1 + i];
+  };
+  if (fits(down, 0) && fits(across, 1))
+    return n.im.add_one(Conv2dInputGrad{padded, {from[0], down.extent, across.extent, channels}},
+                        {images, filter});
+  const Value y =
+      n.im.add_one(Conv2dInputGrad{conv, {from[0], down.whole, across.whole, channels}}, {images, filter});
+  const auto kept = [](const TransposedAxis& axis) {
+    return std::min(axis.extent, axis.whole - axis.window.before);
+  };
+  return n.im.add_one(
+      Slice{{0, down.window.before, across.window.before, 0}, {from[0], kept(down), kept(across), channels}},
+      {y});
+}
+
+}  // namespace
+
 void import_conv_transpose(NodeImport& n) {
   require_floats(n);
   const Item &x = n.in(0), &w = n.in(1);
   if (w.rank() != x.rank()) n.fail(fmt::format("its filter is {}", to_string(w.shape)));
-  const bool has_shape = n.has_attribute("output_shape");
-  const std::string mode = n.text("auto_pad", "NOTSET");
-  Window window;
-  {
-    // Its padding is that of the convolution whose input it gives, whose output x is.
-    const std::vector<int64_t> kernel = kernel_of(n, w);
-    const size_t axes = kernel.size(), first = 2 - std::min<size_t>(2, axes);
-    if (x.rank() < 3 || x.rank() > 4 || static_cast<int>(axes) != x.rank() - 2)
-      n.fail("its window has other axes than its image");
-    const auto fill = [&](std::string_view name, const std::vector<int64_t>& from, size_t at, int64_t least,
-                          Pair& to) {
-      for (size_t i = 0; i < axes && !from.empty(); ++i) {
-        const int64_t value = at + i < from.size() ? from[at + i] : -1;
-        if (value < least || value > 1 << 24) n.fail(fmt::format("its {} are wrong", name));
-        to[first + i] = static_cast<int>(value);
-      }
-    };
-    fill("kernel_shape", kernel, 0, 1, window.size);
-    fill("strides", n.integers("strides"), 0, 1, window.stride);
-    fill("dilations", n.integers("dilations"), 0, 1, window.dilation);
-    if (mode == "NOTSET" && !has_shape) {
-      fill("pads", n.integers("pads"), 0, 0, window.before);
-      fill("pads", n.integers("pads"), axes, 0, window.after);
-    }
+  const std::vector<TransposedAxis> axes = transposed_axes(n, x, kernel_of(n, w));
+  const TransposedAxis &across = axes.back(),
+                       down = axes.size() == 1 ? TransposedAxis{} : axes[axes.size() - 2];
+  Conv2d conv{{down.window.stride, across.window.stride},
+              {0, 0},
+              {down.window.dilation, across.window.dilation},
+              groups_of(n)};
+  const Value filter = filter_of(n, w, conv), image = image_of(n, x);
+  if (x.rank() < 5) {
+    const Value y = transposed_conv(n, image, filter, conv, down, across);
+    return n.out(item_of_image(n, biased(n, y), x));
   }
-  const int groups = groups_of(n);
-  Conv2d conv{window.stride, {0, 0}, window.dilation, groups};
-  const Value image = image_of(n, x), filter = filter_of(n, w, conv);
-  const Shape taps = conv_filter_shape(conv, filter.shape());
-  const std::vector<int64_t> extra = n.integers("output_padding"), wanted = n.integers("output_shape");
-  const size_t first = x.rank() == 4 ? 0 : 1;
-  std::array<int64_t, 2> whole{}, extents{};  // before and after the padding is cut off
-  for (size_t axis = 0; axis < 2; ++axis) {
-    const int64_t in = image.shape()[static_cast<int>(1 + axis)], stride = window.stride[axis];
-    const int64_t span = int64_t{window.size[axis] - 1} * window.dilation[axis] + 1;
-    const int64_t added = axis >= first && axis - first < extra.size() ? extra[axis - first] : 0;
-    if (added < 0 || added > 1 << 24) n.fail("its output_padding is wrong");
-    int64_t full = (in - 1) * stride + span + added;
-    int64_t out = full - window.before[axis] - window.after[axis];
-    if (axis >= first && (has_shape || mode == "SAME_UPPER" || mode == "SAME_LOWER")) {
-      const size_t i =
-          wanted.size() > 2 && static_cast<int>(wanted.size()) == x.rank() ? axis - first + 2 : axis - first;
-      if (has_shape && i >= wanted.size()) n.fail("its output_shape has other axes than its image");
-      out = has_shape ? wanted[i] : in * stride;
-      // More than all: zeros follow.
-      if (out > full && out - full < int64_t{1} << 24) full = out;
-      const int64_t total = full - out;
-      if (total < 0) n.fail("its output_shape is too large");
-      const int64_t less = total / 2;
-      window.before[axis] = static_cast<int>(mode == "SAME_UPPER" ? less : total - less);
-      if (mode != "SAME_UPPER" && mode != "SAME_LOWER") window.before[axis] = static_cast<int>(less);
-    }
-    if (out < 1) n.fail("its output is empty");
-    whole[axis] = full;
-    extents[axis] = out;
+  // Volumes: each plane of the filter adds its images, `dilation` planes after those of the plane before.
+  const TransposedAxis& deep = axes[0];
+  require_few_planes(n, deep.window.size);
+  const Shape of = image.shape();
+  const Value images = planes_of(n, image, 0, 1, of[1]);
+  std::optional<Value> sum;
+  for (int64_t at = 0; at < deep.window.size; ++at) {
+    const Value y = transposed_conv(n, images, plane_of_filter(n, filter, at), conv, down, across);
+    const Shape& to = y.shape();
+    const Value volume = n.im.add_one(Reshape{{of[0], of[1], to[1], to[2], to[3]}}, {y});
+    const SliceGrad placed{{0, at * deep.window.dilation, 0, 0, 0},
+                           volume.shape().with(1, deep.whole),
+                           {1, deep.window.stride, 1, 1, 1}};
+    const Value part = n.im.add_one(placed, {volume});
+    sum = sum ? n.im.add_one(Binary{BinaryKind::kAdd}, {*sum, part}) : part;
   }
-  const int64_t channels = w.shape[1] * groups;
-  const Shape &from = image.shape(), result = {from[0], extents[0], extents[1], channels};
-  Pair after{};
-  for (size_t axis = 0; axis < 2; ++axis) {
-    after[axis] = static_cast<int>(whole[axis] - extents[axis]) - window.before[axis];
-  }
-  // Our convolutions pad both sides equally; otherwise, or if the forward convolution would not end at x, the
-  // whole result is computed and cut.
-  Conv2d padded = conv;
-  padded.padding = window.before;
-  const bool fits = [&] {
-    for (size_t axis = 0; axis < 2; ++axis) {
-      const int k = static_cast<int>(axis);
-      if (window_output(extents[axis], taps[k], padded.stride[axis], padded.padding[axis],
-                        padded.dilation[axis]) != from[1 + k]) {
-        return false;
-      }
-    }
-    return true;
-  }();
-  Value y;
-  if (fits) {
-    y = n.im.add_one(Conv2dInputGrad{padded, result}, {image, filter});
-  } else {
-    y = n.im.add_one(Conv2dInputGrad{conv, {from[0], whole[0], whole[1], channels}}, {image, filter});
-    std::array<int64_t, 2> kept{};
-    for (size_t axis = 0; axis < 2; ++axis) {
-      kept[axis] = std::min(extents[axis], whole[axis] - window.before[axis]);
-    }
-    y = n.im.add_one(Slice{{0, window.before[0], window.before[1], 0}, {from[0], kept[0], kept[1], channels}},
-                     {y});
-  }
+  const int64_t kept = std::min(deep.extent, deep.whole - deep.window.before);
+  const Value y = n.im.add_one(Slice{{0, deep.window.before, 0, 0, 0}, sum->shape().with(1, kept)}, {*sum});
   n.out(item_of_image(n, biased(n, y), x));
 }
 

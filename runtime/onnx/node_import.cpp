@@ -17,6 +17,12 @@ std::vector<int64_t> NodeImport::integers_in(size_t i) const {
   return onnx::integers_of(im.dense(item));
 }
 
+int64_t NodeImport::integer_in(size_t i) const {
+  const std::vector<int64_t> all = integers_in(i);
+  if (all.size() != 1) fail(fmt::format("operand {} has {} elements, not 1", i, all.size()));
+  return all[0];
+}
+
 float NodeImport::number_in(size_t i) const {
   const Item& item = in(i);
   if (!item.constant) fail(fmt::format("operand {} ({}) depends on the data", i, node.inputs[i]));

@@ -28,6 +28,7 @@ class NodeImport {
   size_t operands() const { return inputs_.size(); }
   // The numbers of an operand that must be a constant.
   std::vector<int64_t> integers_in(size_t i) const;
+  int64_t integer_in(size_t i) const;
   float number_in(size_t i) const;
 
   int64_t integer(std::string_view attribute, int64_t otherwise) const;

@@ -144,6 +144,8 @@ void import_mat_mul(NodeImport& n);
 void import_gemm(NodeImport& n);
 void import_conv(NodeImport& n);
 void import_conv_transpose(NodeImport& n);
+// sample_ops.cpp
+void import_grid_sample(NodeImport& n);
 // image_ops.cpp
 void import_max_pool(NodeImport& n);
 void import_average_pool(NodeImport& n);

@@ -138,8 +138,7 @@ void import_range(NodeImport& n) {
     }
     return n.out(n.im.constant(float_tensor({static_cast<int64_t>(values.size())}, values), start.type));
   }
-  const int64_t first = n.integers_in(0).at(0), limit = n.integers_in(1).at(0),
-                delta = n.integers_in(2).at(0);
+  const int64_t first = n.integer_in(0), limit = n.integer_in(1), delta = n.integer_in(2);
   if (delta == 0) n.fail("has a step of 0");
   std::vector<int64_t> values;
   for (int64_t at = first; delta > 0 ? at < limit : at > limit;) {
@@ -326,7 +325,7 @@ void import_split_to_sequence(NodeImport& n) {
   if (!n.has(1)) {
     sizes = equal_sizes(n, extent, extent, 1);
   } else if (n.in(1).rank() == 0) {
-    const int64_t size = n.integers_in(1).at(0);
+    const int64_t size = n.integer_in(1);
     sizes = equal_sizes(n, extent, size < 1 ? 0 : (extent + size - 1) / size, size);
   } else {
     sizes = n.integers_in(1);
@@ -443,7 +442,7 @@ void import_pad(NodeImport& n) {
 void import_trilu(NodeImport& n) {
   const Item& x = n.in(0);
   if (x.rank() < 2) n.fail("takes a matrix");
-  const int64_t offset = n.has(1) ? n.integers_in(1).at(0) : 0;
+  const int64_t offset = n.has(1) ? n.integer_in(1) : 0;
   const bool is_upper = n.integer("upper", 1) != 0;
   const int64_t rows = x.shape[x.rank() - 2], columns = x.shape[x.rank() - 1];
   if (rows * columns > Importer::kMaxFolded) n.fail("is too large");

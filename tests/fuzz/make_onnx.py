@@ -1,4 +1,4 @@
-"""make_onnx.py FOLDER: writes the seeds of onnx_fuzz: an image net and a text net, with the ops of exporters."""
+"""make_onnx.py FOLDER: writes the seeds of onnx_fuzz: nets of images, texts and volumes, with the ops of exporters."""
 
 import pathlib
 import sys
@@ -36,6 +36,22 @@ def image_net():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def volume_net():
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 0, 1, 1, 1, 1], strides=[2, 1, 1], dilations=[1, 2, 1]),
+        helper.make_node("MaxPool", ["c"], ["m"], kernel_shape=[3, 2, 2], pads=[1, 0, 0, 2, 1, 1]),
+        helper.make_node("ConvTranspose", ["m", "w3"], ["t"], strides=[2, 1, 2], output_padding=[1, 0, 0]),
+        helper.make_node("AveragePool", ["t"], ["a"], kernel_shape=[2, 2, 2], pads=[1, 1, 1, 1, 1, 1], ceil_mode=1),
+        helper.make_node("ReduceMean", ["a"], ["i"], axes=[2], keepdims=0),
+        helper.make_node("GridSample", ["i", "places"], ["s"], padding_mode="reflection"),
+        helper.make_node("Flatten", ["s"], ["y"]),
+    ]
+    weights = [weight("w", 2, 1, 2, 2, 2), weight("b", 2), weight("w3", 2, 2, 2, 1, 2), weight("places", 1, 2, 1, 2)]
+    graph = helper.make_graph(nodes, "volume", [value("x", TensorProto.FLOAT, 1, 1, 4, 5, 4)],
+                              [value("y", TensorProto.FLOAT, 1, 4)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def text_net():
     nodes = [
         helper.make_node("Gather", ["w", "x"], ["e"]),
@@ -59,3 +75,4 @@ def text_net():
 folder = pathlib.Path(sys.argv[1])
 save_model(image_net(), folder / "image.onnx")
 save_model(text_net(), folder / "text.onnx")
+save_model(volume_net(), folder / "volume.onnx")
