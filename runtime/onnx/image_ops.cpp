@@ -31,7 +31,7 @@ bool is_plain(const Window& window) {
 // A constant over the rows of images (N,H,W,C) if `axis` is 0, over their columns if it is 1.
 Value over_axis(const NodeImport& n, size_t axis, int64_t extent,
                 const std::function<float(int64_t)>& number) {
-  if (extent > Importer::kMaxFolded) n.fail("is too large");
+  if (extent > 1 << 24) n.fail("pads an image that is too large");
   const HostTensor numbers({DType::kF32, axis == 0 ? Shape{extent, 1, 1} : Shape{extent, 1}});
   for (int64_t i = 0; i < extent; ++i) numbers.data<float>()[static_cast<size_t>(i)] = number(i);
   return n.im.plain(n.im.constant(numbers, ElementType::kFloat));
