@@ -144,13 +144,12 @@ void import_mat_mul(NodeImport& n);
 void import_gemm(NodeImport& n);
 void import_conv(NodeImport& n);
 void import_conv_transpose(NodeImport& n);
-// sample_ops.cpp
-void import_grid_sample(NodeImport& n);
 // image_ops.cpp
 void import_max_pool(NodeImport& n);
 void import_average_pool(NodeImport& n);
 void import_global_average_pool(NodeImport& n);
 void import_global_max_pool(NodeImport& n);
+void import_grid_sample(NodeImport& n);
 void import_resize(NodeImport& n);
 // statistics_ops.cpp; the first is shared by rows of op_table.cpp
 void add_reduction(NodeImport& n, ReduceKind kind);
