@@ -126,13 +126,14 @@ void WordScanner::fill(const Tree& tree, const std::vector<int32_t>& first_outpu
     depth_[i] = tree.depth(order[i]);
     first_output_[i] = first_output[order[i]];
   }
-  next_.assign(states * class_count_, number[0]);
+  next_ = std::make_unique_for_overwrite<uint16_t[]>(states * class_count_);
   // Each state goes where its suffix does, except to its own children.
   for (const uint16_t state : tree.by_depth()) {
-    const auto row = next_.begin() + static_cast<std::ptrdiff_t>(number[state] * class_count_);
-    if (state != 0)
-      std::copy_n(next_.begin() + static_cast<std::ptrdiff_t>(number[tree.suffix(state)] * class_count_),
-                  class_count_, row);
+    uint16_t* const row = &next_[number[state] * class_count_];
+    if (state == 0)
+      std::fill_n(row, class_count_, number[0]);
+    else
+      std::copy_n(&next_[number[tree.suffix(state)] * class_count_], class_count_, row);
     // In a run of blanks the state stays what the first of them made it.
     if (state != 0 && tree.label(state) == blank_) row[blank_] = number[state];
     tree.each_child(state, [&](uint16_t next, uint8_t c) { row[c] = number[next]; });
@@ -174,7 +175,7 @@ void WordScanner::read_side_by_side(std::array<Lane, kLanes>& lanes, std::string
     from[j] = text.data() + lanes[j].at;
     steps = std::min(steps, lanes[j].end - lanes[j].at);
   }
-  const uint16_t* const next = next_.data();
+  const uint16_t* const next = next_.get();
   const size_t classes = class_count_;
   const uint32_t first_with_output = first_with_output_;
   for (size_t i = 0; i < steps; ++i) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -59,7 +60,7 @@ class WordScanner {
   std::array<uint8_t, 256> class_of_{};
   uint8_t blank_ = 0;                  // the class of blanks, set first
   size_t class_count_ = 1;             // class 0: bytes of no word
-  std::vector<uint16_t> next_;         // [state][class]
+  std::unique_ptr<uint16_t[]> next_;   // [state][class]
   uint32_t first_with_output_ = 0;     // words end at this state and all later ones, and at no other
   std::vector<uint16_t> depth_;        // [state]: characters of the word that it is in
   std::vector<int32_t> first_output_;  // [state]: a word that ends there, -1 for none
