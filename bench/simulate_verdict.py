@@ -27,6 +27,7 @@ sys.dont_write_bytecode = True
 
 import headroom_hook
 import headroom_objects
+import headroom_source
 import simulated_allocator
 import torch
 from headroom.torch import command, recorder, tracer
@@ -232,8 +233,11 @@ def simulate_graphs(allocator):
 
 
 def show_fake_tensors(objects, hook):
-    """Has the hook take fake tensors for what they stand for: storages by their own address, weights for Parameters."""
+    """Has the hook take fake tensors for what they stand for: storages by their own address, weights for Parameters;
+    and the tracer for a library."""
     storage, array_bytes, alive = objects.storage, objects.array_bytes, objects.alive
+    is_own = headroom_source.is_own
+    headroom_source.is_own = lambda path: is_own(path) and not is_hidden(path)
 
     def is_weight(value):
         return isinstance(value, FakeTensor) and getattr(value, "_is_param", False)

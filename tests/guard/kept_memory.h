@@ -33,6 +33,9 @@ class optim:
     def __init__(self, weights): self.param_groups, self.state = [{"params": weights}], {}
 def is_grad_enabled(): return True
 def load(path): return {'model': {i: Tensor() for i in range(4)}, 'step': 1}
+def load_large(path):
+  read = [Tensor() for i in range(4)]
+  fail()
 def fail(asked=0):
   _C.ran_out(0, asked)
   raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 MiB')

@@ -123,6 +123,15 @@ TEST_F(KeptObjects, ObjectsOfAllKindsThatKeepTensorsAreNamed) {
        "del model\n"
        "def main():\n"
        "  for i in range(4): trainer.model.step()\n"},
+      {"opt",  // the option that says how much an optimizer keeps
+       "class LBFGS(torch.optim.Optimizer):\n"
+       "  __module__ = 'torch.optim.lbfgs'\n"
+       "  def __init__(self, weights, history_size):\n"
+       "    super().__init__(weights)\n"
+       "    self.state[0] = {'old': [torch.Tensor() for i in range(history_size)]}\n"
+       "def main():\n"
+       "  opt = LBFGS([],\n"
+       "              history_size=4)  # HERE\n"},
       {"total",  // another function has a variable of that name
        "def count():\n"
        "  total = []\n"
@@ -194,6 +203,32 @@ TEST_F(KeptMemory, ACheckpointThatAFunctionReturnsIsNamedWhereItIsLoaded) {
   EXPECT_PRED2(
       has, text,
       "exhausted: last still holds 256.00 MiB that torch.load returned, at " + folder_ / "train.py:3")
+      << text;
+}
+
+TEST_F(KeptMemory, WhatAFileHasFilledSoFarIsToldWhereItIsLoaded) {
+  const std::string text = verdict("def main():\n  states = torch.load_large('x.pt')\n");
+  EXPECT_PRED2(
+      has, text,
+      "exhausted: torch.load_large has put 256.00 MiB on the GPU so far, at " + folder_ / "train.py:3\n")
+      << text;
+}
+
+// Variables of an imported module: a library's object may hold what the program keeps, under another name.
+TEST_F(KeptMemory, ObjectsOfTheProgramNameWhatLibrariesHoldAsWell) {
+  folder_.write("state.py",
+                "class Model:\n"
+                "  def __init__(self): self.outputs = []\n"
+                "  def step(self, x): self.outputs.append(x)\n"
+                "class Trainer: pass\n"
+                "Trainer.__module__ = 'library'\n"
+                "trainer, model = Trainer(), Model()\n"
+                "trainer.kept = model.outputs\n");
+  const std::string text = verdict(
+      "import state\n"
+      "def main():\n"
+      "  for i in range(4): state.model.step(torch.Tensor())\n");
+  EXPECT_PRED2(has, text, "leak: outputs keeps 4 tensors, 256.00 MiB, at " + folder_ / "state.py:3\n")
       << text;
 }
 

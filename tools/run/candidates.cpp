@@ -130,6 +130,14 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
                   {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"});
     std::rotate(best.cause.begin(), best.cause.end() - 1, best.cause.end());
   }
+  if (best.evidence == Evidence::kIdle && best.line.empty()) {
+    for (const Holder& holder : read_holders(facts)) {
+      if (holder.kind != "tensor" || !holder.owner.empty() || 2 * holder.bytes < best.bytes) continue;
+      best.add_note(fmt::format("{}, at {}: the pieces lie between them", holder.text(), holder.line),
+                    holder.line);
+      break;
+    }
+  }
   const std::string graphs = facts.part("settings").text("graphs");
   if (best.line.empty() && best.cause_name == name_of(Cause::kGraphsKept) && !graphs.empty())
     best.add_note("a backward keeps its graph, as asked for at " + graphs, graphs);
@@ -205,7 +213,11 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
     return each.cause_name == name_of(Cause::kGrowingBatch);
   };
   // PyTorch's history need not show that a batch grows, or is too large in each rank.
-  if (const int64_t bytes = report.part("by_category").number("activations"), ranks = ranks_of(facts);
+  const std::vector<Holder> holders = read_holders(facts);
+  const int64_t kept = holders.empty() ? 0 : holders.front().bytes;  // no step's, though a step made them
+  if (const int64_t bytes = report.part("by_category").number("activations") - kept +
+                            report.part("verdict").part("failure").number("requested_bytes"),
+      ranks = ranks_of(facts);
       ranks > 1 && std::none_of(all.begin(), all.end(), is_growing)) {
     const bool grows = !growth.text("line").empty();
     const std::string cause(name_of(grows ? Cause::kGrowingBatch : Cause::kExhausted)),

@@ -37,6 +37,9 @@ constexpr CauseRow kRows[] = {
     {"loaded",
      "exhausted: {name} still holds {bytes} that {call} returned, at {line}",
      {"next: map_location=\"cpu\"  # of torch.load", kDelete}},
+    {"loading",
+     "exhausted: {call} has put {bytes} on the GPU so far, at {line}",
+     {"next: map_location=\"cpu\"  # of torch.load"}},
     // While it is joined the old one and the new one are there.
     {"grown",
      "leak: {name} grows by {call} and takes {bytes}, at {line}",

@@ -61,7 +61,7 @@ def _kept(frames, seconds=4.0):
     """Names in the program's own frames, and in those of a library that it calls, under which three arrays, models or
     optimizers are kept, or a sum or a module's buffer with its graph: what verdicts tell of each, most bytes first."""
     roots = objects.roots()
-    ends = time.monotonic() + seconds
+    ends = time.thread_time() + seconds
     found, seen, queue = {}, set(), collections.deque()
     lines, texts, dicts, classes, scopes, selves, of_forward = {}, {}, {}, {}, {}, {}, {}
 
@@ -113,10 +113,12 @@ def _kept(frames, seconds=4.0):
             elif objects.grad_fn(value) is not None and source.carried_over_backward(frame, name):
                 note(place, value)
                 lines[place] = source.carried_over_backward(frame, name)
-    later[0] += [((name, path, ""), value, None) for name, path, value in objects.globals_of_modules()]
+    for name, path, value in objects.globals_of_modules():
+        is_first = objects.own_file(value) or objects.is_list(value)
+        later[0 if is_first else 2].append(((name, path, ""), value, None))
     own = itertools.islice(objects.of_program(), 50_000)
     later[1] += [((_name_of(value), objects.own_file(value), ""), value, None) for value in own]
-    while (queue or later) and len(seen) < 200_000 and time.monotonic() < ends:
+    while (queue or later) and len(seen) < 200_000 and time.thread_time() < ends:
         if not queue:
             queue.extend(later.pop(0))
             continue
@@ -145,7 +147,7 @@ def _kept(frames, seconds=4.0):
         for part, child in objects.children(value):
             if type(child) in objects.PLAIN:
                 continue
-            if time.monotonic() > ends:
+            if time.thread_time() > ends:
                 break
             inner = place[:2] + (owner,)
             if part and is_own and owner == place[2]:
@@ -310,6 +312,18 @@ def _variables(frames, failed):
     return {**found, "arrays": {**sizes, "line": asked_for or min(doubles, default=("",))[-1]}}
 
 
+def _loading(failed):
+    """The call of the program that reads a file and has not returned: its line, and bytes of the arrays that it has."""
+    inner = list(itertools.takewhile(lambda frame: not source.is_own(frame.f_code.co_filename), failed))
+    path, line = ([(f.f_code.co_filename, f.f_lineno or 0) for f in failed[len(inner) :]] + [("", 0)])[0]
+    calls = [call for call in source.calls_at(path, line) if source.name_of(call).startswith("load")]
+    if not calls or not inner:
+        return {}
+    values, seen, storages = [objects.variables(frame) for frame in inner], {}, set()
+    size = sum(_reached(value, seen, storages) for each in values for value in each.values())
+    return {"bytes": size, "line": "%s:%d" % (path, line), "call": ast.unparse(calls[0].func)[:40]}
+
+
 def _reached(value, seen, storages):
     """Bytes of the arrays that are reached through a value and not through `seen`, less those of `storages`, to which
     they are added."""
@@ -412,7 +426,7 @@ def _facts(frames, failed, asked, is_end):
     of_frames |= {"hooks": models.hooks, "outputs": models.outputs}
     asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's
     asked_for |= {name: lambda ask=ask: ask(frames) for name, ask in of_frames.items()}
-    asked_for |= {"request": lambda: request.made_of(failed, asked)}
+    asked_for |= {"request": lambda: request.made_of(failed, asked), "loading": lambda: _loading(failed)}
     asked_for |= {"settings": lambda: source.settings(frames)}
     asked_for |= {"variables": lambda: _variables(frames, failed)}
     asked_for["moment"] = lambda: _moment(failed, facts.get("kept", []))

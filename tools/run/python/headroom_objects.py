@@ -191,7 +191,8 @@ def globals_of_modules():
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if isinstance(path, str) and path.endswith(".py") and source.is_own(path):
-            yield from ((name, path, value) for name, value in list(vars(module).items()))
+            named = [(name, value) for name, value in list(vars(module).items()) if not name.startswith("__")]
+            yield from ((name, path, value) for name, value in named)
     for variable, value in contextvars.copy_context().items():
         yield variable.name, getattr(sys.modules["__main__"], "__file__", None) or "", value
 
@@ -216,8 +217,12 @@ def has(value, name):
 
 
 def variables(frame):
+    """The variables of a function; of a module without those that Python puts there, as __builtins__."""
     _frames[id(frame)] = frame
-    return frame.f_locals
+    variables = frame.f_locals
+    if variables is not frame.f_globals:
+        return variables
+    return {name: value for name, value in list(variables.items()) if not name.startswith("__")}
 
 
 def variables_of(frame):

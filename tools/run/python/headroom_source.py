@@ -326,7 +326,9 @@ def line_that_keeps(name, path, owner, is_sum, key=None, where=None):
                 puts = isinstance(target, ast.Subscript)
                 if name in names_in(target) and (adds or is_made or puts):
                     told = (is_apart(node), _is_number(node.value), has_no_key(node), is_made and not puts)
-                    lines.append((*told, node.lineno, puts))
+                    words = getattr(node.value, "keywords", ()) if owner == "optimizer" else ()
+                    sizes = [word.value.lineno for word in words if word.arg == "history_size"]
+                    lines.append((*told, (sizes or [node.lineno])[0], puts))
     line, puts = min(lines, default=(0, 0, 0, 0, 0, False))[4:]
     return line, puts, bool(line) and loop_around(path, line) is not None
 
