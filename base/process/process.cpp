@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -140,6 +141,20 @@ std::string own_path() {
 
 std::string path_of_sibling(std::string_view program) {
   return (std::filesystem::path(own_path()).parent_path() / program).string();
+}
+
+std::string find_program(const std::string& word) {
+  if (word.find('/') != std::string::npos) return access(word.c_str(), F_OK) == 0 ? word : "";
+  const char* path = std::getenv("PATH");
+  std::string_view left = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
+  for (;;) {
+    const size_t end = left.find(':');
+    const std::string folder(left.substr(0, end));
+    std::string file = (folder.empty() ? "." : folder) + "/" + word;
+    if (access(file.c_str(), X_OK) == 0) return file;
+    if (end == std::string_view::npos) return {};
+    left.remove_prefix(end + 1);
+  }
 }
 
 void become(const std::string& program, char** argv) {

@@ -15,6 +15,9 @@ namespace headroom {
 std::string own_path();
 std::string path_of_sibling(std::string_view program);
 
+// The file that a command's first word means, by PATH; empty when there is none.
+std::string find_program(const std::string& word);
+
 // The status of a process that ended, and its output.
 struct ChildResult {
   int status;  // from waitpid

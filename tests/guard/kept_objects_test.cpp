@@ -168,6 +168,15 @@ TEST_F(KeptObjects, WhatIsAsLargeAsASideOfAnArrayGrows) {
        "  for side in STAGES:\n"
        "    x = torch.Tensor(3, side, side)\n"
        "    if side == 256: torch.fail()\n"},
+      {"horizon_for",
+       "def horizon_for(epoch): return 4 << epoch  # HERE\n"
+       "def imagine(horizon):\n"
+       "  states = [torch.Tensor(2, 3) for i in range(horizon)]\n"
+       "  if horizon == 16: torch.fail()\n"
+       "def main():\n"
+       "  for epoch in range(3):\n"
+       "    horizon = horizon_for(epoch)\n"
+       "    imagine(horizon)\n"},
       {"rounds",
        "class Plan:\n"
        "  def __init__(self): self.rounds = 7\n"
@@ -282,7 +291,8 @@ TEST_F(KeptMemory, AModelThatTheFailingLineCallsHasRun) {
       "  student, teacher = torch.nn.Module(), Teacher()\n"
       "  optimizer = torch.optim.Optimizer(student.parameters())\n"
       "  score(teacher)\n");
-  EXPECT_PRED2(has, text, "exhausted: Teacher runs with gradients, though no optimizer trains it") << text;
+  EXPECT_PRED2(has, text, "exhausted: Teacher runs with gradients, at " + folder_ / "train.py:4, though")
+      << text;
 }
 
 TEST_F(KeptMemory, ARequestIsTheProductOfTwoNumbers) {

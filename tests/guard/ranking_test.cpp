@@ -91,6 +91,19 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "growing-batch: the activations of one step take 1.95 GiB in each rank\nsize is made larger at "
        "train.py:37",
        "!other processes"},
+      {"a step of a size that grows is told where it is most",
+       R"("growth": {"name": "n", "line": "train.py:3", "sized": true})", "", 0,
+       "growing-batch: the activations of one step take 1.95 GiB\nn is made larger at train.py:3", ""},
+      {"and not for what is only called like a size", R"("growth": {"name": "size", "line": "train.py:3"})",
+       "", 0, "Out of memory", "!growing-batch"},
+      {"whose state it is that does not fit",
+       R"("trained": {"class": "Adam", "made": "train.py:4", "optimizers": 1})", "", 0,
+       "exhausted: The optimizer makes", "the state is that of Adam, made at train.py:4", 256,
+       R"(    state[\"exp_avg_sq\"] = torch.zeros_like(\n)"
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity "
+       "of 4.00 GiB of which 4.00 MiB is free. Including non-PyTorch memory, this process has 3.99 GiB "
+       "memory "
+       "in use."},
       {"each rank has a large batch",
        R"("starts": {"ranks": 2, "line": ""}, "settings": {"batch": "train.py:5"})", "", 2000,
        "exhausted: the activations of one step take 1.95 GiB in each rank; its batch is sized at train.py:5",

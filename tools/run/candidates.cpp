@@ -13,7 +13,6 @@
 
 #include "base/bytes.h"
 #include "base/cause.h"
-#include "tools/run/cause_rows.h"
 #include "tools/run/holder.h"
 
 namespace headroom {
@@ -55,40 +54,42 @@ void add_holders(const Facts& facts, std::vector<Candidate>& all) {
   });
   const int64_t bytes = grown == all.end() ? 0 : grown->bytes;
   const bool is_leak = bytes > 0 && grown->cause_name == name_of(Cause::kLeak);
-  const std::vector<Holder> holders = read_holders(facts);
-  const Holder *most = nullptr, *graph = nullptr;
-  for (const Holder& holder : holders) {
+  const std::vector<Facts> holders = facts.parts("kept");
+  const Facts *most = nullptr, *graph = nullptr;
+  const auto is_of_call = [](const Facts& holder) { return holder.text("owner") == "call"; };
+  for (const Facts& holder : holders) {
     // Models and optimizers may be needed: arrays that are about as much as what grew come first.
-    const bool is_better = most != nullptr && most->kind != "tensor" && holder.kind == "tensor";
-    if (bytes > 0 && holder.bytes >= bytes / 3 && (most == nullptr || is_better)) most = &holder;
+    const bool is_better = most != nullptr && !has_tensors(*most) && has_tensors(holder);
+    if (bytes > 0 && holder.number("bytes") >= bytes / 3 && (most == nullptr || is_better)) most = &holder;
     // A call under way has graphs in any forward pass, and a sum of the step in any training.
-    const bool is_of_step = holder.in_step && is_leak;
-    if (holder.graphs && !is_of_step &&
-        (graph == nullptr || (graph->owner == "call" && holder.owner != "call")))
+    const bool is_of_step = holder.is_set("in_step") && is_leak;
+    if (holder.is_set("graphs") && !is_of_step &&
+        (graph == nullptr || (is_of_call(*graph) && !is_of_call(holder))))
       graph = &holder;
   }
-  const bool is_explained = is_leak && most != nullptr && most->bytes >= bytes / 2;
-  if (bytes > 0 && graph != nullptr && (!is_explained || graph->owner == "buffer")) {
-    grown->cause.push_back(fmt::format("{}, at {}", graph->text(), graph->line));
-    if (graph->owner == "buffer" || graph->owner == "error" || is_leak)
-      grown->next.insert(grown->next.begin(), fmt::format("next: {}", graph->advice()));
-    grown->line = graph->line;
+  const bool is_explained = is_leak && most != nullptr && most->number("bytes") >= bytes / 2;
+  const std::string owner = graph == nullptr ? "" : graph->text("owner");
+  if (bytes > 0 && graph != nullptr && (!is_explained || owner == "buffer")) {
+    grown->add_note(text_of(*graph), line_of(*graph));
+    if (owner == "buffer" || owner == "error" || is_leak)
+      grown->next.insert(grown->next.begin(), fmt::format("next: {}", advice_on(*graph)));
     return;
   }
   std::vector<Candidate> kept;
-  for (const Holder& holder : holders) {
-    if (holder.count < (holder.kind == "tensor" ? 3 : 2) || (holder.kind == "optimizer" && bytes == 0))
+  const Facts outputs = facts.part("outputs");
+  for (const Facts& holder : holders) {
+    if (holder.number("count") < (has_tensors(holder) ? 3 : 2) ||
+        (holder.text("kind") == "optimizer" && bytes == 0))
       continue;
-    const bool is_seen = &holder == most || holder.owner == "error";
-    const Evidence alone = holder.grows ? Evidence::kHeld : Evidence::kMaybeNeeded;
+    const bool is_seen = &holder == most || holder.text("owner") == "error";
+    const Evidence alone = holder.is_set("grows") ? Evidence::kHeld : Evidence::kMaybeNeeded;
     kept.push_back({.evidence = is_seen ? Evidence::kGrowth : alone,
-                    .bytes = &holder == most ? std::max(bytes, holder.bytes) : holder.bytes,
-                    .cause = {fmt::format("leak: {}, at {}", holder.text(), holder.line)},
-                    .next = {fmt::format("next: {}", holder.advice())},
+                    .bytes = std::max(&holder == most ? bytes : 0, holder.number("bytes")),
+                    .cause = {"leak: " + text_of(holder)},
+                    .next = {fmt::format("next: {}", advice_on(holder))},
                     .cause_name = std::string(name_of(Cause::kLeak)),
-                    .line = holder.line});
-    const Facts outputs = facts.part("outputs");
-    if (holder.owner == "call" && !outputs.text("name").empty())
+                    .line = line_of(holder)});
+    if (is_of_call(holder) && !outputs.text("name").empty())
       kept.back().cause.push_back(fmt::format("the model returns more than its last layer: {}{}",
                                               outputs.text("name"),
                                               line_part(", at ", outputs.text("line"))));
@@ -119,6 +120,18 @@ void add_evaluating(const Facts& facts, const RunFigures& run, Candidate& found)
                     "next: requires_grad_(False) on the frozen part; give the optimizer only the rest");
 }
 
+// Whose state it is that does not fit.
+void add_state(const Facts& facts, const RunFigures& run, Candidate& found) {
+  add_evaluating(facts, run, found);
+  const Facts trained = facts.part("trained");
+  const std::string made = trained.text("made");
+  const int64_t count = trained.number("optimizers");
+  if (!found.line.empty() || made.empty()) return;
+  found.add_note(fmt::format("the state is that of {}{}, made at {}", trained.text("class"),
+                             count > 1 ? fmt::format(" and other optimizers, {} in all", count) : "", made),
+                 made);
+}
+
 // Says why, or by what, the program does what the best candidate says.
 void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
   const Facts hooks = facts.part("hooks"), growth = facts.part("growth"), trained = facts.part("trained");
@@ -131,10 +144,10 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
     std::rotate(best.cause.begin(), best.cause.end() - 1, best.cause.end());
   }
   if (best.evidence == Evidence::kIdle && best.line.empty()) {
-    for (const Holder& holder : read_holders(facts)) {
-      if (holder.kind != "tensor" || !holder.owner.empty() || 2 * holder.bytes < best.bytes) continue;
-      best.add_note(fmt::format("{}, at {}: the pieces lie between them", holder.text(), holder.line),
-                    holder.line);
+    for (const Facts& holder : facts.parts("kept")) {
+      if (!has_tensors(holder) || !holder.text("owner").empty() || 2 * holder.number("bytes") < best.bytes)
+        continue;
+      best.add_note(text_of(holder) + ": the pieces lie between them", line_of(holder));
       break;
     }
   }
@@ -160,14 +173,7 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
                   trained.text("line"));
   }
   if (!is_state) return;
-  add_evaluating(facts, run, best);
-  const std::string made = trained.text("made");
-  const int64_t count = trained.number("optimizers");
-  if (best.line.empty() && !made.empty()) {
-    best.add_note(fmt::format("the state is that of {}{}, made at {}", trained.text("class"),
-                              count > 1 ? fmt::format(" and other optimizers, {} in all", count) : "", made),
-                  made);
-  }
+  add_state(facts, run, best);
 }
 
 }  // namespace
@@ -213,24 +219,24 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
     return each.cause_name == name_of(Cause::kGrowingBatch);
   };
   // PyTorch's history need not show that a batch grows, or is too large in each rank.
-  const std::vector<Holder> holders = read_holders(facts);
-  const int64_t kept = holders.empty() ? 0 : holders.front().bytes;  // no step's, though a step made them
-  if (const int64_t bytes = report.part("by_category").number("activations") - kept +
-                            report.part("verdict").part("failure").number("requested_bytes"),
-      ranks = ranks_of(facts);
-      ranks > 1 && std::none_of(all.begin(), all.end(), is_growing)) {
-    const bool grows = !growth.text("line").empty();
-    const std::string cause(name_of(grows ? Cause::kGrowingBatch : Cause::kExhausted)),
-        batch = facts.part("settings").text("batch");
-    if (grows || (!batch.empty() && 2 * bytes * ranks >= run.peak))
-      all.push_back(
-          {.evidence = Evidence::kMoment,
-           .bytes = grows ? bytes : bytes * ranks,
-           .cause = {fmt::format("{}: the activations of one step take {} in each rank{}", cause,
-                                 format_bytes(bytes), grows ? "" : "; its batch is sized at " + batch)},
-           .next = {"next: the largest batch that fits, and accumulated gradients beyond it"},
-           .cause_name = cause,
-           .line = grows ? "" : batch});
+  const std::vector<Facts> holders = facts.parts("kept");
+  const int64_t kept =
+      holders.empty() ? 0 : holders.front().number("bytes");  // no step's, though a step made them
+  const int64_t ranks = ranks_of(facts), bytes = report.part("by_category").number("activations") - kept +
+                                                 verdict.part("failure").number("requested_bytes");
+  const std::string batch = ranks > 1 ? facts.part("settings").text("batch") : "";
+  const bool is_most = 2 * bytes * ranks >= run.peak;
+  const bool grows = !growth.text("line").empty() && (ranks > 1 || (is_most && growth.is_set("sized")));
+  if (std::none_of(all.begin(), all.end(), is_growing) && (grows || (is_most && !batch.empty()))) {
+    const std::string cause(name_of(grows ? Cause::kGrowingBatch : Cause::kExhausted));
+    all.push_back({.evidence = Evidence::kMoment,
+                   .bytes = grows ? bytes : bytes * ranks,
+                   .cause = {fmt::format("{}: the activations of one step take {}{}{}", cause,
+                                         format_bytes(bytes), ranks > 1 ? " in each rank" : "",
+                                         grows ? "" : "; its batch is sized at " + batch)},
+                   .next = {"next: the largest batch that fits, and accumulated gradients beyond it"},
+                   .cause_name = cause,
+                   .line = grows ? "" : batch});
   }
   if (run.others > 0) {
     all.push_back(
@@ -280,10 +286,9 @@ void add_start(const Facts& facts, Candidate& others) {
 
 void add_kept(const Facts& facts, Candidate& logged) {
   constexpr int64_t kFew = 16 << 20;
-  const std::vector<Holder> holders = read_holders(facts);
-  if (holders.empty() || holders.front().bytes < kFew) return;
-  logged.add_note(fmt::format("{}, at {}", holders.front().text(), holders.front().line),
-                  holders.front().line);
+  const std::vector<Facts> holders = facts.parts("kept");
+  if (holders.empty() || holders.front().number("bytes") < kFew) return;
+  logged.add_note(text_of(holders.front()), line_of(holders.front()));
   logged.next.insert(logged.next.begin(), "next: keep less of each, or write it to a file as it is made");
 }
 
@@ -291,7 +296,7 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
   const Facts request = facts.part("request"), transform = facts.part("transform");
   const std::string text = request.text("text"), line = transform.text("line"),
                     graphs = facts.part("moment").text("graphs");
-  if (logged.makes_state) add_evaluating(facts, run, logged);
+  if (logged.makes_state) add_state(facts, run, logged);
   if (!line.empty() && logged.requested > 0 && transform.text("name") == "vmap") {
     logged.add_note(
         "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line,

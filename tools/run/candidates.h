@@ -56,6 +56,9 @@ struct RunFigures {
 // snapshot.
 std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, const RunFigures& run);
 
+// Adds the candidates of facts that are one holder each: a variable, a library, a cache, a kind of models.
+void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& all);
+
 // The place of a fact with words before it; empty without one.
 std::string line_part(const std::string& before, const std::string& line);
 

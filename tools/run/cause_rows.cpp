@@ -1,15 +1,15 @@
-#include "tools/run/cause_rows.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/cause.h"
+#include "tools/run/candidates.h"
 
 namespace headroom {
 namespace {
@@ -88,7 +88,7 @@ constexpr CauseRow kRows[] = {
      "exhausted: backward makes {bytes} of gradients for weights that no optimizer trains",
      {"next: model.requires_grad_(False)  # then True for what is trained"}},
     {"unseen",
-     "exhausted: {name} runs with gradients, though no optimizer trains it: all its activations are kept",
+     "exhausted: {name} runs with gradients{where}, though no optimizer trains it: its activations are kept",
      {"next: with torch.no_grad():  # around it"}},
 };
 
@@ -118,47 +118,42 @@ Candidate candidate_of(const CauseRow& row, const Facts& holder, int64_t bytes) 
   return made;
 }
 
-// The holder that a row tells of.
-Facts holder_of(const Facts& facts, std::string_view fact) {
+// The holder that a row tells of, and its bytes; 0: none.
+std::pair<Facts, int64_t> holder_of(const Facts& facts, const Facts& report, std::string_view fact) {
+  const Facts kinds = report.part("by_category"), untrained = facts.part("untrained"),
+              libraries = facts.part("libraries");
   if (fact == "models") {
     const std::vector<Facts> models = facts.parts("weights");
-    return !models.empty() && models.front().number("count") > 2 ? models.front() : Facts();
+    if (models.empty() || models.front().number("count") < 3) return {};
+    return {models.front(), models.front().number("bytes")};
   }
   if (fact == "precise") {
+    const std::string line = facts.part("settings").text("double");
+    int64_t bytes = 0;
+    for (const char* kind : {"activations", "gradients", "optimizer_state", "weights"})
+      bytes += kinds.number(kind);
     for (const Facts& model : facts.parts("weights")) {
-      if (2 * model.number("doubles") < model.number("bytes")) continue;
-      const std::string line = facts.part("settings").text("double");
-      return Facts(Record{{"name", model.text("name")}, {"line", line.empty() ? model.text("line") : line}});
+      if (2 * model.number("doubles") >= model.number("bytes"))
+        return {
+            Facts(Record{{"name", model.text("name")}, {"line", line.empty() ? model.text("line") : line}}),
+            bytes};
     }
     return {};
   }
   if (fact == "unseen") {
-    const Facts weights = facts.part("untrained");
-    return weights.text("runs").empty() ? Facts() : Facts(Record{{"name", weights.text("runs")}});
+    if (untrained.text("runs").empty()) return {};
+    // Its activations are a part of all.
+    return {Facts(Record{{"name", untrained.text("runs")}, {"line", untrained.text("line")}}),
+            std::max({int64_t{1}, untrained.number("bytes"), kinds.number("activations")})};
   }
-  const Facts libraries = facts.part("libraries");
-  return libraries.has(fact) ? Facts(Record{{"bytes", libraries.number(fact)}}) : facts.part(fact);
-}
-
-int64_t bytes_of(std::string_view fact, const Facts& holder, const Facts& facts, const Facts& report) {
-  if (fact == "arrays")
-    return holder.number("doubles") < holder.number("bytes") / 2 ? 0 : holder.number("doubles");
-  if (fact == "untrained") return holder.number("gradients");
-  if (fact == "threads") {
-    const int64_t sized = report.part("verdict").part("failure").number("workspace_bytes");
-    return holder.number("count") < kFewThreads ? 0 : std::max<int64_t>(0, sized - holder.number("bytes"));
-  }
-  const Facts kinds = report.part("by_category");
-  if (fact == "precise" && !holder.text("name").empty()) {
-    int64_t bytes = 0;
-    for (const char* kind : {"activations", "gradients", "optimizer_state", "weights"})
-      bytes += kinds.number(kind);
-    return bytes;
-  }
-  // Its activations are a part of all.
-  if (fact == "unseen" && !holder.text("name").empty())
-    return std::max({int64_t{1}, facts.part("untrained").number("bytes"), kinds.number("activations")});
-  return holder.number("bytes");
+  if (libraries.has(fact)) return {Facts(), libraries.number(fact)};
+  const Facts holder = facts.part(fact);
+  const int64_t bytes = holder.number("bytes"), doubles = holder.number("doubles");
+  if (fact == "arrays") return {holder, doubles < bytes / 2 ? 0 : doubles};
+  if (fact == "untrained") return {holder, holder.number("gradients")};
+  if (fact != "threads") return {holder, bytes};
+  const int64_t sized = report.part("verdict").part("failure").number("workspace_bytes");
+  return {holder, holder.number("count") < kFewThreads ? 0 : std::max<int64_t>(0, sized - bytes)};
 }
 
 }  // namespace
@@ -167,8 +162,7 @@ void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& a
   const Facts misspelt = facts.part("untrained").part("misspelt");
   for (const CauseRow& row : kRows) {
     const std::string_view fact = row.fact;
-    const Facts holder = holder_of(facts, fact);
-    const int64_t bytes = bytes_of(fact, holder, facts, report);
+    const auto [holder, bytes] = holder_of(facts, report, fact);
     if (bytes == 0) continue;
     all.push_back(candidate_of(row, holder, bytes));
     const std::string library = facts.part("libraries").part("lines").text(fact),

@@ -16,28 +16,18 @@ Facts Facts::parse(std::string_view json) {
   }
 }
 
-const Datum* Facts::find(std::string_view name) const {
+const Datum& Facts::at(std::string_view name) const {
+  static const Datum kNothing;
   if (const auto* record = std::get_if<Record>(&value_.data())) {
     for (const Field& field : *record) {
-      if (field.key == name) return &field.value;
+      if (field.key == name) return field.value;
     }
   }
-  return nullptr;
-}
-
-template <typename T>
-const T* Facts::find_as(std::string_view name) const {
-  const Datum* found = find(name);
-  return found == nullptr ? nullptr : std::get_if<T>(&found->data());
-}
-
-Facts Facts::part(std::string_view name) const {
-  const Datum* found = find(name);
-  return found == nullptr ? Facts() : Facts(*found);
+  return kNothing;
 }
 
 std::vector<Facts> Facts::parts(std::string_view name) const {
-  const List* list = find_as<List>(name);
+  const auto* list = std::get_if<List>(&at(name).data());
   return list == nullptr ? std::vector<Facts>() : std::vector<Facts>(list->begin(), list->end());
 }
 
@@ -48,12 +38,12 @@ std::string Facts::text() const {
 }
 
 int64_t Facts::number(std::string_view name) const {
-  const auto* number = find_as<int64_t>(name);
+  const auto* number = std::get_if<int64_t>(&at(name).data());
   return number == nullptr ? 0 : std::clamp<int64_t>(*number, 0, int64_t{1} << 60);
 }
 
 bool Facts::is_set(std::string_view name) const {
-  const auto* value = find_as<bool>(name);
+  const auto* value = std::get_if<bool>(&at(name).data());
   return value != nullptr && *value;
 }
 

@@ -18,8 +18,9 @@ class Facts {
   // Empty if the text is no JSON.
   static Facts parse(std::string_view json);
 
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  Facts part(std::string_view name) const;
+  const Datum& value() const { return value_; }
+  bool has(std::string_view name) const { return !at(name).is_null(); }
+  Facts part(std::string_view name) const { return Facts(at(name)); }
   // The items of a list; none if it is anything else.
   std::vector<Facts> parts(std::string_view name) const;
   // One line that a terminal can show.
@@ -30,9 +31,7 @@ class Facts {
   bool is_set(std::string_view name) const;
 
  private:
-  const Datum* find(std::string_view name) const;
-  template <typename T>
-  const T* find_as(std::string_view name) const;
+  const Datum& at(std::string_view name) const;
 
   Datum value_;
 };

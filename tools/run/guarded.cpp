@@ -37,7 +37,6 @@
 #include "guard/watcher.h"
 #include "runtime/app/option_set.h"
 #include "tools/run/device_cgroup.h"
-#include "tools/run/failure_file.h"
 #include "tools/run/launch.h"
 #include "tools/run/python_hook.h"
 #include "tools/run/recording.h"
@@ -156,13 +155,6 @@ std::optional<DeviceLimit> limit_at(const guard::Account& account, const std::st
   return DeviceLimit{most, soft == guard::kNoLimit ? 0 : soft};
 }
 
-// "python train.py" of its words, cut.
-std::string title_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return printable(text, 60);
-}
-
 // "peak 5.32 GiB of 8.00 GiB", card by card.
 std::string peaks_text(const guard::Account& account) {
   std::vector<std::string> parts;
@@ -252,23 +244,6 @@ void write_result(const std::string& path, const guard::Account& account, const 
   write_file(path, parts);
 }
 
-}  // namespace
-
-void add_command_options(OptionSet& set, GuardOptions& options) {
-  set.begin_group("A program after --");
-  set.add_bytes("soft", "Above this size only while --leave is free for other processes", &options.soft);
-  set.add_bytes("leave", "What stays free for other processes above --soft", &options.leave);
-  set.add_bytes("reserve", "What grab-all takes at the start; without it the limit", &options.reserve);
-  set.add_text("result", "Also write peak, time and exit code to this file as JSON", &options.result);
-  set.add_text(
-      "failure",
-      "On failure also write to this file what the verdict is told from; without a program, tell the "
-      "verdict of such a file",
-      &options.failure);
-}
-
-namespace {
-
 // The first file that the start-up hook wrote beside a recording since then, RECORD.PID.pickle (PyTorch's
 // snapshot) or RECORD.PID.json; empty if there is none.
 std::string first_since(const std::string& record, const char* ending,
@@ -353,7 +328,7 @@ std::optional<int> run_command(int argc, char** argv) {
   if (!options.failure.empty()) require_writable(options.failure);
   const AccountFile file;
   guard::Account& account = *file;
-  const std::string title = title_of(words);
+  const std::string title = printable(fmt::format("{}", fmt::join(words, " ")), 60);
   title.copy(account.command, sizeof account.command - 1);
   guard::Watcher watcher(account);
   set_limits(options, account, watcher);
@@ -410,8 +385,9 @@ std::optional<int> run_command(int argc, char** argv) {
         .ended = ended,
         .killed_for_memory = killed_for_memory() > killed_before,
         .traces = traces,
-        .report = snapshot.empty() ? "" : run_child(own_path(), {"report", "--json", snapshot}).out,
-        .facts = facts.empty() ? "" : read_file(facts, kMostFactsBytes),
+        .report =
+            Facts::parse(snapshot.empty() ? "" : run_child(own_path(), {"report", "--json", snapshot}).out),
+        .facts = Facts::parse(facts.empty() ? "" : read_file(facts, kMostFactsBytes)),
         .kept_snapshot = options.record.empty() ? "" : snapshot,
         .command = command_line(words[0], std::span(words).subspan(1))};
     fmt::print(stderr, "{}", verdict_of_command(failure));
@@ -430,6 +406,19 @@ std::optional<int> run_command(int argc, char** argv) {
 }
 
 }  // namespace
+
+void add_command_options(OptionSet& set, GuardOptions& options) {
+  set.begin_group("A program after --");
+  set.add_bytes("soft", "Above this size only while --leave is free for other processes", &options.soft);
+  set.add_bytes("leave", "What stays free for other processes above --soft", &options.leave);
+  set.add_bytes("reserve", "What grab-all takes at the start; without it the limit", &options.reserve);
+  set.add_text("result", "Also write peak, time and exit code to this file as JSON", &options.result);
+  set.add_text(
+      "failure",
+      "On failure also write to this file what the verdict is told from; without a program, tell the "
+      "verdict of such a file",
+      &options.failure);
+}
 
 int run_guarded(int argc, char** argv) {
   const std::optional<int> status = run_command(argc, argv);

@@ -1,34 +1,20 @@
-// A list, sum, model or other object of a program that keeps arrays, as the start-up hook saw it.
+// What the start-up hook says of a list, sum, model or other object of a program that keeps arrays: its name,
+// file and line, count, bytes, `own` bytes (without the rest of what they are views of), and `graphs`; its
+// kind (tensor, model, optimizer) and owner (library, queue, object of a library that is made of others,
+// optimizer, error, buffer, call of a library, iterator; none: the program's own); `grows` where a line that
+// may run again puts more into it, `in_step` if it is made anew in each step before its backward.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "tools/run/facts.h"
 
 namespace headroom {
 
-struct Holder {
-  std::string name, line;                 // "train.py:49", which puts arrays into it
-  int64_t count = 0, bytes = 0, own = 0;  // `own`: without the rest of what they are views of
-  bool graphs = false;
-  bool grows = false;           // a line that may run again puts more into it
-  bool in_step = false;         // made anew in each step, before its backward
-  std::string kind = "tensor";  // or "model", "optimizer"
-  // Its owner: "library", "queue", "object" (of a library, made of others), "optimizer", "error", "buffer",
-  // "call" (of a library), "iterator"; empty: the program's own.
-  std::string owner;
-
-  std::string text() const;         // "maps keeps 5 tensors, 320.00 MiB"
-  std::string_view advice() const;  // against it
-
- private:
-  bool are_views() const { return kind == "tensor" && own > 0 && bytes / 4 > own; }
-};
-
-// Reads those that the hook told of, most bytes first.
-std::vector<Holder> read_holders(const Facts& facts);
+bool has_tensors(const Facts& holder);
+std::string line_of(const Facts& holder);         // "train.py:49", which puts arrays into it
+std::string text_of(const Facts& holder);         // "maps keeps 5 tensors, 320.00 MiB, at train.py:49"
+std::string_view advice_on(const Facts& holder);  // against it
 
 }  // namespace headroom

@@ -127,18 +127,6 @@ bool copy_errors(int from, std::string& tail, int wait) {
   }
 }
 
-// Starts a process that calls `begin`, which begins another program; it ends if that returns. Until then it
-// shares our memory, and we wait: fork would copy the page tables, a millisecond of every start.
-template <typename Begin>
-pid_t start_process(const Begin& begin) {
-  const pid_t process = vfork();
-  if (process == 0) {
-    begin();
-    _exit(127);
-  }
-  return process;
-}
-
 bool writes_same_file(int a, int b) {
   struct stat first {
   }, second{};
@@ -181,7 +169,13 @@ Ended launch(const std::vector<std::string>& words,
     execvpe(arguments[0], arguments.data(), environment.data());
     why = errno;
   };
-  const pid_t process = start_process(begin);
+  // Until `begin` has begun the program it shares our memory, and we wait: fork would copy the page tables, a
+  // millisecond of every start.
+  const pid_t process = vfork();
+  if (process == 0) {
+    begin();
+    _exit(127);
+  }
   close(channel.write);
   if (process < 0) throw Error(fmt::format("cannot start a process: {}", strerror(errno)));
   running = process;
@@ -222,20 +216,6 @@ void end_like(int status) {
     raise(WTERMSIG(status));
   }
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-}
-
-std::string find_program(const std::string& word) {
-  if (word.find('/') != std::string::npos) return word;
-  const char* path = std::getenv("PATH");
-  std::string_view left = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
-  for (;;) {
-    const size_t end = left.find(':');
-    const std::string folder(left.substr(0, end));
-    std::string file = (folder.empty() ? "." : folder) + "/" + word;
-    if (access(file.c_str(), X_OK) == 0) return file;
-    if (end == std::string_view::npos) return {};
-    left.remove_prefix(end + 1);
-  }
 }
 
 std::string why_not_preloaded(const std::string& file) {

@@ -22,8 +22,6 @@ Ended launch(const std::vector<std::string>& words,
 // Ends this process as a child with that status ended: with its code, or by its signal.
 [[noreturn]] void end_like(int status);
 
-// The file that a command's first word means, by PATH; empty when there is none.
-std::string find_program(const std::string& word);
 // Says why no library can be preloaded into a program: it is linked statically, or has the rights of another
 // user. Empty if one can.
 std::string why_not_preloaded(const std::string& file);

@@ -4,12 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <utility>
 
 #include "base/errors.h"
 #include "base/files.h"
@@ -19,21 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::array<std::pair<const char*, std::string_view>, 7> files() {
-  return {{{"/sitecustomize.py", kPythonHook},
-           {"/headroom_hook.py", kHeadroomHook},
-           {"/headroom_facts.py", kHeadroomFacts},
-           {"/headroom_models.py", kHeadroomModels},
-           {"/headroom_objects.py", kHeadroomObjects},
-           {"/headroom_request.py", kHeadroomRequest},
-           {"/headroom_source.py", kHeadroomSource}}};
-}
-
 // Not by write_file, which waits for the disk.
 bool write_files(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  for (const auto& [name, text] : files()) {
+  for (const auto& [name, text] : kHookFiles) {
     std::ofstream file(folder + name, std::ios::binary);
     if (!(file << text).flush()) return false;
   }
@@ -50,7 +38,7 @@ bool is_ours(const std::string& folder) {
 bool is_ready(const std::string& folder) {
   struct stat facts {};
   if (!is_ours(folder)) return false;
-  for (const auto& [name, text] : files()) {
+  for (const auto& [name, text] : kHookFiles) {
     if (lstat((folder + name).c_str(), &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_uid != geteuid() ||
         static_cast<size_t>(facts.st_size) != text.size())
       return false;

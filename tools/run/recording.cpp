@@ -68,11 +68,6 @@ std::string source_of(std::string_view stack) {
   return std::string(folder == std::string_view::npos ? place : place.substr(folder + 1));
 }
 
-// Contexts are not the program's requests.
-bool is_request(std::string_view what) {
-  return what != "cuCtxCreate";
-}
-
 int64_t peak_of(const guard::Recording& recording) {
   int64_t live = 0, peak = 0;
   for_each_record(recording, [&](const guard::Record& record) {
@@ -93,8 +88,9 @@ void write_trace(const guard::Recording& recording, const std::string& path, con
   for_each_record(recording, [&](const guard::Record& record) {
     const std::string_view what = recorded_text(recording, record.what),
                            stack = recorded_text(recording, record.stack);
-    if (!is_request(what) && record.call == guard::Call::kAllocate) contexts += record.bytes;
-    if (!is_request(what) || (card >= 0 && record.card != card)) return;  // a trace is of one device
+    const bool is_context = what == "cuCtxCreate";  // no request of the program
+    if (is_context && record.call == guard::Call::kAllocate) contexts += record.bytes;
+    if (is_context || (card >= 0 && record.card != card)) return;  // a trace is of one device
     card = record.card;
     last_ns = record.time_ns;
     const std::string source = source_of(stack);
@@ -114,10 +110,10 @@ void write_trace(const guard::Recording& recording, const std::string& path, con
       live[record.address] = record.bytes;
       writer.allocate(record.address, record.bytes, context);
     } else if (live.erase(record.address) > 0) {
-      context.op = {};
-      context.source = {};
-      context.stack = {};
-      writer.free(record.address, context);
+      TraceContext freed;
+      freed.stream = record.stream;
+      freed.time_ns = record.time_ns;
+      writer.free(record.address, freed);
     }
   });
   if (card >= 0) {

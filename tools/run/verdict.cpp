@@ -6,15 +6,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
+#include <regex>
 #include <sstream>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "base/bytes.h"
 #include "base/cause.h"
@@ -23,8 +26,8 @@
 #include "base/process/process.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "sheet/datum.h"
 #include "tools/run/candidates.h"
-#include "tools/run/facts.h"
 
 namespace headroom {
 namespace {
@@ -34,18 +37,8 @@ constexpr size_t kMostNext = 2;
 // PyTorch lists all processes of the card. Where a limit refused, strangers are not in its figures, and what
 // the run's own processes held is known exactly: without "Process 17 has 520.00 MiB memory in use. ".
 std::string without_processes(const std::string& log) {
-  constexpr std::string_view kBegin = "Process ", kEnd = " memory in use. ";
-  std::string kept;
-  size_t at = 0;
-  for (size_t begin; (begin = log.find(kBegin, at)) != std::string::npos;) {
-    const size_t end = begin + std::min(log.substr(begin, 80).find(kEnd), log.size());
-    const bool is_listed = end < log.size() && begin + kBegin.size() < log.size() &&
-                           std::isdigit(static_cast<unsigned char>(log[begin + kBegin.size()])) != 0;
-    kept += log.substr(at, begin - at);
-    if (!is_listed) kept += kBegin;
-    at = is_listed ? end + kEnd.size() : begin + kBegin.size();
-  }
-  return kept + log.substr(at);
+  static const std::regex kListed("Process [0-9][^\\n]{0,60} memory in use\\. ");
+  return std::regex_replace(log, kListed, "");
 }
 
 // A child of its own, as commands know nothing of each other. The bytes of the cause are those that recorded
@@ -259,7 +252,7 @@ Candidate find_cause(const Failure& failure, const Facts& facts) {
       log.find("Traceback") == std::string::npos || logged.cause_name == name_of(Cause::kAmbiguous);
   if (logged.cause_name == name_of(Cause::kHostMemory)) add_kept(facts, logged);
   if (!ran_out || tried_again(log)) return logged;
-  const Facts report = Facts::parse(failure.report);
+  const Facts& report = failure.report;
   const RunFigures run = figures_of(failure.account, report, logged);
   const std::vector<Candidate> ranked = rank_candidates(facts, report, run);
   if (ranked.empty() || logged.weight() > ranked.front().weight())
@@ -275,6 +268,23 @@ Candidate find_cause(const Failure& failure, const Facts& facts) {
     if (!best.is_kept() && !is_again) best.next.push_back(step);
   }
   return best;
+}
+
+// Calls see(name, figure) for the figures of an account that a verdict is told from.
+template <typename Card, typename See>
+void for_figures_of_card(Card& card, const See& see) {
+  see("limit", card.limit_bytes);
+  see("peak", card.peak_bytes);
+  see("context_refused", card.context_refused);
+}
+template <typename Slot, typename See>
+void for_figures_of_slot(Slot& slot, const See& see) {
+  see("owner", slot.owner);
+  see("refusals", slot.refusals);
+  see("refused", slot.refused_bytes);
+  see("ns", slot.refused_ns);
+  see("others", slot.refused_others);
+  see("card", slot.refused_card);
 }
 
 }  // namespace
@@ -293,7 +303,7 @@ int64_t killed_for_memory() {
 
 std::string verdict_of_command(const Failure& failure) {
   const int status = failure.ended.status;
-  const Facts facts = Facts::parse(failure.facts);
+  const Facts& facts = failure.facts;
   std::vector<std::string> lines, next;
   std::string own;
   if (const std::string context = context_text(failure.account); !context.empty()) {
@@ -335,6 +345,76 @@ std::string verdict_of_command(const Failure& failure) {
   for (const std::string& line : lines) text += line + "\n";
   for (const std::string& line : next) text += line + "\n";
   return text;
+}
+
+void write_failure(const std::string& path, const Failure& failure) {
+  const guard::Account& account = failure.account;
+  List cards, slots;
+  Record entry;
+  const auto add = [&entry](const char* name, const auto& figure) { entry.push_back({name, figure.load()}); };
+  for (size_t i = 0; i < std::size(account.cards); ++i) {
+    if (account.cards[i].known != 2) continue;
+    entry = {{"card", i}};
+    for_figures_of_card(account.cards[i], add);
+    cards.emplace_back(entry);
+  }
+  for (const guard::Slot& slot : account.slots) {
+    if (slot.refusals == 0) continue;
+    entry = {};
+    for_figures_of_slot(slot, add);
+    slots.emplace_back(entry);
+  }
+  const std::string text = to_json(Record{{"headroom_failure", 1},
+                                          {"status", failure.ended.status},
+                                          {"errors", failure.ended.errors},
+                                          {"killed_for_memory", failure.killed_for_memory},
+                                          {"command", failure.command},
+                                          {"first_refusal_of", account.first_refusal_of.load()},
+                                          {"cards", cards},
+                                          {"slots", slots},
+                                          {"report", failure.report.value()},
+                                          {"facts", failure.facts.value()}},
+                                   1) +
+                           "\n";
+  const std::string_view parts[] = {text};
+  write_file(path, parts);
+}
+
+std::string verdict_of_file(const std::string& path) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  const Facts file = Facts::parse(read_file(path, kMostBytes));
+  const Facts log = file.part("errors");
+  const auto* errors = std::get_if<std::string>(&log.value().data());
+  if (file.number("headroom_failure") != 1 || errors == nullptr)
+    throw InvalidArgument(fmt::format("{}: no file of headroom run --failure", path));
+  const auto account = std::make_unique<guard::Account>();
+  account->first_refusal_of = static_cast<uint64_t>(file.number("first_refusal_of"));
+  Facts entry;
+  const auto take = [&entry](const char* name, auto& figure) {
+    figure = static_cast<decltype(figure.load())>(entry.number(name));
+  };
+  for (const Facts& each : file.parts("cards")) {
+    entry = each;
+    guard::Card& card = account->cards[std::min<int64_t>(entry.number("card"), guard::kMaxCards - 1)];
+    card.known = 2;
+    for_figures_of_card(card, take);
+  }
+  size_t used = 0;
+  for (const Facts& each : file.parts("slots")) {
+    entry = each;
+    guard::Slot& slot = account->slots[std::min<size_t>(used++, guard::kMaxSlots - 1)];
+    for_figures_of_slot(slot, take);
+    slot.refused_card = std::min<int32_t>(slot.refused_card, guard::kMaxCards - 1);
+  }
+  const Ended ended{.status = static_cast<int>(file.number("status")), .errors = *errors};
+  return verdict_of_command({.account = *account,
+                             .ended = ended,
+                             .killed_for_memory = file.is_set("killed_for_memory"),
+                             .traces = {},
+                             .report = file.part("report"),
+                             .facts = file.part("facts"),
+                             .kept_snapshot = {},
+                             .command = file.text("command")});
 }
 
 }  // namespace headroom

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "guard/account.h"
+#include "tools/run/facts.h"
 #include "tools/run/launch.h"
 
 namespace headroom {
@@ -18,11 +19,17 @@ struct Failure {
   const Ended& ended;
   bool killed_for_memory = false;   // since the program began
   std::vector<std::string> traces;  // what was recorded
-  std::string report;         // what `headroom report --json` says of PyTorch's snapshot; empty: no snapshot
-  std::string facts;          // what the start-up hook wrote of the process, as JSON; empty: none
-  std::string kept_snapshot;  // beside the recording; empty: none
-  std::string command;        // words of it, for a shell
+  Facts report;                     // what `headroom report --json` says of PyTorch's snapshot
+  Facts facts;                      // what the start-up hook wrote of the process
+  std::string kept_snapshot;        // beside the recording; empty: none
+  std::string command;              // words of it, for a shell
 };
 std::string verdict_of_command(const Failure& failure);
+
+// What a verdict is told from, as a file: it can be told again without its program or a GPU. Throws as
+// write_file.
+void write_failure(const std::string& path, const Failure& failure);
+// Tells the verdict of such a file. Throws InvalidArgument if it is none.
+std::string verdict_of_file(const std::string& path);
 
 }  // namespace headroom

@@ -25,22 +25,11 @@ bool can_run(const std::string& path) {
   return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path);
 }
 
-// The file of a command's first word, by PATH; empty if there is none.
-std::string find_in_path(const std::string& word) {
-  if (word.find('/') != std::string::npos) return can_run(word) ? word : "";
-  const char* path = std::getenv("PATH");
-  for (const std::string_view folder : split(path == nullptr ? "" : path, ":")) {
-    std::string candidate = fmt::format("{}/{}", folder, word);
-    if (!folder.empty() && can_run(candidate)) return candidate;
-  }
-  return {};
-}
-
 // The Python that has the package where the input names none: that of the environment in which this command
 // was installed, or the first in PATH.
 std::string usual_python() {
   if (const std::string sibling = path_of_sibling("python3"); can_run(sibling)) return sibling;
-  if (const std::string found = find_in_path("python3"); !found.empty()) return found;
+  if (const std::string found = find_program("python3"); !found.empty()) return found;
   throw Error("no python3 in PATH: a program is traced by the Python that has PyTorch; set HEADROOM_PYTHON");
 }
 
@@ -74,14 +63,14 @@ std::string python_of_script(const std::string& file) {
   for (const char c : text + ' ') {
     const bool ends = c == ' ' || c == '\'' || c == '"' || c == '\r';
     if (!ends) word += c;
-    if (ends && is_python(word)) return find_in_path(word);
+    if (ends && is_python(word)) return find_program(word);
     if (ends) word.clear();
   }
   return {};
 }
 
 std::string known_program(const std::string& word) {
-  const std::string file = find_in_path(word);
+  const std::string file = find_program(word);
   if (file.empty())
     throw InvalidArgument(fmt::format("cannot run {}: no such command", printable(word, 200)));
   return file;

@@ -25,7 +25,7 @@ def _other_libraries(frames):
     held, lines = {}, {}
     if "torch" not in sys.modules:
         return held
-    if "cupy" in sys.modules:
+    if sys.modules.get("cupy"):
         held["CuPy"] = sys.modules["cupy"].get_default_memory_pool().total_bytes()
     if getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):  # asking would start JAX
         stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
@@ -143,7 +143,7 @@ def _kept(frames, seconds=4.0):
         elif not is_own and not is_list and not is_module:
             is_queue = objects.has(value, "put") and objects.has(value, "get")
             owner = "queue" if is_queue and not getattr(value, "maxsize", 0) else "library"
-        buffers = objects.buffers(value)
+        buffers = objects.of_module(value, "_buffers")
         for part, child in objects.children(value):
             if type(child) in objects.PLAIN:
                 continue
@@ -230,8 +230,8 @@ def _fullest_key(values):
 
 
 def _growth(frames):
-    """source.growth() for the variables and attributes that are as large as a side of an array that functions have, and
-    for the functions that returned one."""
+    """source.growth() for the variables and attributes that are as large as a side of an array, or as a list of arrays,
+    that functions have, and for the functions that returned one."""
     own = [frame for frame in frames if source.is_own(frame.f_code.co_filename)]
     values = [value for frame in own for value in objects.variables(frame).values()]
     values = [part for value in values if objects.is_list(value) for _, part in objects.children(value)[:40]]
@@ -241,6 +241,8 @@ def _growth(frames):
         around = source.loop_around(frame.f_code.co_filename, frame.f_lineno or 0)
         names = source.names_in(around.iter) if isinstance(around, ast.For) else ()
         sides |= {value for name, value in objects.variables(frame).items() if name in names and type(value) is int}
+    for value in (value for frame in own for value in objects.variables(frame).values() if objects.is_list(value)):
+        sides |= {len(value)} if any(request.has_shape(part) for _, part in objects.children(value)[:1]) else set()
     is_side = lambda value: type(value) is int and value > 4 and value in sides
     sized = set()
     for frame in own:
@@ -267,7 +269,8 @@ def _variables(frames, failed):
     "arrays" has the bytes of all in these functions, of those with numbers of 8 or 16 bytes, and the line that
     first makes one of them."""
     found = {name: {"bytes": 0} for name in ("replaced", "loaded", "grown", "largest")}
-    weights = {objects.storage(weight) for weight in objects.weights_of_torch()}
+    torch = sys.modules.get("torch")
+    weights = {objects.storage(weight) for weight in (objects.alive(torch.nn.Parameter) if torch else ())}
     seen, storages, arrays, doubles = {}, set(), {}, []
     files = source.own_files(frames)
 
@@ -316,7 +319,7 @@ def _loading(failed):
     """The call of the program that reads a file and has not returned: its line, and bytes of the arrays that it has."""
     inner = list(itertools.takewhile(lambda frame: not source.is_own(frame.f_code.co_filename), failed))
     path, line = ([(f.f_code.co_filename, f.f_lineno or 0) for f in failed[len(inner) :]] + [("", 0)])[0]
-    calls = [call for call in source.calls_at(path, line) if source.name_of(call).startswith("load")]
+    calls = [call for call in source.nodes_at(path, line) if source.name_of(call).startswith("load")]
     if not calls or not inner:
         return {}
     values, seen, storages = [objects.variables(frame) for frame in inner], {}, set()

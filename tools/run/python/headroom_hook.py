@@ -92,7 +92,8 @@ def _record_torch(torch):
             return
         try:
             torch.cuda.memory._dump_snapshot(path + ".pickle")
-            _facts().write(path + ".json", list(_frames_of_threads()), list(_callers(sys._getframe())), asked)
+            frames = [frame for inner in list(sys._current_frames().values()) for frame in _callers(inner)]
+            _facts().write(path + ".json", frames, list(_callers(sys._getframe())), asked)
         except Exception as error:  # PyTorch would raise it in place of its own
             _say("what the program keeps is unknown: %s" % error)
 
@@ -101,11 +102,6 @@ def _record_torch(torch):
         torch._C._cuda_attach_out_of_memory_observer(ran_out)
     except Exception as error:
         _say("PyTorch records no history: %s" % error)
-
-
-def _frames_of_threads():
-    for frame in list(sys._current_frames().values()):
-        yield from _callers(frame)
 
 
 def _callers(frame):

@@ -3,6 +3,7 @@ most, that no optimizer trains, that are trained unseen, hooks and options that 
 
 import collections
 import difflib
+import itertools
 import sys
 
 import headroom_objects as objects
@@ -22,7 +23,8 @@ def _optimizers():
 
 def untrained(frames):
     """The weights on a GPU that require gradients though no optimizer has them: their bytes, the bytes of their
-    gradients, and the class of a model made of them that runs with gradients; empty where no optimizer is alive."""
+    gradients, and the class of a model made of them that runs with gradients, with a line that calls it; empty where
+    no optimizer is alive."""
     torch = sys.modules.get("torch")
     optimizers, trained = _optimizers()
     if not trained:
@@ -32,20 +34,23 @@ def untrained(frames):
     # Weights of functional_call are computed: what they come from may be trained.
     is_left = lambda key, w: w.is_cuda and w.requires_grad and key not in trained and getattr(w, "is_leaf", True)
     left = {key: w for key, w in weights.items() if is_left(key, w)}
-    runs, most = "", 0
+    runs, most, root = "", 0, None
     frames = [frame for frame in frames if torch.is_grad_enabled()]
     callers = {id(objects.variables(frame).get("self")) for frame in frames}
     for frame in frames:  # what its line calls runs, or has run
-        calls = source.calls_at(frame.f_code.co_filename, frame.f_lineno or 0)
+        calls = source.nodes_at(frame.f_code.co_filename, frame.f_lineno or 0)
         callers |= {id(objects.variables(frame).get(source.name_of(call))) for call in calls} - {id(None)}
     in_graphs = objects.weights_in_graphs(frames)
     for module in modules if left else ():
         own = [id(w) for w in module.parameters()]
         is_run = id(module) in callers or not in_graphs.isdisjoint(own)
         if len(own) > most and is_run and all(key in left for key in own):
-            runs, most = type(module).__name__, len(own)
+            runs, most, root = type(module).__name__, len(own), module
     gradients = sum(w.grad.nbytes for w in left.values() if w.grad is not None)
     facts = {"bytes": sum(w.nbytes for w in left.values()), "gradients": gradients, "runs": runs}
+    own = [frame for frame in frames if root is not None and source.is_own(frame.f_code.co_filename)]
+    names = {name for frame in own for _, name, _, value in objects.variables_of(frame) if value is root}
+    facts["line"] = next((line for line, _ in source.calls_of(own, names)), "")
     set_names = {name for w in left.values() for name in vars(w)}
     for name in difflib.get_close_matches("requires_grad", set_names, 1, 0.8):
         line = source.line_of_parts(source.own_files(frames), [name])
@@ -97,13 +102,16 @@ def _is_being_made(frames):
 
 def hooks(frames):
     """How often one function of the program is a hook of the same module, and the line that registers hooks."""
-    count, code = objects.repeated_hooks()
+    counts = collections.Counter()
+    for kind, module in itertools.product(objects.HOOKS, objects.modules_of_torch()):
+        functions = [getattr(hook, "__func__", hook) for hook in objects.of_module(module, kind).values()]
+        codes = [getattr(function, "__code__", None) for function in functions]
+        counts.update((id(module), kind, code) for code in codes if code and source.is_own(code.co_filename))
+    (*_, code), count = max(counts.items(), key=lambda each: each[1], default=((None,), 0))
     if code is None:
         return {"count": 0}
-    calls = source.calls_of(
-        frames,
-        ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook"),
-    )
+    names = ["register_%shook" % kind for kind in ("forward_", "forward_pre_", "full_backward_", "backward_")]
+    calls = source.calls_of(frames, names)
     at = next((line for line, _ in calls if line.startswith(code.co_filename)), "")
     return {"count": count, "name": code.co_name, "line": at}
 

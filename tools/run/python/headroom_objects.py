@@ -11,7 +11,7 @@ import weakref
 
 import headroom_source as source
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 _OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
 PLAIN = {str, bytes, int, float, bool, type(None), types.ModuleType}
 _MOST_PARTS = 100_000  # of one list
@@ -63,10 +63,6 @@ def storage(array):
         return array.untyped_storage().data_ptr() if hasattr(array, "untyped_storage") else id(_base(array))
     except Exception:  # of a subclass that has none
         return id(array)
-
-
-def is_tensor(value):
-    return issubclass(type(value), getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def weight_bytes(value):
@@ -141,28 +137,11 @@ def modules_of_torch():
     return [module for module in modules if "_modules" in vars(module)]
 
 
-def weights_of_torch():
-    torch = sys.modules.get("torch")
-    return alive(torch.nn.Parameter) if torch else []
-
-
 def roots():
     """The modules of PyTorch that are part of no other."""
     modules = modules_of_torch()
     parts = {id(part) for module in modules for part in module._modules.values()}
     return {id(module) for module in modules} - parts
-
-
-def repeated_hooks():
-    """Of the modules, the most hooks of one that are the same function of the program: how many, and the function."""
-    most = (0, None)
-    for module in modules_of_torch():
-        for kind in _HOOKS:
-            hooks = [getattr(hook, "__func__", hook) for hook in _of_module(module, kind).values()]
-            codes = collections.Counter(getattr(hook, "__code__", None) for hook in hooks)
-            own = [(n, code) for code, n in codes.items() if code is not None and source.is_own(code.co_filename)]
-            most = max([most] + own, key=lambda each: each[0])
-    return most
 
 
 def library_of(value):
@@ -191,8 +170,8 @@ def globals_of_modules():
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if isinstance(path, str) and path.endswith(".py") and source.is_own(path):
-            named = [(name, value) for name, value in list(vars(module).items()) if not name.startswith("__")]
-            yield from ((name, path, value) for name, value in named)
+            named = list(vars(module).items())
+            yield from ((name, path, value) for name, value in named if not name.startswith("__"))
     for variable, value in contextvars.copy_context().items():
         yield variable.name, getattr(sys.modules["__main__"], "__file__", None) or "", value
 
@@ -231,7 +210,7 @@ def variables_of(frame):
     yield from ((name, name, frame.f_code.co_filename, value) for name, value in values)
     for owner, value in values:
         path = own_file(value) if not is_named(value) else ""
-        parts = {**attributes(value), **buffers(value)} if path else {}
+        parts = {**attributes(value), **of_module(value, "_buffers")} if path else {}
         yield from ((owner + "." + k, k, path, part) for k, part in parts.items() if k not in _OF_MODULES)
 
 
@@ -257,18 +236,10 @@ def states_of(optimizer):
     return [part for state in dict.values(optimizer.state) if isinstance(state, dict) for part in dict.values(state)]
 
 
-def buffers(module):
-    return _of_module(module, "_buffers")
-
-
-def _of_module(module, name):
+def of_module(module, name):
     """A dict of a module of PyTorch; empty for any other object, which is not asked."""
     found = vars(module).get(name) if has(module, "_modules") and hasattr(type(module), "parameters") else None
     return found if isinstance(found, dict) else {}
-
-
-def weights(module):
-    return _of_module(module, "_parameters")
 
 
 def attributes(value):
@@ -298,7 +269,7 @@ def _children(value):
             return [("", part) for part in itertools.islice(parts, _MOST_PARTS) if type(part) not in PLAIN] + list(own)
     if kind is types.FunctionType or issubclass(kind, type):
         return _children_of_code(value) if own_file(value) else []
-    if is_tensor(value) or library in _CLOSED:
+    if issubclass(kind, getattr(sys.modules.get("torch"), "Tensor", ())) or library in _CLOSED:
         if library in ("jax", "jaxlib") and has(value, "__wrapped__"):  # a function that is compiled
             return [("", value.__wrapped__)]
         return [("", part) for part in value.flat] if library == "numpy" and value.dtype == object else []
@@ -312,18 +283,16 @@ def _children(value):
         return [("", part) for part in states_of(value) if isinstance(part, list)]
     if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
         own = [(k, v) for k, v in vars(value).items() if k not in _OF_MODULES and not k.endswith(("hooks", "_kwargs"))]
-        own += [("", hook) for k in _HOOKS for hook in list(_of_module(value, k).values())]
-        return list(value._modules.items()) + own + [(k, v) for k, v in buffers(value).items() if grad_fn(v)]
-    slots = [name for base in kind.__mro__ for name in _names(vars(base).get("__slots__", ())) if hasattr(value, name)]
+        own += [("", hook) for k in HOOKS for hook in list(of_module(value, k).values())]
+        own += [(k, v) for k, v in of_module(value, "_buffers").items() if grad_fn(v)]
+        return list(value._modules.items()) + own
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    slots = [name for each in slots for name in ([each] if isinstance(each, str) else each) if hasattr(value, name)]
     named = [(name, getattr(value, name)) for name in slots] + list(attributes(value).items())
     # All else that keeps objects alive says so to Python's collector: what C holds, closures, caches, bound methods.
     known = {id(part) for _, part in named} | {id(attributes(value)), id(kind)}
     parts = [part for part in gc.get_referents(value) if id(part) not in known and not isinstance(part, type)]
     return named + [("", part) for part in parts[:_MOST_PARTS] if type(part) not in PLAIN]
-
-
-def _names(slots):
-    return (slots,) if isinstance(slots, str) else slots
 
 
 def _children_of_code(value):

@@ -27,7 +27,7 @@ def _arrays(frames, asked):
     """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
     arrays = []
     for frame in frames:
-        weights = objects.weights(objects.variables(frame).get("self"))
+        weights = objects.of_module(objects.variables(frame).get("self"), "_parameters")
         names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
         # A model returns a dict.
         parts = [(k, v) for k, v in names.items() if issubclass(type(v), dict) and dict.__len__(v) < 40]
@@ -83,11 +83,10 @@ def _compiled(frames, asked):
     for frame in (frame for frame in frames if source.is_own(frame.f_code.co_filename)):
         names = {**frame.f_globals, **objects.variables(frame)}
         value = lambda node: eval(compile(ast.Expression(node), "<call>", "eval"), names)
-        for call in source.nodes_in(source.tree_of(frame.f_code.co_filename), ast.Call):
+        for call in source.nodes_at(frame.f_code.co_filename, frame.f_lineno or 0):
             words = {word.arg: word.value for word in call.keywords}
             parts = [part for node in (call.func, *call.args, *words.values()) for part in ast.walk(node)]
-            is_here = call.lineno <= (frame.f_lineno or 0) <= call.end_lineno
-            if not is_here or None in words or not all(is_simple(part, value) for part in parts):
+            if None in words or not all(is_simple(part, value) for part in parts):
                 continue
             function = value(call.func)
             if objects.library_of(function) in ("jax", "jaxlib") and hasattr(function, "trace"):

@@ -11,7 +11,8 @@ _BINDING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor)
 _POWERS = (ast.LShift, ast.Pow)
 _GROWS = (ast.Mult, *_POWERS)
 _SIZES, _NO_SIZES = ("size", "length", "seq_len", "resolution", "crop"), ("total", "loss", "num", "count")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, *_FUNCTIONS)
 
 
 def is_own(path):
@@ -55,18 +56,20 @@ def names_in(node):
     return _names[node]
 
 
+def nodes_at(path, line, kinds=ast.Call):
+    """The nodes of those kinds that a line of a file is in, the innermost last."""
+    return [node for node in nodes_in(tree_of(path), kinds) if node.lineno <= line <= node.end_lineno]
+
+
 def loop_around(path, line):
     """The innermost for or while of a file around a line, in the same function; None without one."""
-    around = [node for node in nodes_in(tree_of(path), _LOOPS) if node.lineno <= line <= node.end_lineno]
-    inner = max(around, key=lambda node: node.lineno, default=None)
-    return None if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)) else inner
+    inner = ([None] + nodes_at(path, line, _LOOPS))[-1]
+    return None if isinstance(inner, _FUNCTIONS) else inner
 
 
 def function_around(path, line):
     """The innermost function of a file around a line, or else the file."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    around = [node for node in nodes_in(tree_of(path), kinds) if node.lineno <= line <= node.end_lineno]
-    return max(around, key=lambda node: node.lineno, default=tree_of(path))
+    return ([tree_of(path)] + nodes_at(path, line, (*_FUNCTIONS, ast.Lambda)))[-1]
 
 
 def grows(path, line, name, frames):
@@ -97,11 +100,9 @@ def is_bound_alone(path, node, name):
 def comprehension_at(path, line):
     """The name that a list gets, or what makes it, and its line, where a line is in a comprehension, or in a list() of
     what a function gives; ("", 0) else."""
-    for node in nodes_in(tree_of(path), (ast.ListComp, ast.GeneratorExp, ast.Call)):
-        is_list = not isinstance(node, ast.Call) or name_of(node) in ("list", "tuple")
-        if is_list and node.lineno <= line <= node.end_lineno:
-            around = [n for n in nodes_in(tree_of(path), ast.Assign) if n.lineno <= line <= n.end_lineno]
-            names = [name for n in around for name in sorted(targets_of(n)) if name]
+    for node in nodes_at(path, line, (ast.ListComp, ast.GeneratorExp, ast.Call)):
+        if not isinstance(node, ast.Call) or name_of(node) in ("list", "tuple"):
+            names = [name for n in nodes_at(path, line, ast.Assign) for name in sorted(targets_of(n)) if name]
             return (names + [ast.unparse(node)[:60]])[0], node.lineno
     return "", 0
 
@@ -121,12 +122,9 @@ def carried_over_backward(frame, name):
     """The line of a loop that carries a variable on while nothing else in the loop binds it, though the loop calls a
     backward; 0: none."""
     path = frame.f_code.co_filename
-    for node in assignments_of(frame, path, name, False):
-        if is_carried(path, node, name):
-            calls = nodes_in(loop_around(path, node.lineno), ast.Call)
-            if any("backward" in name_of(call) for call in calls):
-                return node.lineno
-    return 0
+    nodes = [node for node in assignments_of(frame, path, name, False) if is_carried(path, node, name)]
+    calls = lambda node: nodes_in(loop_around(path, node.lineno), ast.Call)
+    return next((n.lineno for n in nodes if any("backward" in name_of(call) for call in calls(n))), 0)
 
 
 def joins(call, name):
@@ -208,14 +206,9 @@ def calls_of(frames, names):
                 yield "%s:%d" % (path, call.lineno), call
 
 
-def calls_at(path, line):
-    """The calls of a line."""
-    return [node for node in nodes_in(tree_of(path), ast.Call) if node.lineno <= line <= node.end_lineno]
-
-
 def call_at(path, line, function):
     """Returns what a line calls, as it is written: a function of that name, or else the first; "" without any."""
-    calls = calls_at(path, line)
+    calls = nodes_at(path, line)
     named = [node for node in calls if name_of(node) == function] or calls
     return ast.unparse(named[0].func)[:60] if named else ""
 
@@ -228,13 +221,10 @@ def line_of_parts(files, parts):
         targets = [target for node in nodes_in(tree, ast.Assign) for target in node.targets]
         texts = [node for node in nodes_in(tree, ast.Constant) if node.value in parts]
         texts += [word.value for word in nodes_in(tree, ast.keyword) if word.arg in parts]
-        for found in (
-            [target for target in targets if getattr(target, "attr", "") in parts],
-            texts,
-            [target for target in targets if getattr(target, "id", "") in parts],
-        ):
-            if found:
-                return "%s:%d" % (path, min(node.lineno for node in found))
+        of = lambda kind: [target for target in targets if getattr(target, kind, "") in parts]
+        found = of("attr") or texts or of("id")
+        if found:
+            return "%s:%d" % (path, min(node.lineno for node in found))
     return ""
 
 
@@ -258,25 +248,16 @@ def line_of_attribute(path, name):
 
 def line_that_calls(files, name):
     """The line of the call of that name with most arguments, which makes what is kept of a class; empty without one."""
-    calls = [
-        (len(n.args) + len(n.keywords), -n.lineno, p)
-        for p in files
-        for n in nodes_in(tree_of(p), ast.Call)
-        if name_of(n) == name
-    ]
-    most = max(calls, default=None)
+    calls = [(n, path) for path in files for n in nodes_in(tree_of(path), ast.Call) if name_of(n) == name]
+    most = max(((len(n.args) + len(n.keywords), -n.lineno, path) for n, path in calls), default=None)
     return "%s:%d" % (most[2], -most[1]) if most else ""
 
 
 def calls_backward_later(frame):
     """True if the innermost loop, or else the function, that a frame is in calls a backward below its line."""
-    tree, line = tree_of(frame.f_code.co_filename), frame.f_lineno or 0
-    around = [node for node in nodes_in(tree, _LOOPS) if node.lineno <= line <= node.end_lineno]
-    if not around:
-        return False
-    body = min(around, key=lambda node: node.end_lineno - node.lineno)
-    calls = [node for node in nodes_in(tree, ast.Call) if line < node.lineno <= body.end_lineno]
-    return any(name_of(call) in ("backward", "manual_backward") for call in calls)
+    path, line = frame.f_code.co_filename, frame.f_lineno or 0
+    calls = [call for body in nodes_at(path, line, _LOOPS)[-1:] for call in nodes_in(body, ast.Call)]
+    return any(call.lineno > line and name_of(call) in ("backward", "manual_backward") for call in calls)
 
 
 def _is_number(node):
@@ -288,7 +269,7 @@ def _is_number(node):
 
 def function_of(code):
     """The syntax of a function; None for a module's, or without one."""
-    nodes = nodes_in(tree_of(code.co_filename), (ast.FunctionDef, ast.AsyncFunctionDef))
+    nodes = nodes_in(tree_of(code.co_filename), _FUNCTIONS)
     return next((n for n in nodes if n.name == code.co_name and n.lineno >= code.co_firstlineno), None)
 
 
