@@ -156,7 +156,7 @@ class Step:
         return Value(part.bytes, step=self)
 
     def flops(self):
-        count = flop_registry.get(getattr(self.func, "_overloadpacket", None))
+        count = flop_registry.get(getattr(self.func, "_overloadpacket", None), getattr(self.func, "flops", None))
         if count is None:
             return 0
         parts = self.parts()

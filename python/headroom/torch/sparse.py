@@ -91,6 +91,14 @@ class _Parts(torch.Tensor):
         self.tracer.values.forget(made)
         return made
 
+    def follows(self, made, *others):
+        """A tensor that a kernel fills with the product of this one and a dense one, which may be added to another, or
+        with this one's own elements.
+        """
+        function = _multiply if others else _spread
+        self.tracer.values.give(function, [*self.inner(), list(self.shape), *others], [made])
+        return made
+
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         rule = cls.rules.get(func)
@@ -100,6 +108,34 @@ class _Parts(torch.Tensor):
         if made is NotImplemented:
             raise _refused(func)
         return made
+
+
+def _real(pointers, places, values, turned, shape):
+    """A sparse tensor on the CPU, of coordinates or of rows; of columns where it is `turned`."""
+    if pointers is not None:
+        rows = torch.arange(len(pointers) - 1).repeat_interleave(pointers.diff().long())
+        places = torch.stack((places, rows) if turned else (rows, places))
+    return torch.sparse_coo_tensor(places, values, shape)
+
+
+def _starts(rows, count):
+    return torch.searchsorted(rows.contiguous(), torch.arange(count + 1))
+
+
+def _spread(*parts):
+    return _real(*parts).to_dense()
+
+
+def _multiply(pointers, places, values, turned, shape, dense, bias=None):
+    made = _real(pointers, places, values, turned, shape) @ dense
+    return made if bias is None else made.add_(bias)
+
+
+def _flops(_, places, *others, out_val):
+    return 2 * places[-1] * out_val[1:].numel()
+
+
+_multiply.flops = _flops
 
 
 class SparseTensor(_Parts):
@@ -115,6 +151,9 @@ class SparseTensor(_Parts):
 
     def __tensor_flatten__(self):
         return ["places", "entries"], None
+
+    def inner(self):
+        return None, self.places, self.entries, 0
 
     def to(self, *args, **kwargs):
         return self.of(self.places, self.entries.to(*args, **kwargs))
@@ -150,11 +189,15 @@ class CompressedTensor(_Parts):
     def parts(self):
         return self.pointers, self.places, self.entries
 
+    def inner(self):
+        return *self.parts(), int(self.kind is torch.sparse_csc)
+
 
 def _in_rows(tensor, *_):
     """A tensor in coordinates by its rows; it shares the columns and the values."""
     tensor = _coalesce(tensor)
-    pointers = tensor.unknown(tensor.places.new_empty(tensor.shape[0] + 1))
+    pointers = tensor.places.new_empty(tensor.shape[0] + 1)
+    tensor.tracer.values.give(_starts, [tensor.places[0], tensor.shape[0]], [pointers])
     return CompressedTensor(tensor.tracer, pointers, tensor.places[1], tensor.entries, tensor.shape, torch.sparse_csr)
 
 
@@ -168,6 +211,7 @@ def _product_of_rows(tensor, dense, bias=None):
     if not isinstance(tensor, CompressedTensor) or isinstance(dense, _Parts):
         raise _refused(_aten.mm.default)
     shape = (tensor.shape[0], *dense.shape[1:])
+    added = [] if bias is None else [bias]
     if bias is None or not tensor.tracer.is_on_gpu(bias):
         bias = dense.new_empty(shape)
     if tensor.kind is torch.sparse_csc:
@@ -177,7 +221,7 @@ def _product_of_rows(tensor, dense, bias=None):
         del order
     else:
         in_rows = ()
-    made = tensor.unknown(dense.new_empty(shape))
+    made = tensor.follows(dense.new_empty(shape), dense, *added)
     del in_rows  # held until the product is made
     return made
 
@@ -215,8 +259,12 @@ CompressedTensor.rules = {
     _aten.mul.Tensor: _of_rows(torch.mul),
     _aten.mul.Scalar: _of_rows(torch.mul),
     _aten.div.Tensor: _of_rows(torch.div),
-    _aten._to_dense.default: lambda tensor, *_, **__: tensor.unknown(tensor.entries.new_empty(tensor.shape)),
+    _aten._to_dense.default: lambda tensor, *_, **__: tensor.follows(tensor.entries.new_empty(tensor.shape)),
 }
+
+
+def _coalesced(*parts):
+    return torch.sparse_coo_tensor(*parts).coalesce().values()
 
 
 def _coalesce(tensor):
@@ -232,7 +280,8 @@ def _coalesce(tensor):
         with plain_torch():
             known = torch.unique(known, dim=1)
     left = count if known is None else known.shape[1]
-    made = tensor.unknown(values.new_empty((left, *values.shape[1:])))
+    made = values.new_empty((left, *values.shape[1:]))
+    tensor.tracer.values.give(_coalesced, [indices, values, list(tensor.shape)], [made])
     del order, offsets
     places = tensor.unknown(flat[:left].view(1, left) if dims == 1 else indices.new_empty((dims, left)))
     if known is not None:
@@ -263,9 +312,10 @@ def _product(tensor, dense, bias=None):
     if not isinstance(tensor, SparseTensor) or isinstance(dense, SparseTensor):
         raise _refused(_aten.mm.default)
     shape = (tensor.shape[0], *dense.shape[1:])
+    added = [] if bias is None else [bias]
     if bias is None or not tensor.tracer.is_on_gpu(bias):  # zeros that C++ made
         bias = dense.new_empty(shape)
-    made = tensor.unknown(dense.new_empty(shape))
+    made = tensor.follows(dense.new_empty(shape), dense, *added)
     tensor = _coalesce(tensor)
     pointers = made.new_empty(shape[0] + 1, dtype=torch.int32)
     tensor.places[0].to(torch.int32)  # the rows, which become the pointers
@@ -304,7 +354,7 @@ def _added_product(bias, tensor, dense, **_):
 
 def _dense(tensor, dtype=None, *_, **__):
     made = tensor.entries.new_zeros(tensor.shape, dtype=dtype)
-    return _add_to_dense(made, tensor)
+    return tensor.follows(_add_to_dense(made, tensor))
 
 
 def _add_to_dense(dense, tensor, alpha=1):

@@ -320,6 +320,33 @@ class Sparse(unittest.TestCase):
         self.assertEqual(sizes.count(1001 * 4), 2 * 9)  # where the rows begin, in an operand and the result
         self.assertNotIn(1000 * 1000 * 4, sizes)
 
+    def test_products_are_computed_where_they_choose_something(self):
+        places = torch.arange(600).view(2, 300) % 97
+        table = (torch.arange(800.0).view(100, 8) * 7 % 31).sin()
+        expected = []
+
+        def products(graph, table):
+            for matrix in (graph, graph.coalesce(), graph.to_sparse_csr(), graph.to_sparse_csr().t()):
+                yield matrix @ table
+                yield torch.addmm(table, matrix, matrix @ table)
+                yield matrix.to_dense()
+
+        def make_step():
+            weights = nn.Embedding.from_pretrained(table.clone(), freeze=False).cuda()
+            graph = torch.sparse_coo_tensor(places, torch.ones(300), (100, 100)).cuda()
+
+            def step():
+                (graph @ weights.weight).sum().backward()
+                for product, real in zip(products(graph, weights.weight), expected, strict=True):
+                    torch.testing.assert_close(torch.from_numpy(product.detach().cpu().numpy().copy()), real)
+                    chosen = product.topk(3)[1].cpu().numpy()
+                    self.assertEqual(chosen.tolist(), real.topk(3)[1].tolist())
+
+            return step
+
+        expected += products(torch.sparse_coo_tensor(places, torch.ones(300), (100, 100)), table)
+        trace(make_step, steps=1)
+
     def test_tensors_of_inference_may_become_sparse_outside_of_it(self):
         def body(net, x):
             with torch.inference_mode():
