@@ -23,6 +23,7 @@ _MOST_SECONDS_OF_CHOICES = 10  # after which what a model chooses is drawn
 _SAID_SECONDS = 2  # a computation that takes longer is announced
 _FLOPS_PER_SECOND = 50e9  # of one core
 _BYTES_PER_SECOND = 4e9
+_SHARED_SECONDS = 2e-3  # an op that takes longer runs on all cores
 _KEPT_BYTES = 256 << 20
 MANY_STEPS = 100_000  # that exist: half of those that are kept
 
@@ -49,6 +50,16 @@ def _time(seconds):
 
 def _say(text):
     print(f"headroom: {text}", file=sys.stderr, flush=True)
+
+
+def _seconds(work):
+    """What one core takes for a step, or for an evaluation."""
+    return work.flops() / _FLOPS_PER_SECOND + work.moved_bytes() / _BYTES_PER_SECOND
+
+
+def _choose_threads(step):
+    """Threads that wait for each other at small ops take longer than one."""
+    torch.set_num_threads(1 if _seconds(step) < _SHARED_SECONDS else os.cpu_count() or 1)
 
 
 class Computing:
@@ -157,10 +168,8 @@ class Computing:
     def _run(self, evaluation):
         estimate, start = self._estimate(evaluation), time.perf_counter()
         self.seconds += estimate
-        # Threads that wait for each other at small ops take longer than one.
-        torch.set_num_threads(1 if estimate < _CHEAP_SECONDS else os.cpu_count() or 1)
         with cpu_ops.plain_torch():
-            evaluation.run(*self.kept)
+            evaluation.run(*self.kept, _choose_threads)
         if Step.count > MANY_STEPS:
             for kept in self.kept:
                 kept.end_recipes()
@@ -169,5 +178,4 @@ class Computing:
             self._factor = min(max(seconds / estimate, 0.1), 10)
 
     def _estimate(self, evaluation):
-        flops, moved = evaluation.flops(), evaluation.moved_bytes()
-        return flops / _FLOPS_PER_SECOND + moved / _BYTES_PER_SECOND + 2e-5 * len(evaluation.steps)
+        return _seconds(evaluation) + 2e-5 * len(evaluation.steps)

@@ -127,11 +127,12 @@ class Step:
     the Value) and `writes` has (index among the parts of its arguments, weak reference to the new Value).
     """
 
-    __slots__ = ("func", "args", "kwargs", "results", "writes", "draw", "is_drawn")
+    __slots__ = ("func", "args", "kwargs", "results", "writes", "draw", "is_drawn", "_parts", "_flops")
     count = 0  # of those that exist
 
     def __init__(self, func, args, kwargs, draw=None):
         self.func, self.args, self.kwargs = func, args, kwargs
+        self._parts, self._flops = parts_in(args) + parts_in(kwargs), None
         self.draw = draw  # for random numbers: sets the state of the generator while a function runs
         self.results, self.writes = [], []
         self.is_drawn = draw is not None  # it or one before it draws random numbers
@@ -146,16 +147,22 @@ class Step:
             value.uses -= 1
 
     def parts(self):
-        return parts_in(self.args) + parts_in(self.kwargs)
+        return self._parts
 
     def values(self):
-        return [part.value for part in self.parts() if part.value is not None]
+        return [part.value for part in self._parts if part.value is not None]
 
     def gives(self, part):
         """A new value, which the step writes as a result like `part`."""
         return Value(part.bytes, step=self)
 
     def flops(self):
+        """Those of the op, once it has results."""
+        if self._flops is None:
+            self._flops = self._count()
+        return self._flops
+
+    def _count(self):
         count = flop_registry.get(getattr(self.func, "_overloadpacket", None), getattr(self.func, "flops", None))
         if count is None:
             return 0
@@ -166,6 +173,9 @@ class Step:
             return count(*args, out_val=out[0] if len(out) == 1 else out)
         except Exception:  # a formula that this version of PyTorch has for other arguments
             return 0
+
+    def moved_bytes(self):
+        return sum(part.bytes for part in self._parts) + sum(part.bytes for _, part, _ in self.results)
 
     def run(self, buffer_of):
         """Gives [(Value, buffer)]. `buffer_of(value, is_written)` gives the bytes of a part's value; those that are
@@ -310,11 +320,7 @@ class Evaluation:
 
     def moved_bytes(self):
         """The bytes that the steps read and write."""
-        moved = 0
-        for step in self.steps:
-            moved += sum(part.bytes for part in step.parts())
-            moved += sum(part.bytes for _, part, _ in step.results)
-        return moved
+        return sum(step.moved_bytes() for step in self.steps)
 
     def peak_bytes(self):
         """The most bytes that the run holds at once."""
@@ -333,9 +339,9 @@ class Evaluation:
                     live -= sizes.get(id(value), 0)
         return peak
 
-    def run(self, kept, rest):
+    def run(self, kept, rest, before=lambda step: None):
         """Computes the targets, whose recipes end with it. What is surely read again goes to `kept`, and all else that the
-        program still has to `rest`.
+        program still has to `rest`. Calls `before` with each step.
         """
         uses, targets = dict(self._uses), {id(value) for value in self.targets}
         known = [value for step in self.steps for value in step.values()]
@@ -352,6 +358,7 @@ class Evaluation:
             return buffers[key].clone()
 
         for step in self.steps:
+            before(step)
             for value, buffer in step.run(buffer_of):
                 if uses.get(id(value)):
                     buffers[id(value)] = buffer

@@ -218,6 +218,20 @@ class AModel(unittest.TestCase):
             trace(training(self.routed), batch=8, steps=1)
         self.assertRegex(said[0], r"^computes \d+ MiB on the CPU, about 0 s$")
 
+    def test_is_computed_on_all_cores_where_an_op_takes_long_and_on_one_elsewhere(self):
+        def body(net, x):
+            large = torch.ones(1024, 1024, device="cuda")
+            chosen = net(x).mean(1) > (large @ large).mean() - 1024
+            for _ in range(20):
+                chosen = ~chosen
+            return net(x)[chosen].sum()
+
+        with mock.patch.object(os, "cpu_count", lambda: 7), mock.patch.object(torch, "set_num_threads") as chosen:
+            self.assertEqual(refusal(body), "")
+        threads = [call.args[0] for call in chosen.call_args_list]
+        self.assertEqual(threads.count(7), 1)
+        self.assertGreater(threads.count(1), 20)
+
     def test_is_refused_beyond_the_bounds_of_time_and_memory(self):
         with mock.patch.object(computing, "_MOST_SECONDS", 0):
             self.assertRegex(refusal(self.routed), "on the CPU takes about 0 s; --compute all does so")
