@@ -37,6 +37,9 @@ _MOVED_VIEWS = {
     _aten.alias.default,
 }
 
+# Ops that fill with a number, as pointwise ones take it: its type alone decides what the results are like.
+_FILLS = {_aten.full.default, _aten.full_like.default, _aten.new_full.default, _aten.fill_.Scalar}
+
 _RUNS, _MAKES, _VIEWS, _WRITES = range(4)  # what an op does; the last two with its first argument
 _FIRST = "first"  # what the result of an op is like that gives its first argument back
 
@@ -67,7 +70,7 @@ class Results:
 
     def __init__(self, fake_mode):
         self._fake_mode = fake_mode
-        self._ops = {}  # op -> its name, and _RUNS, _MAKES or _VIEWS
+        self._ops = {}  # op -> its name, _RUNS, _MAKES or _VIEWS, and if its results depend on numbers by their type alone
         self._known = {}  # op's name and arguments -> what the results are like; None: to be run each time
         self._learned = []  # keys of _known that no other process has told
 
@@ -75,8 +78,8 @@ class Results:
         """Returns the results of func on fake tensors; call it outside the mode."""
         op = self._ops.get(func)
         if op is None:
-            op = self._ops[func] = (func.name(), _kind_of(func))
-        name, kind = op
+            op = self._ops[func] = (func.name(), _kind_of(func), _wants_types(func))
+        name, kind, by_type = op
         if kind == _RUNS:
             return self._run(func, args, kwargs)
         source, start, known_args = args[0] if kind == _VIEWS else None, 0, args
@@ -89,9 +92,9 @@ class Results:
             key = [name, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
             if kind == _VIEWS and func not in _MOVED_VIEWS:
                 key.append(source.storage_offset())
-            self._add(key, known_args)
+            self._add(key, known_args, by_type)
             key.extend(kwargs)
-            self._add(key, kwargs.values())
+            self._add(key, kwargs.values(), by_type)
             key = tuple(key)
         except _Odd:
             return self._run(func, args, kwargs)
@@ -127,7 +130,7 @@ class Results:
         with self._fake_mode:
             return func(*args, **kwargs)
 
-    def _add(self, key, values):
+    def _add(self, key, values, by_type=False):
         """Adds all that results may depend on."""
         for value in values:
             kind = type(value)
@@ -137,11 +140,13 @@ class Results:
                 key += (value.dtype, tuple(value.shape), value.stride())
             elif kind is torch.Tensor and key[0] == _aten._to_copy.default.name() and _is_usual(value):
                 key += (value.dtype, tuple(value.shape), value.stride())  # data goes to the GPU
+            elif kind is float and by_type:
+                key.append(kind)
             elif kind in _PLAIN:
                 key += (kind, value)  # 1, 1.0 and True are equal
             elif kind is list or kind is tuple:
                 key.append(len(value))
-                self._add(key, value)
+                self._add(key, value, by_type)
             elif kind in _OTHER:
                 key.append(value)
             else:
@@ -178,6 +183,10 @@ class Results:
                 return None
             made.append(like)
         return made if type(result) is tuple else made[0]
+
+
+def _wants_types(func):
+    return torch.Tag.pointwise in func.tags or func in _FILLS
 
 
 def _kind_of(func):

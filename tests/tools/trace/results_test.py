@@ -1,5 +1,6 @@
 """Results of ops that are made anew instead of run. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
 
+import gc
 import os
 import sys
 import unittest
@@ -40,6 +41,8 @@ def make_views(batch):
 
 class Results(unittest.TestCase):
     def test_those_that_are_made_anew_are_what_the_op_gives(self):
+        self.addCleanup(gc.enable)
+        gc.disable()  # it frees cycles after as many objects as it wants
         for make in (train.make_cnn, train.make_transformer, make_views):
             lines = []
             for remembers in (True, False):
@@ -47,6 +50,24 @@ class Results(unittest.TestCase):
                 with unittest.mock.patch.object(results.Results, "run", run):
                     lines.append(list(trace_lines(trace(make, batch=4, steps=2).recorder, {})))
             self.assertEqual(lines[0], lines[1])
+
+    def test_those_that_follow_from_the_type_of_a_number_are_made_anew_for_every_number(self):
+        def make_step():
+            weight = nn.Parameter(torch.ones(8, 8).cuda())
+
+            def step():
+                for number in range(10):
+                    y = weight * (number + 0.5) + torch.full((8,), number / 7, device="cuda")
+                    y = y.clamp(min=-number / 3).add(y, alpha=number / 9) ** (2.0 + number)
+                    ran.append(run.call_count)
+                    assert (weight.detach() > 0.5 - number).sum().item() == 64
+
+            return step
+
+        ran = []
+        with unittest.mock.patch.object(results.Results, "_run", autospec=True, side_effect=results.Results._run) as run:
+            trace(make_step, steps=1)
+        self.assertEqual(ran[-1], ran[1])
 
     def test_ops_that_look_at_values_or_change_shapes_are_always_run(self):
         aten = torch.ops.aten
