@@ -178,7 +178,7 @@ class WholeProgram:
         os.environ.update(ENVIRONMENT)
         os.dup2(_terminal(), 0)
         steps.install(stack)
-        processes.install(stack)
+        run_process = processes.install(stack)
         saves.install(self.loaded.tracer, stack)
         libraries.shorten_trainings(stack, steps)
         sandbox = Sandbox(folder)
@@ -188,6 +188,8 @@ class WholeProgram:
         try:
             with refused_values():
                 command.run(batch)
+                if not self.loaded.tracer.recorder.count:
+                    run_process()
         except (SystemExit, KeyboardInterrupt) as ended:
             if not steps.done and getattr(ended, "code", None) not in (None, 0):
                 error = complaint_of(ended) or f"{place_of(ended)}the program ended ({ended.code}) before its first step"

@@ -352,6 +352,27 @@ if __name__ == "__main__":
         self.assertEqual(max(step for step, _ in marks), 3)
         self.assertEqual(self.largest(), 32 << 20)
 
+    def test_a_process_trains_where_the_program_itself_does_not(self):
+        self.write(
+            "train.py",
+            """import torch
+import torch.multiprocessing as mp
+
+def main(rank, size):
+    net = torch.nn.Linear(size, size).to(f"cuda:{rank}")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(8):
+        net(torch.randn(4, size, device=rank)).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    for rank in range(2):
+        mp.Process(target=main, args=(rank,), kwargs={"size": 512}).start()
+""",
+        )
+        self.assertEqual(max(step for step, _ in self.trace("python", "train.py")), 3)
+
     def test_of_several_ranks_the_one_that_takes_most_is_traced(self):
         ranks = 'torch.distributed.init_process_group("nccl"); rank = torch.distributed.get_rank()'
         self.program(before=ranks + '; kept = torch.empty(1 + min(rank, 2), 100000, device="cuda")')

@@ -1,11 +1,14 @@
 """Processes that a program starts for its ranks: one of them runs in this one, the others do not."""
 
+import functools
+import inspect
 import multiprocessing.process
 import os
 
 import torch.multiprocessing
 from torch.multiprocessing import spawn as spawning
 
+from ..recorder import is_user_file
 from .patch import patch
 
 
@@ -18,15 +21,20 @@ class _Ended:
         return True
 
 
-def _run_first_with_model(stack):
-    """The first of the processes that are given a model runs here when it starts, and the others do not."""
+def _run_first(stack):
+    """The first of the processes that are given a model runs here when it starts, and the others do not. Returns a
+    function that runs the first of the others here, for a program that ended without a tensor of its own.
+    """
     kind = multiprocessing.process.BaseProcess
     original = {name: getattr(kind, name) for name in ("start", "join", "is_alive")}
-    started = []
+    started, others = [], []
 
     def start(process):
         given = (*process._args, *process._kwargs.values())
         if not any(isinstance(value, torch.nn.Module) for value in given):
+            code = getattr(inspect.unwrap(process._target), "__code__", None) if process._target else None
+            if code and is_user_file(code.co_filename) and not process.daemon:
+                others.append((process, functools.partial(process._target, *process._args, **process._kwargs)))
             return original["start"](process)
         started.append(process)
         if len(started) == 1:
@@ -42,14 +50,24 @@ def _run_first_with_model(stack):
     of_started("join", None)
     of_started("is_alive", False)
 
+    def run_first_of_others():
+        for process, _ in others:
+            process.kill()
+        for _, work in others[:1]:
+            work()
+
+    return run_first_of_others
+
 
 def install(stack):
+    """Returns a function that runs the first process that the program started, where it did not run here."""
+
     def spawn(fn, args=(), nprocs=1, *_, join=True, **__):
         fn(int(os.environ.get("LOCAL_RANK", 0)), *args)
         return None if join else _Ended()
 
-    _run_first_with_model(stack)
     for owner in (torch.multiprocessing, spawning):
         patch(stack, owner, "spawn", spawn)
     patch(stack, spawning, "start_processes", spawn)
     patch(stack, torch.multiprocessing, "start_processes", spawn)
+    return _run_first(stack)
