@@ -11,8 +11,6 @@ import struct
 import tempfile
 import termios
 
-import torch
-
 from .batches import Found, choose_batch
 from .changes import Changes
 from .child import end_child, in_child
