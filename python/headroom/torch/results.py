@@ -76,10 +76,7 @@ class Results:
 
     def run(self, func, args, kwargs):
         """Returns the results of func on fake tensors; call it outside the mode."""
-        op = self._ops.get(func)
-        if op is None:
-            op = self._ops[func] = (func.name(), _kind_of(func), _wants_types(func))
-        name, kind, by_type = op
+        name, kind, by_type = self._op(func)
         if kind == _RUNS:
             return self._run(func, args, kwargs)
         source, start, known_args = args[0] if kind == _VIEWS else None, 0, args
@@ -115,6 +112,16 @@ class Results:
         if type(made) is list:
             return tuple(None if part is None else self._make(part, source, start) for part in made)
         return self._make(made, source, start)
+
+    def is_view(self, func):
+        """Returns true for an op whose result is its first argument, seen otherwise."""
+        return self._op(func)[1] == _VIEWS
+
+    def _op(self, func):
+        op = self._ops.get(func)
+        if op is None:
+            op = self._ops[func] = (func.name(), _kind_of(func), _wants_types(func))
+        return op
 
     def learned(self):
         """Returns the results learned in this process, for `learn` in another."""

@@ -127,6 +127,8 @@ class Tracer(TorchDispatchMode):
         inputs = tensors_in(args)
         if kwargs:
             inputs += tensors_in(kwargs)
+        if not inputs and self.results.is_view(func):
+            return func(*args, **kwargs)  # of a number, on the CPU
         device = kwargs.get("device")
         if device is not None:
             kwargs = dict(kwargs, device=_CPU)

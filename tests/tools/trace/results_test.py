@@ -69,6 +69,19 @@ class Results(unittest.TestCase):
             trace(make_step, steps=1)
         self.assertEqual(ran[-1], ran[1])
 
+    def test_views_of_numbers_are_those_of_the_cpu(self):
+        def make_step():
+            weight = nn.Parameter(torch.ones(8, 8).cuda())
+
+            def step():
+                (weight + 1j * weight).abs().sum().backward()
+                assert weight.grad.shape == (8, 8)
+
+            return step
+
+        sizes = {block.size for block in trace(make_step, steps=1).blocks}
+        self.assertEqual(sizes, {4, 8 * 8 * 4, 8 * 8 * 8})
+
     def test_ops_that_look_at_values_or_change_shapes_are_always_run(self):
         aten = torch.ops.aten
         for op in (
