@@ -129,6 +129,13 @@ class Distributed(unittest.TestCase):
         first, second = (1000 * 1000 + 1000) * 4, (500 * 1000 + 500) * 4
         self.assertEqual(sorted(buckets[-2:]), [second, first])
 
+    def test_the_weights_that_the_first_step_of_a_static_graph_uses_are_known(self):
+        def wrap(net):
+            net.unused = nn.Parameter(torch.zeros(8, device="cuda"))
+            return DistributedDataParallel(net, static_graph=True)
+
+        self.assertGreaterEqual(peak(of_rank(0, 2, wrap)) - self.alone, self.buckets)
+
     def test_what_ranks_gather_is_what_this_one_has(self):
         seen = []
 
