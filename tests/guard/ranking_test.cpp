@@ -19,6 +19,7 @@ class Ranking : public Guard {
     std::string first, second;    // how the verdict begins, and what follows; "!text" must not be in it
     int64_t requested = 256;      // MiB
     std::string log = {};         // if not the bare request
+    int64_t activations = 2000;   // MiB
   };
 
   // The verdict on a process that has 4 GiB, less `others`, of a limit of 4 GiB.
@@ -26,11 +27,11 @@ class Ranking : public Guard {
     const std::string bare = fmt::format("CUDA out of memory. Tried to allocate {}.00 MiB", row.requested);
     const std::string& log = row.log.empty() ? bare : row.log;
     const std::string failure = fmt::format(
-        R"({{"event": 1, "driver_bytes": {}, "live_bytes": {}, "free_bytes": 0, "workspace_bytes": {}}})",
+        R"({{"event": 1, "requested_bytes": {0}, "driver_bytes": {0}, "live_bytes": {1}, "free_bytes": 0, "workspace_bytes": {2}}})",
         row.requested * kMib, (3800 - row.others) * kMib, 1600 * kMib);
     const std::string report = fmt::format(
         R"({{"by_category": {{"activations": {}}}, "verdict": {{"sentence": "Out of memory; the history.", "failure": {}, "findings": [{}]}}}})",
-        2000 * kMib, failure, row.findings);
+        row.activations * kMib, failure, row.findings);
     const std::string file = folder_.write(
         "failure.json",
         fmt::format(
@@ -88,12 +89,12 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "leak: maps keeps 40 tensors", "!other processes"},
       {"each rank has a batch that grows",
        R"("starts": {"ranks": 2, "line": ""}, "growth": {"name": "size", "line": "train.py:37"})", "", 2000,
-       "growing-batch: the activations of one step take 1.95 GiB in each rank\nsize is made larger at "
+       "growing-batch: the activations of one step take 2.20 GiB in each rank\nsize is made larger at "
        "train.py:37",
        "!other processes"},
       {"a step of a size that grows is told where it is most",
        R"("growth": {"name": "n", "line": "train.py:3", "sized": true})", "", 0,
-       "growing-batch: the activations of one step take 1.95 GiB\nn is made larger at train.py:3", ""},
+       "growing-batch: the activations of one step take 2.20 GiB\nn is made larger at train.py:3", ""},
       {"and not for what is only called like a size", R"("growth": {"name": "size", "line": "train.py:3"})",
        "", 0, "Out of memory", "!growing-batch"},
       {"whose state it is that does not fit",
@@ -106,8 +107,17 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "in use."},
       {"each rank has a large batch",
        R"("starts": {"ranks": 2, "line": ""}, "settings": {"batch": "train.py:5"})", "", 2000,
-       "exhausted: the activations of one step take 1.95 GiB in each rank; its batch is sized at train.py:5",
+       "exhausted: the activations of one step take 2.20 GiB in each rank; its batch is sized at train.py:5",
        ""},
+      {"a request before any step is that of no batch",
+       R"("starts": {"ranks": 2, "line": ""}, "settings": {"batch": "train.py:5"})",
+       "",
+       2000,
+       "other-process: other processes of this command hold",
+       "!batch is sized",
+       2200,
+       {},
+       0},
       {"each rank holds a checkpoint", R"("starts": {"ranks": 2, "line": ""}, )" + fact("loaded", 700), "",
        2000, "exhausted: x still holds 700.00 MiB that torch.load returned", "!other processes"},
       {"garbage comes before what holds it",

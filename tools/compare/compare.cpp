@@ -4,22 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "allocators/strategies/strategy.h"
 #include "allocators/strategies/strategy_text.h"
 #include "base/errors.h"
 #include "base/files.h"
+#include "base/process/temporary_folder.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "sheet/writers.h"
@@ -97,21 +95,10 @@ WorkloadOptions checked(const std::vector<std::string>& words) {
 // Programs that were traced, in files that go with this.
 class TracedPrograms {
  public:
-  ~TracedPrograms() {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
-
   // Traces it and returns its trace.
   Trace add(const std::string& program, const ProgramRequest& request) {
-    if (folder_.empty()) {
-      std::string name = (std::filesystem::temp_directory_path() / "headroom-XXXXXX").string();
-      if (mkdtemp(name.data()) == nullptr) {
-        throw Error(fmt::format("{}: {}", name, std::strerror(errno)));
-      }
-      folder_ = name;
-    }
-    const std::string path = fmt::format("{}/{}.trace", folder_.string(), paths_.size());
+    if (!folder_) folder_.emplace();
+    const std::string path = fmt::format("{}/{}.trace", folder_->path(), paths_.size());
     paths_[program] = path;
     return trace_program_to(request, path);
   }
@@ -122,7 +109,7 @@ class TracedPrograms {
   }
 
  private:
-  std::filesystem::path folder_;
+  std::optional<TemporaryFolder> folder_;
   std::map<std::string, std::string> paths_;
 };
 

@@ -222,8 +222,9 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   const std::vector<Facts> holders = facts.parts("kept");
   const int64_t kept =
       holders.empty() ? 0 : holders.front().number("bytes");  // no step's, though a step made them
-  const int64_t ranks = ranks_of(facts), bytes = report.part("by_category").number("activations") - kept +
-                                                 verdict.part("failure").number("requested_bytes");
+  const int64_t ranks = ranks_of(facts), activations = report.part("by_category").number("activations");
+  const int64_t requested = verdict.part("failure").number("requested_bytes");
+  const int64_t bytes = activations == 0 ? 0 : activations - kept + requested;  // 0: before any step
   const std::string batch = ranks > 1 ? facts.part("settings").text("batch") : "";
   const bool is_most = 2 * bytes * ranks >= run.peak;
   const bool grows = !growth.text("line").empty() && (ranks > 1 || (is_most && growth.is_set("sized")));

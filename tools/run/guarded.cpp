@@ -32,6 +32,7 @@
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/process/process.h"
+#include "base/process/temporary_folder.h"
 #include "base/text.h"
 #include "guard/account.h"
 #include "guard/watcher.h"
@@ -171,31 +172,6 @@ std::string peaks_text(const guard::Account& account) {
   return parts.empty() ? "no GPU memory used" : fmt::format("peak {}", fmt::join(parts, ", "));
 }
 
-// A folder for what the program's processes leave, gone with it.
-class RunFolder {
- public:
-  RunFolder() {
-    const char* folder = std::getenv("TMPDIR");
-    path_ = fmt::format("{}/headroom-run-XXXXXX", folder == nullptr || *folder == 0 ? "/tmp" : folder);
-    if (mkdtemp(path_.data()) == nullptr)
-      throw Error(fmt::format("cannot create {}: {}", path_, strerror(errno)));
-  }
-  ~RunFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string make(const char* name) const {
-    std::filesystem::create_directory(path_ + "/" + name);
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
-
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 std::string with_first(const std::string& first, const char* variable, const char* between) {
@@ -334,17 +310,17 @@ std::optional<int> run_command(int argc, char** argv) {
   set_limits(options, account, watcher);
   const std::optional<DeviceCgroup> group =
       DeviceCgroup::make([&account](const std::string& address) { return limit_at(account, address); });
-  const RunFolder folder;
+  const TemporaryFolder folder;  // for what its processes leave
   Environment variables = strategy_variables(options, account);
   std::string shown;  // of the settings that frameworks read
   for (const auto& [name, value] : variables) shown += fmt::format("; {}={}", name, value);
   variables.insert(variables.end(), {{guard::kAccountVariable, file.path()},
                                      {"LD_PRELOAD", with_first(library, "LD_PRELOAD", ":")}});
   // PyTorch's snapshot is kept beside a recording, and otherwise until the verdict is told.
-  std::string snapshots = folder.make("snapshots") + "/torch";
+  std::string snapshots = folder.path() + "/torch";
   if (!options.record.empty()) {
     require_writable(options.record);
-    folder.make("records").copy(account.record_folder, sizeof account.record_folder - 1);
+    folder.path().copy(account.record_folder, sizeof account.record_folder - 1);
     snapshots = std::filesystem::absolute(options.record);
   }
   variables.insert(variables.end(),

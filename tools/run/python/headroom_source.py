@@ -177,14 +177,14 @@ def line_that_gives_itself(node):
     found = []
     for part in nodes_in(node, (ast.Assign, ast.Expr)):
         target = part.targets[0] if isinstance(part, ast.Assign) else None
-        if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "ctx":
-            found.append((1, part.lineno))
-        if isinstance(target, ast.Attribute) and own(part.value):
-            found.append((0, part.lineno))
-        if isinstance(target, ast.Attribute) and isinstance(part.value, ast.Lambda) and "self" in names_in(part.value):
-            found.append((2, part.lineno))
-        if isinstance(part.value, ast.Call) and any(map(own, part.value.args)):
-            found.append((3, part.lineno))
+        is_attribute, is_lambda = isinstance(target, ast.Attribute), isinstance(part.value, ast.Lambda)
+        kinds = (
+            is_attribute and own(part.value),
+            is_attribute and getattr(target.value, "id", "") == "ctx",
+            is_attribute and is_lambda and "self" in names_in(part.value),
+            isinstance(part.value, ast.Call) and any(map(own, part.value.args)),
+        )
+        found += [(kind, part.lineno) for kind, holds in enumerate(kinds) if holds]
     return min(found, default=(0, 0))[1]
 
 
