@@ -105,9 +105,10 @@ void import_softsign(NodeImport& n) {  // x / (1 + |x|)
 void import_clip(NodeImport& n) {
   const Item& x = n.in(0);
   float low = n.number("min", -kInfinity), high = n.number("max", kInfinity);
-  if (n.has(1)) low = n.number_in(1);
-  if (n.has(2)) high = n.number_in(2);
-  if (!is_float(x.type)) {
+  const bool is_known = (!n.has(1) || n.in(1).constant) && (!n.has(2) || n.in(2).constant);
+  if (is_known && n.has(1)) low = n.number_in(1);
+  if (is_known && n.has(2)) high = n.number_in(2);
+  if (!is_float(x.type) || !is_known) {
     Item y = x;
     if (n.has(1)) y = n.im.binary(BinaryKind::kMax, y, n.in(1));
     if (n.has(2)) y = n.im.binary(BinaryKind::kMin, y, n.in(2));

@@ -51,7 +51,7 @@ constexpr OpRow kOps[] = {
     {"Ceil", 1, "ceil", unary<UnaryKind::kCeil>},
     {"Celu", 12, "elu", import_celu, "alpha"},
     {"CenterCropPad", 18, "slice, slice_grad; the shape is a constant", import_center_crop_pad, "axes"},
-    {"Clip", 1, "clip; the limits are constants", import_clip, "max min"},
+    {"Clip", 1, "clip; maximum and minimum for limits from data", import_clip, "max min"},
     {"Concat", 1, "concat", import_concat, "axis"},
     {"ConcatFromSequence", 11, "concat", import_concat_from_sequence, "axis new_axis"},
     {"Constant", 1, "folded", import_constant, "value value_float value_floats value_int value_ints"},

@@ -54,14 +54,17 @@ ModelBytes sampled_or_not(bool is_sampled) {
   net.input("x", 1, {"batch", "3", "3", "3"}).output("y").floats("first", {4, 3, 1, 1}, wave(12));
   net.floats("second", {5, 4, 3, 3}, wave(180)).node("Conv", {"x", "first"}, {"c"});
   if (is_sampled) {
-    std::vector<float> places;
+    std::vector<int64_t> places;
     for (int image = 0; image < 2; ++image) {
-      for (const float down : {-1.0f, 0.0f, 1.0f}) {
-        for (const float across : {-1.0f, 0.0f, 1.0f}) places.insert(places.end(), {across, down});
+      for (const int64_t down : {-1, 0, 1}) {
+        for (const int64_t across : {-1, 0, 1}) places.insert(places.end(), {across, down});
       }
     }
-    net.floats("places", {2, 3, 3, 2}, places);
-    net.node("GridSample", {"c", "places"}, {"s"}, {int_attribute("align_corners", 1)});
+    // Constants, which are not trained.
+    net.integers("places", places).integers("shape", {2, 3, 3, 2});
+    net.node("Cast", {"places"}, {"floats"}, {int_attribute("to", 1)})
+        .node("Reshape", {"floats", "shape"}, {"grid"});
+    net.node("GridSample", {"c", "grid"}, {"s"}, {int_attribute("align_corners", 1)});
   }
   net.node("Conv", {is_sampled ? "s" : "c", "second"}, {"d"}).node("Flatten", {"d"}, {"y"});
   return net;
@@ -73,6 +76,7 @@ TEST(Volumes, AnImageSampledAtItsPixelsIsTheImage) {
   const auto plain = answers_of(sampled_or_not(false).bytes(20), {.batch = 2}, x)[0];
   ASSERT_EQ(sampled.size(), plain.size());
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(sampled[i], plain[i], 1e-5f);
+  expect_near(losses_of_net(sampled_or_not(true)), losses_of_net(sampled_or_not(false)));
 }
 
 TEST(Volumes, PlacesThatAreNoNumberAreOutsideOfTheImage) {
@@ -102,6 +106,13 @@ TEST(Volumes, AnOperandOfNoElementsIsNoNumber) {
   ModelBytes net;
   net.input("x", 1, {"batch", "3"}).output("y").integers("axis", {}).node("CumSum", {"x", "axis"}, {"y"});
   EXPECT_NE(refusal_of(net.bytes()).find("operand 1 has 0 elements, not 1"), std::string::npos);
+}
+
+TEST(Volumes, LimitsOfAClipMayComeFromData) {
+  ModelBytes net;
+  net.input("x", 1, {"4"}).input("low", 1, {}).input("high", 1, {}).output("y");
+  net.node("Clip", {"x", "low", "high"}, {"y"});
+  EXPECT_EQ(answers_of(net.bytes(), {}, {{-3, 0, 1, 9}, {-1}, {2}})[0], (std::vector<float>{-1, 0, 1, 2}));
 }
 
 // What pads a large image is known by its edges, not pixel by pixel.
