@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import gpu_ops, in_place, kernels, sparse
 from .conv_workspace import Workspaces
-from .errors import data_dependent, refusal
+from .errors import refusal
 from .recorder import (
     ACTIVATIONS,
     GRADIENTS,

@@ -9,7 +9,7 @@ import torch.distributed.fsdp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from headroom.torch import TraceError, trace
+from headroom.torch import trace
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
