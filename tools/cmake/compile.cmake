@@ -29,14 +29,15 @@ endif()
 target_compile_options(headroom_options
   INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)  # in KiB
 
-# headroom_sources(TARGET FILES...): adds sources. A preset with CMAKE_UNITY_BUILD compiles up to 40 of a target as one file,
+# headroom_sources(TARGET FILES...): adds sources. A preset with CMAKE_UNITY_BUILD compiles this many of a target as one file,
 # since every one of these compiles its own copy of what the headers' templates make.
+set(files_as_one 40)
 function(headroom_sources target)
   target_sources(${target} PRIVATE ${ARGN})
   get_property(count TARGET ${target} PROPERTY HEADROOM_SOURCES)
   foreach(file IN LISTS ARGN)
     math(EXPR count "${count} + 1")
-    math(EXPR unit "${count} / 40")
+    math(EXPR unit "${count} / ${files_as_one}")
     set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP HEADROOM_SOURCES ${count})
