@@ -464,6 +464,17 @@ TEST_F(KeptMemory, TheLineThatMakesBatchesLargerIsNamed) {
                                    "def main():\n"
                                    "  Data().grow()\n");
   EXPECT_PRED2(has, text, "batch_size is made larger at " + folder_ / "train.py:5") << text;
+  const std::string first = verdict("torch.snapshot = '" HEADROOM_SOURCE_DIR
+                                    "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz'\n"
+                                    "class Control:\n"
+                                    "  def __init__(self): self.size, self.count = 96, 64\n"
+                                    "  def step(self):\n"
+                                    "    self.count += 1\n"
+                                    "    self.size = int(self.size * 1.5)\n"  // line 7
+                                    "def main():\n"
+                                    "  control = Control()\n"
+                                    "  x = torch.Tensor(control.size, control.count)\n");
+  EXPECT_PRED2(has, first, "\nsize is made larger at " + folder_ / "train.py:7") << first;
 }
 
 }  // namespace

@@ -177,12 +177,35 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "GiB allowed; Of the allocated memory 900.00 MiB is allocated by PyTorch, and 20.00 MiB is reserved "
        "by PyTorch "
        "but unallocated."},
-      {"each thread has workspaces of cuBLAS", fact("threads", 100, R"(, "count": 24)"), "", 0,
-       "workspace: cuBLAS keeps 1.46 GiB of workspaces, one for each stream in each of 24 threads, made at "
-       "train.py:9",
-       "next: fewer threads"},
+      {"each stream has workspaces of cuBLAS, which are no leak of what first needs them",
+       R"("threads": {"line": "train.py:9", "bytes": 104857600, "count": 24, "call": "streams"})",
+       finding("leak", 1400), 0,
+       "workspace: cuBLAS keeps 1.46 GiB of workspaces, one for each stream in each thread that uses it: 24 "
+       "streams, made at train.py:9",
+       "next: fewer streams"},
       {"and few threads do not matter", fact("threads", 100, R"(, "count": 3)"), "", 0, "Out of memory",
        "!workspace"},
+      {"ranks share a card where each keeps little", R"("starts": {"ranks": 2, "line": "train.py:2"})",
+       finding("graphs-kept", 230), 1900, "other-process: other processes of this command hold 1.86 GiB",
+       "each chooses its own at train.py:2"},
+      {"what a library filled in one call is no leak",
+       "\"kept\": [" + kept("cache", 2000, R"(, "once": true)") + "]", "", 0,
+       "exhausted: cache keeps 40 tensors, all made in one call", "next: make it smaller"},
+      {"hooks that are registered again are told with what they keep",
+       fmt::format(
+           R"("hooks": {{"count": 60, "name": "report", "owner": "optimizer", "names": "x", "bytes": {}, "line": "train.py:4", "call": "register_step_post_hook"}})",
+           1000 * kMib),
+       finding("leak", 1000), 0,
+       "leak: report is 60 times a hook of the same optimizer, and keeps x by its closure, 1000.00 MiB, "
+       "registered again at train.py:4",
+       "next: handle.remove()  # of what register_step_post_hook returned"},
+      {"a model that is being made has no batch", R"("moment": {"makes_model": true})", "", 0,
+       "model-too-large: memory ran out while the model was made", "!batch", 256, full("60.00 MiB"), 0},
+      {"attention is advised on where it is shown", "", "", 0, "too-large-for-device", "!flash-attn", 5000,
+       R"(Traceback (most recent call last):\n  File \"/a/train.py\", line 88, in main\n    x.contiguous()\n)"
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB. GPU 0 has a total capacity "
+       "of 4.00 GiB of which 3.00 GiB is free.",
+       0},
       {"a backward that keeps its graph is told", R"("settings": {"graphs": "train.py:6"})",
        finding("graphs-kept", 2000), 0, "Out of memory; the history",
        "keeps its graph, as asked for at train.py:6"},

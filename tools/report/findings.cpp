@@ -30,7 +30,9 @@ int64_t end_of_work(const Trace& trace, const Failure* failure) {
 std::string times(double factor) {
   if (std::abs(factor - 2) < 0.05) return "was doubled";
   if (std::abs(factor - 3) < 0.05) return "was tripled";
-  return fmt::format("grew {:.2g} times", factor);
+  const double unit = std::max(1.0, std::pow(10, std::floor(std::log10(factor)) - 1));
+  return factor < 10 ? fmt::format("grew {:.2g} times", factor)
+                     : fmt::format("grew {:.0f} times", std::round(factor / unit) * unit);
 }
 
 // Returns the free memory from the driver's last report, otherwise the memory of the device that the program

@@ -83,11 +83,12 @@ void add_holders(const Facts& facts, std::vector<Candidate>& all) {
       continue;
     const bool is_seen = &holder == most || holder.text("owner") == "error";
     const Evidence alone = holder.is_set("grows") ? Evidence::kHeld : Evidence::kMaybeNeeded;
+    const std::string cause(name_of(is_filled_once(holder) ? Cause::kExhausted : Cause::kLeak));
     kept.push_back({.evidence = is_seen ? Evidence::kGrowth : alone,
                     .bytes = std::max(&holder == most ? bytes : 0, holder.number("bytes")),
-                    .cause = {"leak: " + text_of(holder)},
+                    .cause = {cause + ": " + text_of(holder)},
                     .next = {fmt::format("next: {}", advice_on(holder))},
-                    .cause_name = std::string(name_of(Cause::kLeak)),
+                    .cause_name = cause,
                     .line = line_of(holder)});
     if (is_of_call(holder) && !outputs.text("name").empty())
       kept.back().cause.push_back(fmt::format("the model returns more than its last layer: {}{}",
@@ -137,10 +138,15 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
   const Facts hooks = facts.part("hooks"), growth = facts.part("growth"), trained = facts.part("trained");
   const std::string padding = facts.text("padding");
   if (hooks.number("count") >= 3 && best.is_kept()) {
-    best.add_note(fmt::format("leak: {} is {} times a hook of the same module{}", hooks.text("name"),
-                              hooks.number("count"), line_part(", registered at ", hooks.text("line"))),
+    const std::string names = hooks.text("names"), call = hooks.text("call");
+    const std::string keeps = names.empty() ? ""
+                                            : fmt::format(", and keeps {} by its closure, {}", names,
+                                                          format_bytes(hooks.number("bytes")));
+    best.add_note(fmt::format("leak: {} is {} times a hook of the same {}{}{}", hooks.text("name"),
+                              hooks.number("count"), hooks.text("owner"), keeps,
+                              line_part(", registered again at ", hooks.text("line"))),
                   hooks.text("line"),
-                  {"next: handle.remove()  # of what register_forward_hook returned, when it has been used"});
+                  {fmt::format("next: handle.remove()  # of what {} returned, when it has been used", call)});
     std::rotate(best.cause.begin(), best.cause.end() - 1, best.cause.end());
   }
   if (best.evidence == Evidence::kIdle && best.line.empty()) {
@@ -208,6 +214,11 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   for (const Facts& finding : verdict.parts("findings")) {
     // The place where the program stopped tells more than the pieces of a pool.
     if (finding.text("cause") == name_of(Cause::kFragmentation) && run.has_phase) continue;
+    // A library's workspaces, which are known by their size alone, are no leak of the line that first needs
+    // them.
+    if (finding.text("cause") == name_of(Cause::kLeak) &&
+        finding.number("bytes") <= workspaces_of(facts, report))
+      continue;
     if (sentence.empty()) sentence = finding.text("title") + ": " + finding.text("sentence");
     all.push_back(candidate_of(finding, sentence, facts));
     sentence.clear();
@@ -256,13 +267,15 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
                              each.evidence == Evidence::kIdle;
     return each.bytes == 0 || each.weight() < least || (!is_measured && each.bytes < run.lacking);
   });
-  // Each rank of a run holds, or grows, as this one does: that they share a card tells less.
+  // Each rank of a run holds, or grows, as this one does: that they share a card tells less, if it is as
+  // much.
   const auto is_other = [](const Candidate& each) {
     return each.cause_name == name_of(Cause::kOtherProcess);
   };
   const auto is_of_each = [&](const Candidate& each) {
     const bool is_needed = each.evidence == Evidence::kMoment || each.evidence == Evidence::kMaybeNeeded;
-    return is_growing(each) || each.is_kept() || (!is_needed && !is_other(each));
+    const bool is_most = 2 * ranks * each.bytes >= run.others;
+    return is_most && (is_growing(each) || each.is_kept() || (!is_needed && !is_other(each)));
   };
   if (ranks_of(facts) > 1 && std::any_of(all.begin(), all.end(), is_of_each)) std::erase_if(all, is_other);
   std::stable_sort(all.begin(), all.end(),
@@ -298,6 +311,19 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
   const std::string text = request.text("text"), line = transform.text("line"),
                     graphs = facts.part("moment").text("graphs");
   if (logged.makes_state) add_state(facts, run, logged);
+  if (facts.part("moment").is_set("makes_model") && (logged.is_large || logged.is_bare)) {
+    logged.cause_name = name_of(Cause::kModelTooLarge);
+    logged.cause = {
+        fmt::format("{}: memory ran out while the model was made, before any step", logged.cause_name)};
+    logged.next = {
+        "next: a smaller model, or its weights in 16 bits: torch.set_default_dtype(torch.bfloat16)",
+        "next: layers on several devices (device_map, FSDP), or on the CPU until they are needed"};
+    logged.is_large = logged.is_bare = false;
+  }
+  const bool is_product = text.find(" product of ") != std::string::npos;
+  if (!logged.shows_attention && !is_product)
+    std::erase_if(logged.next,
+                  [](const std::string& step) { return step.find("flash-attn") != std::string::npos; });
   if (!line.empty() && logged.requested > 0 && transform.text("name") == "vmap") {
     logged.add_note(
         "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line,

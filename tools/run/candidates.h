@@ -41,6 +41,7 @@ struct Logged : Candidate {
   bool is_bare = false;            // or that decides nothing: it tells what the pool has
   bool is_large = false;           // or that decides nothing: a quarter of the device was asked for at once
   bool has_graphs = false;         // recorded CUDA graphs have much
+  bool shows_attention = false;
 };
 
 // Figures of the run that all candidates are measured by.
@@ -58,6 +59,10 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
 
 // Adds the candidates of facts that are one holder each: a variable, a library, a cache, a kind of models.
 void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& all);
+
+// Bytes of blocks as large as a workspace of cuBLAS that no array of the program has; 0 where few threads and
+// streams are alive.
+int64_t workspaces_of(const Facts& facts, const Facts& report);
 
 // The place of a fact with words before it; empty without one.
 std::string line_part(const std::string& before, const std::string& line);

@@ -73,8 +73,10 @@ constexpr CauseRow kRows[] = {
      100,
      Cause::kLeak},
     {"threads",
-     "workspace: cuBLAS keeps {bytes} of workspaces, one for each stream in each of {count} threads{at}",
-     {"next: fewer threads, or one stream for all; CUBLAS_WORKSPACE_CONFIG=:4096:2 makes each smaller"},
+     "workspace: cuBLAS keeps {bytes} of workspaces, one for each stream in each thread that uses it: "
+     "{count} "
+     "{call}{at}",
+     {"next: fewer {call}; CUBLAS_WORKSPACE_CONFIG=:4096:2 makes each workspace smaller"},
      Evidence::kHeld,
      100,
      Cause::kWorkspace},
@@ -151,12 +153,16 @@ std::pair<Facts, int64_t> holder_of(const Facts& facts, const Facts& report, std
   const int64_t bytes = holder.number("bytes"), doubles = holder.number("doubles");
   if (fact == "arrays") return {holder, doubles < bytes / 2 ? 0 : doubles};
   if (fact == "untrained") return {holder, holder.number("gradients")};
-  if (fact != "threads") return {holder, bytes};
-  const int64_t sized = report.part("verdict").part("failure").number("workspace_bytes");
-  return {holder, holder.number("count") < kFewThreads ? 0 : std::max<int64_t>(0, sized - bytes)};
+  return {holder, fact == "threads" ? workspaces_of(facts, report) : bytes};
 }
 
 }  // namespace
+
+int64_t workspaces_of(const Facts& facts, const Facts& report) {
+  const Facts threads = facts.part("threads");
+  const int64_t sized = report.part("verdict").part("failure").number("workspace_bytes");
+  return threads.number("count") < kFewThreads ? 0 : std::max<int64_t>(0, sized - threads.number("bytes"));
+}
 
 void add_rows(const Facts& facts, const Facts& report, std::vector<Candidate>& all) {
   const Facts misspelt = facts.part("untrained").part("misspelt");

@@ -14,6 +14,10 @@ bool are_views(const Facts& holder) {
 
 }  // namespace
 
+bool is_filled_once(const Facts& holder) {
+  return holder.is_set("once");
+}
+
 bool has_tensors(const Facts& holder) {
   return !holder.has("kind") || holder.text("kind") == "tensor";
 }
@@ -26,13 +30,14 @@ std::string text_of(const Facts& holder) {
   const int64_t count = holder.number("count"), bytes = holder.number("bytes");
   const std::string owner = holder.text("owner");
   return fmt::format(
-      "{}{} keeps {} {}{}{}{}{}{}, at {}", holder.text("name"),
+      "{}{} keeps {} {}{}{}{}{}{}{}, at {}", holder.text("name"),
       owner == "queue" ? ", a queue without maxsize," : "", count,
       has_tensors(holder) ? "tensor" : holder.text("kind"), count == 1 ? "" : "s",
       are_views(holder) ? ", views that hold all of larger ones" : "",
       holder.is_set("graphs") ? " with the graph behind " + std::string(count == 1 ? "it" : "them") : "",
-      owner == "error" ? " in tracebacks of errors" : "", bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "",
-      line_of(holder));
+      owner == "error" ? " in tracebacks of errors" : "",
+      is_filled_once(holder) ? ", all made in one call" : "",
+      bytes >= 1 << 20 ? ", " + format_bytes(bytes) : "", line_of(holder));
 }
 
 std::string_view advice_on(const Facts& holder) {
@@ -41,6 +46,8 @@ std::string_view advice_on(const Facts& holder) {
     return "keep .clone() of a view, or a copy on the CPU (.cpu()): a view holds the whole tensor";
   if (holder.is_set("graphs") && has_tensors(holder) && owner.empty())
     return "keep values without their graph: .detach(), or under torch.no_grad()";
+  if (is_filled_once(holder))
+    return "make it smaller: what is made in advance takes positions x sequences x layers";
   if (owner == "buffer") return "update the buffer under torch.no_grad(), or from .detach()";
   if (owner == "iterator") return "make a new iterator for each pass: itertools.cycle keeps all that it gave";
   if (owner == "optimizer") return "a smaller history_size  # of L-BFGS, or another optimizer";

@@ -70,6 +70,7 @@ Logged explain_log(const std::string& log) {
   logged.is_bare = is_full && activity.empty() && facts.part("figures").has("allocated") && !logged.is_large;
   logged.has_figures_alone = is_full && facts.parts("phase").empty() && !logged.has_graphs;
   logged.makes_state = lists("phase", "first_update");
+  logged.shows_attention = lists("facts", "attention_shown");
   std::istringstream lines(child.out);
   bool in_cause = true;
   for (std::string line; std::getline(lines, line);) {

@@ -143,6 +143,15 @@ TEST(Verdict, AGrowingBatchNamesTheGrowthOfActivations) {
   EXPECT_NE(verdict.sentence.find("the batch was doubled"), std::string::npos) << verdict.sentence;
 }
 
+TEST(Verdict, ABatchThatGrewOverAHundredTimesIsToldInPlainFigures) {
+  FakeTraining training;
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  training.forward(896 * kMiB);
+  training.fail_in_layer(100 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  EXPECT_NE(verdict.sentence.find("the batch grew 110 times"), std::string::npos) << verdict.sentence;
+}
+
 TEST(Verdict, StepsThatGrowFromOneToTheNextAreNamed) {
   const auto train = [](bool grows) {
     FakeTraining training;

@@ -40,12 +40,19 @@ def _other_libraries(frames):
 
 
 def _threads(frames):
-    """The number of threads, where one is started, and the bytes of arrays that are as large as cuBLAS's workspaces."""
+    """The number of threads, or of CUDA's streams if it is larger, where one is made, and the bytes of arrays that are
+    as large as cuBLAS's workspaces."""
+    torch = sys.modules.get("torch")
     is_sized = lambda array: objects.array_bytes(array) in (32 << 20, (4096 * 2 + 16 * 8) << 10)
-    tensors = objects.alive(sys.modules["torch"].Tensor) if "torch" in sys.modules else []
+    tensors = objects.alive(torch.Tensor) if torch else []
     arrays = {objects.storage(array): objects.array_bytes(array) for array in tensors if is_sized(array)}
-    line = next((line for line, _ in source.calls_of(frames, ("ThreadPoolExecutor", "ThreadPool", "Thread"))), "")
-    return {"count": len(sys._current_frames()), "line": line, "bytes": sum(arrays.values())}
+    streams = {getattr(each, "cuda_stream", 0) for each in (objects.alive(torch.cuda.Stream) if torch else ())}
+    threads, kind = len(sys._current_frames()), "threads"
+    names = ("ThreadPoolExecutor", "ThreadPool", "Thread")
+    if len(streams) > threads:
+        threads, kind, names = len(streams), "streams", ("Stream", "ExternalStream")
+    line = next((line for line, _ in source.calls_of(frames, names)), "")
+    return {"count": threads, "call": kind, "line": line, "bytes": sum(arrays.values())}
 
 
 def _plans(frames):
@@ -84,7 +91,7 @@ def _kept(frames, seconds=4.0):
 
     # A place is a name, the file that has it, and whose object holds the arrays, or what kind of object; "": none.
     # What is seen after the program's own lists: its other objects, then those that no variable has, then libraries'.
-    later = [[], [], []]
+    later, once = [[], [], []], set()
     for frame in frames:
         path, caller, called = frame.f_code.co_filename, frame, [""]  # the library's functions, the innermost first
         while caller is not None and not source.is_own(caller.f_code.co_filename):
@@ -103,6 +110,8 @@ def _kept(frames, seconds=4.0):
                     later[2].append((place, value, None))
                 continue
             scopes.setdefault(place, function)
+            if name in source.given_once(path, frame.f_lineno or 0, objects.variables(frame)):
+                once.add(place[:2])
             if frame.f_code.co_name == "forward" and objects.has(objects.variables(frame).get("self"), "_modules"):
                 of_forward[place] = function
             if not objects.array_bytes(value):
@@ -212,7 +221,8 @@ def _kept(frames, seconds=4.0):
             in_step = is_sum and source.is_of_step(place[1], line, place[0])
             forward = of_forward.get(place)
             is_of_pass = forward is not None and forward.lineno <= line <= forward.end_lineno
-            entry |= {"grows": grows and not is_sum and not is_of_pass, "in_step": in_step}
+            is_once = owner in ("object", "library") and place[:2] in once
+            entry |= {"grows": grows and not is_sum and not is_of_pass, "in_step": in_step, "once": is_once}
             kept.append({"name": name, "file": place[1], "line": line, "owner": owner, **entry})
     return sorted(kept, key=lambda entry: (entry["bytes"], entry["count"]), reverse=True)[:24]
 
@@ -236,7 +246,9 @@ def _growth(frames):
     values = [value for frame in own for value in objects.variables(frame).values()]
     values = [part for value in values if objects.is_list(value) for _, part in objects.children(value)[:40]]
     values += [value for frame in frames for value in objects.variables(frame).values()]
-    sides = {side for value in values if type(value) is not type and request.has_shape(value) for side in value.shape}
+    values = [value for value in values if type(value) is not type and request.has_shape(value)]
+    sides = {side for value in values for side in value.shape}
+    first = {value.shape[0] for value in values if len(value.shape) and not objects.weight_bytes(value)}
     for frame in own:  # the rounds of a loop that runs
         around = source.loop_around(frame.f_code.co_filename, frame.f_lineno or 0)
         names = source.names_in(around.iter) if isinstance(around, ast.For) else ()
@@ -244,16 +256,18 @@ def _growth(frames):
     for value in (value for frame in own for value in objects.variables(frame).values() if objects.is_list(value)):
         sides |= {len(value)} if any(request.has_shape(part) for _, part in objects.children(value)[:1]) else set()
     is_side = lambda value: type(value) is int and value > 4 and value in sides
-    sized = set()
+    sized = {}  # whether as large as the first side: a batch's
     for frame in own:
-        for name in [name for name, value in objects.variables(frame).items() if is_side(value)]:
+        for name, value in [each for each in objects.variables(frame).items() if is_side(each[1])]:
             path = frame.f_code.co_filename
             calls = [node.value for node in source.assignments_of(frame, path, name, False)]
             names = [source.name_of(call) for call in calls if isinstance(call, ast.Call)] + ["__call__"] * len(calls)
-            sized |= {(path, name)} | {(each, name) for each in source.own_files(frames) for name in names}
+            sized |= {(path, name): value in first}
+            sized |= {(each, name): value in first for each in source.own_files(frames) for name in names}
     for value in itertools.islice(objects.of_program(), 50_000):
         path = objects.own_file(value)
-        sized |= {(path, name) for name, part in list(objects.attributes(value).items()) if is_side(part)}
+        own = list(objects.attributes(value).items())
+        sized |= {(path, name): part in first for name, part in own if is_side(part)}
     return source.growth(frames, sized)
 
 
@@ -309,10 +323,34 @@ def _variables(frames, failed):
             if size > found["largest"]["bytes"]:
                 made = source.line_that_makes(name, text, frame)
                 tell("largest", size, *_largest_part(text, made, value, size))
+    for how in _joined_in_place(frames, files):
+        tell("grown", *how)
     large = [value for value in arrays.values() if _is_double(value)]
     sizes = {"bytes": sum(map(objects.array_bytes, arrays.values())), "doubles": sum(map(objects.array_bytes, large))}
     asked_for = source.line_of_parts(files, ["jax_enable_x64"]) if large else ""
     return {**found, "arrays": {**sizes, "line": asked_for or min(doubles, default=("",))[-1]}}
+
+
+def _joined_in_place(frames, files):
+    """(bytes, name, line, call) of the entries that source.joins_in_place() tells of, those of one object together,
+    without arrays that have a graph: what a model joins in its forward pass does not grow."""
+    found, entries = {}, {}
+    for path in files:
+        for target, call in source.joins_in_place(path):
+            is_entry = isinstance(target, ast.Subscript)
+            name = getattr(target.slice, "value", None) if is_entry else target.attr
+            if not isinstance(name, str):
+                name = getattr(target.value, "attr", getattr(target.value, "id", ""))
+            base = ast.unparse(target.value if is_entry else target)
+            told = (base, "%s:%d" % (path, call.lineno), ast.unparse(call.func)[:40])
+            entries.setdefault(name, found.setdefault((path, ast.unparse(target.value)), (told, {})))
+    dicts = [objects.attributes(value) for value in objects.of_program()] if entries else []
+    dicts += [objects.variables(frame) for frame in frames] + objects.alive(dict) if entries else []
+    for name, (_, arrays) in entries.items():
+        for value in [dict.get(each, name) for each in dicts if isinstance(each, dict) and name in each]:
+            every = [array for array in objects.arrays_under(value, {}, 10_000) if objects.grad_fn(array) is None]
+            arrays |= {objects.storage(array): objects.array_bytes(array) for array in every}
+    return [(sum(arrays.values()), *told) for told, arrays in found.values()]
 
 
 def _loading(failed):
@@ -357,7 +395,8 @@ def _moment(failed, kept):
     names = {name for frame in before for name in objects.variables(frame)}
     with_graphs = {entry["name"] for entry in kept if entry["graphs"] and entry["owner"] != "call"}
     backward = len(before) < len(own) and with_graphs <= names
-    return {"lines": lines[:4], "backward": backward, "graphs": graphs[0]}
+    makes_model = models.are_being_made(failed)
+    return {"lines": lines[:4], "backward": backward, "graphs": graphs[0], "makes_model": makes_model}
 
 
 def _cycles():
@@ -424,7 +463,7 @@ def _facts(frames, failed, asked, is_end):
         failed = frames
     of_frames = {"libraries": _other_libraries, "kept": _kept, "growth": _growth, "padding": _padding}
     of_frames |= {"starts": source.starts, "plans": _plans, "threads": _threads}
-    of_frames |= {"transform": lambda frames: source.transform(frames, is_end), "weights": models.weights}
+    of_frames |= {"transform": lambda frames: request.transform(frames, is_end), "weights": models.weights}
     of_frames |= {"untrained": models.untrained, "trained": models.trained, "evaluating": models.evaluating}
     of_frames |= {"hooks": models.hooks, "outputs": models.outputs}
     asked_for = {"cycles": _cycles}  # first: what is garbage is nobody's

@@ -3,7 +3,6 @@ most, that no optimizer trains, that are trained unseen, hooks and options that 
 
 import collections
 import difflib
-import itertools
 import sys
 
 import headroom_objects as objects
@@ -78,7 +77,7 @@ def weights(frames):
             of_torch = type(model).__module__.startswith("torch.nn.")
             same = sum(w.nbytes for w in own) if model._modules else id(model)
             kinds.append((type(model).__name__, same if of_torch else 0))
-    counts = collections.Counter(() if _is_being_made(frames) else kinds)
+    counts = collections.Counter(() if are_being_made(frames) else kinds)
     lines, found = {}, {}
     for key, (kind, size, doubles, text, line) in zip(kinds, models):
         if counts[key] > 2 or not text:
@@ -93,7 +92,7 @@ def weights(frames):
     return sorted(found.values(), key=lambda each: -each["bytes"])[:4]
 
 
-def _is_being_made(frames):
+def are_being_made(frames):
     """True while a module of PyTorch is made: the parts that it has so far are no models."""
     kind = sys.modules["torch"].nn.Module if "torch" in sys.modules else ()
     starts = (frame for frame in frames if frame.f_code.co_name == "__init__")
@@ -101,19 +100,34 @@ def _is_being_made(frames):
 
 
 def hooks(frames):
-    """How often one function of the program is a hook of the same module, and the line that registers hooks."""
-    counts = collections.Counter()
-    for kind, module in itertools.product(objects.HOOKS, objects.modules_of_torch()):
-        functions = [getattr(hook, "__func__", hook) for hook in objects.of_module(module, kind).values()]
-        codes = [getattr(function, "__code__", None) for function in functions]
-        counts.update((id(module), kind, code) for code in codes if code and source.is_own(code.co_filename))
-    (*_, code), count = max(counts.items(), key=lambda each: each[1], default=((None,), 0))
+    """How often one function of the program is a hook of the same module, optimizer or weight, or of all of them; the
+    variables that its closures keep, their bytes, and the call that registers it."""
+    torch = sys.modules.get("torch")
+    modules = objects.modules_of_torch()
+    weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
+    named = {"module": modules, "optimizer": objects.alive(torch.optim.Optimizer) if torch else [], "weight": weights}
+    every = [sys.modules[name] for name in ("torch.nn.modules.module", "torch.optim.optimizer") if name in sys.modules]
+    found = {}
+    for kind, owner in ((k, owner) for k, owners in {**named, "process": every}.items() for owner in owners):
+        for _, hook in objects.hooks_of(owner):
+            function = getattr(hook, "func", hook)  # of functools.partial
+            function = getattr(function, "__func__", function)
+            code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+            if code and source.is_own(code.co_filename):
+                found.setdefault((kind, id(owner), code), {})[id(hook)] = hook
+    (kind, _, code), same = max(found.items(), key=lambda each: len(each[1]), default=(("", 0, None), {}))
     if code is None:
         return {"count": 0}
-    names = ["register_%shook" % kind for kind in ("forward_", "forward_pre_", "full_backward_", "backward_")]
-    calls = source.calls_of(frames, names)
-    at = next((line for line, _ in calls if line.startswith(code.co_filename)), "")
-    return {"count": count, "name": code.co_name, "line": at}
+    kept, arrays = {}, {}
+    for name, value in (each for hook in same.values() for each in objects.children(hook) if each[0]):
+        parts = [part for _, part in objects.children(value)] if objects.is_list(value) else [value]
+        sizes = {objects.storage(part): objects.array_bytes(part) for part in parts if objects.array_bytes(part)}
+        kept[name] = kept.get(name, 0) + sum(size for key, size in sizes.items() if key not in arrays)
+        arrays |= sizes
+    names = ", ".join(name for name, size in kept.items() if size > sum(kept.values()) / 5)
+    line, call = source.line_that_registers(source.own_files(frames), code)
+    facts = {"count": len(same), "name": code.co_name, "line": line, "call": call, "owner": kind}
+    return facts | {"names": names, "bytes": sum(kept.values())}
 
 
 def outputs(frames):

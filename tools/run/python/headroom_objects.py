@@ -11,7 +11,6 @@ import weakref
 
 import headroom_source as source
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 _OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
 PLAIN = {str, bytes, int, float, bool, type(None), types.ModuleType}
 _MOST_PARTS = 100_000  # of one list
@@ -242,6 +241,14 @@ def of_module(module, name):
     return found if isinstance(found, dict) else {}
 
 
+def hooks_of(owner):
+    """("", hook) of what is called at a step of a module, an optimizer, a tensor, or, where `owner` is a module of
+    Python that has such lists, of all of them."""
+    names = [*attributes(owner), "_backward_hooks", "_post_accumulate_grad_hooks"]
+    lists = [getattr(owner, name, None) for name in dict.fromkeys(names) if name.endswith("hooks")]
+    return [("", hook) for hooks in lists if isinstance(hooks, dict) for hook in list(dict.values(hooks))]
+
+
 def attributes(value):
     """The dict of an object; empty without one, or where it refuses."""
     try:
@@ -280,11 +287,10 @@ def _children(value):
         frame = getattr(value, _CODES[kind].replace("code", "frame")) if kind in _CODES and own_file(value) else None
         return list(variables(frame).items()) if frame is not None else []
     if is_optimizer(value):  # what it keeps of each step, as L-BFGS does, but not its state of one step
-        return [("", part) for part in states_of(value) if isinstance(part, list)]
+        return [("", part) for part in states_of(value) if isinstance(part, list)] + hooks_of(value)
     if has(value, "_modules") and has(value, "_parameters"):  # a module of PyTorch
         own = [(k, v) for k, v in vars(value).items() if k not in _OF_MODULES and not k.endswith(("hooks", "_kwargs"))]
-        own += [("", hook) for k in HOOKS for hook in list(of_module(value, k).values())]
-        own += [(k, v) for k, v in of_module(value, "_buffers").items() if grad_fn(v)]
+        own += hooks_of(value) + [(k, v) for k, v in of_module(value, "_buffers").items() if grad_fn(v)]
         return list(value._modules.items()) + own
     slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
     slots = [name for each in slots for name in ([each] if isinstance(each, str) else each) if hasattr(value, name)]

@@ -1,9 +1,10 @@
 """Finds what the request that failed is made of, for the verdict of `headroom run`: arrays of the functions that ran,
-their products, numbers that are sides of it, or a step of what JAX compiled."""
+their products, numbers that are sides of it, a step of what JAX compiled, or what is made of each example."""
 
 import ast
 import itertools
 import math
+import sys
 
 import headroom_objects as objects
 import headroom_source as source
@@ -25,19 +26,21 @@ def has_shape(value):
 
 def _arrays(frames, asked):
     """Tells what the request that failed makes: an array as large as one in its functions, or made of two of them."""
-    arrays = []
+    arrays, owned = [], []
     for frame in frames:
-        weights = objects.of_module(objects.variables(frame).get("self"), "_parameters")
+        owner = objects.variables(frame).get("self")
+        weights = objects.of_module(owner, "_parameters")
         names = {**objects.variables(frame), **{"self." + name: weight for name, weight in weights.items()}}
         # A model returns a dict.
         parts = [(k, v) for k, v in names.items() if issubclass(type(v), dict) and dict.__len__(v) < 40]
         names |= {"%s.%s" % (k, part): value for k, v in parts for part, value in dict.items(v)}
         here = [(k, v) for k, v in names.items() if type(v) is not type and has_shape(v)]
         arrays = here[:40] + arrays  # the program's own first
+        owned = [("self." + k, v) for k, v in objects.attributes(owner).items() if has_shape(v)] + owned
         if source.is_own(frame.f_code.co_filename):
             break
     fits = lambda size: _fits(size, asked)
-    for name, array in arrays:
+    for name, array in arrays + owned:
         if fits(array.nbytes):
             return {"text": "it is as large as " + _text(name, array)}
     product = {}
@@ -109,6 +112,21 @@ def _steps(jaxpr):
             for inner in part if isinstance(part, (list, tuple)) else (part,):
                 inner = getattr(inner, "jaxpr", inner)
                 yield from _steps(inner) if hasattr(inner, "eqns") else ()
+
+
+def transform(frames, is_end):
+    """The first vmap of a gradient, or matrix of derivatives, of a program of JAX, or of PyTorch that is in one, or
+    else the first scan of JAX: what they make of each example or step is no variable of a function. JAX tells of its
+    failure at the end alone."""
+    parts = ("/torch/_functorch/", "/torch/autograd/functional.py")
+    is_torch = any(part in frame.f_code.co_filename for frame in frames for part in parts)
+    if not is_torch and not (is_end and "jax" in sys.modules):
+        return {}
+    for line, call in source.calls_of(frames, ("vmap", "jacrev", "jacfwd", "jacobian", "hessian")):
+        if source.name_of(call) != "vmap" or (call.args and "grad" in ast.unparse(call.args[0])):
+            return {"name": source.name_of(call), "line": line, "torch": is_torch}
+    scans = source.calls_of(frames, ("scan",)) if is_end and "jax" in sys.modules else ()
+    return {"name": "scan", "line": next((line for line, _ in scans), "")}
 
 
 def _fits(size, asked):

@@ -90,6 +90,13 @@ def is_of_step(path, line, name):
     return bool(made) and any(loop_around(path, call.lineno) is loop for call in calls)
 
 
+def given_once(path, line, bound):
+    """The names that are given to a statement under way that binds others, none of which is bound: it never ended, so
+    what it put into these came from one call."""
+    node = ([None] + nodes_at(path, line, (ast.Assign, ast.AnnAssign)))[-1]
+    return names_in(node.value) if node is not None and node.value and targets_of(node).isdisjoint(bound) else set()
+
+
 def is_bound_alone(path, node, name):
     """True if an assignment is in a loop in which nothing else binds that name."""
     loop = loop_around(path, node.lineno)
@@ -101,17 +108,21 @@ def comprehension_at(path, line):
     """The name that a list gets, or what makes it, and its line, where a line is in a comprehension, or in a list() of
     what a function gives; ("", 0) else."""
     for node in nodes_at(path, line, (ast.ListComp, ast.GeneratorExp, ast.Call)):
-        if not isinstance(node, ast.Call) or name_of(node) in ("list", "tuple"):
+        if not isinstance(node, ast.Call) or (name_of(node) in ("list", "tuple") and _makes_items(node)):
             names = [name for n in nodes_at(path, line, ast.Assign) for name in sorted(targets_of(n)) if name]
             return (names + [ast.unparse(node)[:60]])[0], node.lineno
     return "", 0
+
+
+def _makes_items(node):
+    return bool(node.args) and isinstance(node.args[0], (ast.Call, ast.GeneratorExp))
 
 
 def is_carried(path, node, name):
     """True for an assignment of what a call returns that was given the same, to an attribute or to what nothing else in
     the loop binds: out, state = model(x, state)."""
     call = node.value
-    given = [*call.args, *(word.value for word in call.keywords)] if isinstance(call, ast.Call) else ()
+    given = _given(call) if isinstance(call, ast.Call) else ()
     parts = [part for target in _targets(node) for part in ast.walk(target)]
     is_attribute = any(isinstance(part, ast.Attribute) and part.attr == name for part in parts)
     is_same = name in targets_of(node) and any(name in names_in(each) for each in given)
@@ -127,10 +138,49 @@ def carried_over_backward(frame, name):
     return next((n.lineno for n in nodes if any("backward" in name_of(call) for call in calls(n))), 0)
 
 
+def is_join(call):
+    kinds = ("cat", "concat", "concatenate", "append", "hstack", "vstack", "stack")
+    return isinstance(call, ast.Call) and name_of(call) in kinds
+
+
 def joins(call, name):
     """True for a call that joins what has a name with more: torch.cat([x, y])."""
-    kinds = ("cat", "concat", "concatenate", "append", "hstack", "vstack", "stack")
-    return isinstance(call, ast.Call) and name_of(call) in kinds and name in names_in(call)
+    return is_join(call) and name in names_in(call)
+
+
+def _whole_parts(node):
+    """The expressions in one, less those that it takes a slice of."""
+    index = getattr(node, "slice", None)
+    if isinstance(node, ast.expr) and not (index and any(isinstance(part, ast.Slice) for part in ast.walk(index))):
+        yield node
+        for part in ast.iter_child_nodes(node):
+            yield from _whole_parts(part)
+
+
+def joins_in_place(path):
+    """(target, call) of each join of an entry with more that becomes the entry, of what a function was given, or of an
+    object, or in a loop, by a variable or at once: state["k"] = torch.cat([state["k"], k])."""
+    for function in nodes_in(tree_of(path), _FUNCTIONS):
+        pairs = [(target, n.value) for n in nodes_in(function, ast.Assign) for target in n.targets]
+        for target, value in [each for each in pairs if type(each[0]) is type(each[1]) is ast.Tuple]:
+            pairs += zip(target.elts, value.elts)
+        pairs.sort(key=lambda each: each[0].lineno)
+        of_name = lambda name: [(t.lineno, value) for t, value in pairs if getattr(t, "id", "") == name]
+
+        def reached(node):
+            for part in _whole_parts(node):
+                before = [value for line, value in of_name(getattr(part, "id", "-")) if line < node.lineno]
+                yield part
+                yield from _whole_parts(before[-1]) if before else ()
+
+        for target, value in pairs:
+            root, loop = target, loop_around(path, target.lineno)
+            while isinstance(root, (ast.Attribute, ast.Subscript)):
+                root = root.value
+            lines = [line for line, _ in of_name(getattr(root, "id", "-"))]
+            is_new = any(not loop or loop.lineno <= line <= loop.end_lineno for line in lines)
+            calls = [part for part in reached(value) if is_join(part)] if root is not target and not is_new else ()
+            yield from [(target, c) for c in calls if ast.unparse(target) in map(ast.unparse, reached(c))][:1]
 
 
 def call_that_loads(files, call):
@@ -246,11 +296,32 @@ def line_of_attribute(path, name):
     return next((n.lineno for n in nodes if any(is_attribute(p) for t in _targets(n) for p in ast.walk(t))), 0)
 
 
+def _given(call):
+    return [*call.args, *(word.value for word in call.keywords)]
+
+
 def line_that_calls(files, name):
-    """The line of the call of that name with most arguments, which makes what is kept of a class; empty without one."""
-    calls = [(n, path) for path in files for n in nodes_in(tree_of(path), ast.Call) if name_of(n) == name]
+    """The line of the call of that name with most arguments, which makes what is kept of a class, or else of one that
+    is given what has the name, as a hook is; empty without one."""
+    calls = [(n, path) for path in files for n in nodes_in(tree_of(path), ast.Call)]
+    is_name = lambda node: getattr(node, "attr", getattr(node, "id", "")) == name
+    calls = [each for each in calls if is_name(each[0].func)] or [
+        each for each in calls if any(map(is_name, _given(each[0])))
+    ]
     most = max(((len(n.args) + len(n.keywords), -n.lineno, path) for n, path in calls), default=None)
     return "%s:%d" % (most[2], -most[1]) if most else ""
+
+
+def line_that_registers(files, code):
+    """The line of the call that registers a function as a hook, one that names it first, and the name of the call."""
+    found = []
+    for path in dict.fromkeys([code.co_filename, *files]):
+        for call in nodes_in(tree_of(path), ast.Call):
+            if name_of(call).startswith("register") and "hook" in name_of(call):
+                is_given = call.lineno <= code.co_firstlineno <= call.end_lineno  # a lambda
+                is_given |= any(code.co_name in names_in(each) for each in _given(call))
+                found.append((not is_given, "%s:%d" % (path, call.lineno), name_of(call)))
+    return min(found, key=lambda each: each[0], default=("", "", ""))[1:]
 
 
 def calls_backward_later(frame):
@@ -332,25 +403,10 @@ def starts(frames):
     return {"line": (lines + [""])[0], "ranks": ranks, "jax": "jax" in imports}
 
 
-def transform(frames, is_end):
-    """The first vmap of a gradient, or matrix of derivatives, of a program of JAX, or of PyTorch that is in one, or
-    else the first scan of JAX: what they make of each example or step is no variable of a function. JAX tells of its
-    failure at the end alone."""
-    parts = ("/torch/_functorch/", "/torch/autograd/functional.py")
-    is_torch = any(part in frame.f_code.co_filename for frame in frames for part in parts)
-    if not is_torch and not (is_end and "jax" in sys.modules):
-        return {}
-    for line, call in calls_of(frames, ("vmap", "jacrev", "jacfwd", "jacobian", "hessian")):
-        if name_of(call) != "vmap" or (call.args and "grad" in ast.unparse(call.args[0])):
-            return {"name": name_of(call), "line": line, "torch": is_torch}
-    scans = calls_of(frames, ("scan",)) if is_end and "jax" in sys.modules else ()
-    return {"name": "scan", "line": next((line for line, _ in scans), "")}
-
-
 def growth(frames, sized):
     """The first line that makes a size of a batch, picture or text larger, and the size's name: one of `sized`, (file,
-    name) of what is as large as an array's side, before what is only called like a size. "batch_size *= 2",
-    "64 << epoch", a function that returns such a size, or a list of sizes; empty without one."""
+    name) of what is as large as an array's side, true if the first, before what is only called like a size.
+    "batch_size *= 2", "64 << epoch", a function that returns such a size, or a list of sizes; empty without one."""
     found = []
     for path in own_files(frames):
         tree = tree_of(path)
@@ -365,20 +421,21 @@ def growth(frames, sized):
             is_called = any(part in name for part in _SIZES) and not any(part in name for part in _NO_SIZES)
             is_at_start = any(each.lineno <= node.lineno <= each.end_lineno for each in starts)
             if (is_called or name in ("bs", "bsz") or (path, name) in sized) and not is_at_start:
-                found.append((((path, name) not in sized, kind), name, "%s:%d" % (path, node.lineno)))
+                rank = ((path, name) not in sized, not sized.get((path, name)), kind)
+                found.append((rank, name, "%s:%d" % (path, node.lineno)))
 
         for node in nodes_in(tree, (ast.AugAssign, ast.Assign)):
             for name in sorted(targets_of(node)):
                 is_sized = (path, name) in sized
                 if isinstance(node, ast.AugAssign):
                     if isinstance(node.op, _GROWS) or (is_sized and isinstance(node.op, ast.Add)):
-                        tell(0, name, node)
+                        tell(int(isinstance(node.op, ast.Add)), name, node)
                 elif name in names_in(node.value) and _multiplies(node.value, is_sized):
                     tell(0, name, node)
                 elif _raises(node.value):
                     tell(1, name, node)
                 elif joins(node.value, name) and is_bound_alone(path, node, name):  # data that grows
-                    found.append(((True, 2), name, "%s:%d" % (path, node.lineno)))
+                    found.append(((True, True, 2), name, "%s:%d" % (path, node.lineno)))
                 elif is_sized and isinstance(node.value, ast.Subscript) and may_repeat(node):
                     tell(1, name, _list_of(path, node.value.value) or node)
         for function in nodes_in(tree, (ast.FunctionDef,)):
