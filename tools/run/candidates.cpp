@@ -274,8 +274,8 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   };
   const auto is_of_each = [&](const Candidate& each) {
     const bool is_needed = each.evidence == Evidence::kMoment || each.evidence == Evidence::kMaybeNeeded;
-    const bool is_most = 2 * ranks * each.bytes >= run.others;
-    return is_most && (is_growing(each) || each.is_kept() || (!is_needed && !is_other(each)));
+    const bool is_as_much = 2 * ranks * each.bytes >= run.others;
+    return is_as_much && (is_growing(each) || each.is_kept() || (!is_needed && !is_other(each)));
   };
   if (ranks_of(facts) > 1 && std::any_of(all.begin(), all.end(), is_of_each)) std::erase_if(all, is_other);
   std::stable_sort(all.begin(), all.end(),
