@@ -55,7 +55,8 @@ def can_use_cudnn(gpu, query, key, value, mask, is_causal, enable_gqa, dropout):
     if query.dtype not in (torch.float16, torch.bfloat16):
         return False
     width = query.size(-1)
-    limit = 128
+    is_hopper = gpu.capability == (9, 0) and (torch.backends.cudnn.version() or 0) >= 91000
+    limit = 256 if is_hopper else 128
     if width % 8 != 0 or value.size(-1) % 8 != 0 or max(width, value.size(-1)) > limit:
         return False
     if key.size(2) <= 1 or (mask is not None and mask.requires_grad):

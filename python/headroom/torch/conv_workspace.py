@@ -102,15 +102,20 @@ class Workspaces:
 
     def bytes_of(self, convolution, part):
         """The workspace of the convolution (FORWARD), of its gradient for the input or for the filter."""
+        return self.choices_of(convolution, part)[0]
+
+    def choices_of(self, convolution, part):
+        """That workspace, and the smaller ones of the engines that PyTorch tries where it finds no room."""
         if convolution.is_half_depthwise:
             # cuDNN has kernels for it that it names only where a driver is loaded.
-            return _PARTS_OF_DEPTHWISE * parts_bytes(convolution) if part is FILTER else 0
+            return _falling([_PARTS_OF_DEPTHWISE * parts_bytes(convolution)] if part is FILTER else [])
         if convolution.is_plain_1x1 and convolution.pixels == 1 and part is FILTER:
-            return 0  # one matrix product over all images
-        asked = self._ask(convolution, part)
-        size = asked if asked is not None else _estimate(self._gpu, convolution, part)
+            return [0]  # one matrix product over all images
+        sizes = self._ask(convolution, part) or [_estimate(self._gpu, convolution, part)]
         is_filter_in_3d = part is FILTER and len(convolution.input) > 4  # cuDNN names its engine
-        return size_of_1x1(convolution, part, size) if convolution.is_plain_1x1 and not is_filter_in_3d else size
+        if convolution.is_plain_1x1 and not is_filter_in_3d:
+            sizes = [size_of_1x1(convolution, part, sizes[0]), *sizes]
+        return _falling(sizes)
 
     def _ask(self, convolution, part):
         tensors = tuple(
@@ -120,9 +125,18 @@ class Workspaces:
         stride, padding, dilation = convolution.stride, convolution.padding, convolution.dilation
         if len(stride) == 1:
             stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
-        return self._heuristics.workspace_bytes(
+        return self._heuristics.workspaces_bytes(
             part, convolution.dtype, tensors, stride, padding, dilation
         )
+
+
+def _falling(sizes):
+    """Each that is smaller than all before, to the end of the list: cuDNN's last engines take next to nothing."""
+    falling = []
+    for size in [*sizes, 0]:
+        if not falling or size < falling[-1]:
+            falling.append(size)
+    return falling
 
 
 def _planes(sizes, is_channels_last):

@@ -63,8 +63,10 @@ class _Call:
             return
         if self.transposed and part != FILTER:
             part = INPUT if part == FORWARD else FORWARD
-        size = self.tracer.workspaces.bytes_of(self.convolution, part)
-        self.tracer.temporaries(self.name, [size])
+        size, *smaller = self.tracer.workspaces.choices_of(self.convolution, part)
+        with self.tracer.held(self.name, [size]) as blocks:
+            for block in blocks:
+                block.tensor = f"workspace of {size}, else {', '.join(map(str, smaller))}"
 
 
 def forward(tracer, func, args, kwargs, result):

@@ -128,7 +128,9 @@ def _properties(gpu):
 
 
 class Heuristics:
-    """The workspaces of convolutions on one GPU. `workspace_bytes` answers None where cuDNN does not."""
+    """The workspaces of convolutions on one GPU, of all engines, the first choice first; none where cuDNN does not
+    answer.
+    """
 
     def __init__(self, gpu):
         self._gpu = gpu
@@ -150,10 +152,10 @@ class Heuristics:
         _set_clusters(device, self._gpu)
         return device
 
-    def workspace_bytes(self, operation, dtype, tensors, stride, padding, dilation):
+    def workspaces_bytes(self, operation, dtype, tensors, stride, padding, dilation):
         """`operation` is one of the three above, `tensors` the (sizes, strides) of input, weight and output."""
         if dtype not in _DATA_TYPES or self._device is None:
-            return None
+            return []
         flags = torch.backends.cudnn
         key = (operation, dtype, tensors, stride, padding, dilation)
         key += (flags.allow_tf32, flags.deterministic)
@@ -161,7 +163,7 @@ class Heuristics:
             try:
                 self._found[key] = self._ask(*key)
             except _Refused:
-                self._found[key] = None
+                self._found[key] = []
         return self._found[key]
 
     def _ask(self, operation, dtype, tensors, stride, padding, dilation, allow_tf32, deterministic):
@@ -174,13 +176,14 @@ class Heuristics:
             self._set(heuristics, 204, _DESCRIPTOR, [self._device])
             self._finish(heuristics)
             configs = [self._new(_ENGINE_CONFIG, made) for _ in range(_MOST_CONFIGS)]
+            found = []
             for config in self._get(heuristics, 202, _DESCRIPTOR, configs):
                 engine = self._new(_ENGINE, made)
                 self._get(config, 300, _DESCRIPTOR, [engine])
                 notes = self._get(engine, 1303, _NOTE, [0] * 16)
                 if not _is_left_out(notes, dtype, allow_tf32, deterministic):
-                    return self._get(config, 303, _INT64, [0])[0]
-            return None
+                    found += self._get(config, 303, _INT64, [0])
+            return found
         finally:
             for descriptor in reversed(made):
                 self._library.cudnnBackendDestroyDescriptor(ctypes.c_void_p(descriptor))

@@ -124,16 +124,17 @@ _ATTENTION = {
     for name in (
         "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_cudnn_attention",
     )
     if hasattr(_aten, name)
 }
+_CUDNN_ATTENTION = getattr(getattr(_aten, "_scaled_dot_product_cudnn_attention", None), "default", None)
 
 
 _FOLLOWED_BY_RULES = {
     _aten.convolution.default,
     _aten.convolution_backward.default,
     _aten.embedding_dense_backward.default,
+    _aten._embedding_bag_backward.default,
     _aten.nonzero.default,
 }
 
@@ -141,12 +142,14 @@ _FOLLOWED_BY_RULES = {
 def on_gpu(func, result):
     """Returns the results of an op that are on the GPU; attention's seed and offset are not. The results of a
     convolution are recorded one by one, each between its copies and its workspace (convolution.py), those of an
-    embedding after its sort (kernels.py).
+    embedding after its sort (kernels.py). cuDNN's attention has seed and offset on the GPU, before its results.
     """
     if func in _FOLLOWED_BY_RULES:
         return []
     if func is _aten.native_dropout.default:  # the mask comes first
         return result[::-1]
+    if func is _CUDNN_ATTENTION:
+        return [*result[6:8], *result[:2]]
     if func in _ATTENTION:
         return [
             value

@@ -145,9 +145,16 @@ def _reduce_variance(tracer, func, args, kwargs, result):
     tracer.temporaries(func.name(), reduction.of_sum(tracer.gpu, args[0], dims, 16))
 
 
+def _norms(tracer, func, args, kwargs, result):
+    """A number for each 65,536 elements, and for each tensor as many as for the largest (ForeachReduceOp.cu)."""
+    chunks = max((-(-tensor.numel() // 65536) for tensor in args[0]), default=0)
+    tracer.temporaries(func.name(), [len(args[0]) * chunks * 4])
+
+
 # Embeddings.
 
 _ROWS_PER_THREAD = 10
+_SORT_BYTES, _SCAN_BYTES = 16895, 1279  # what CUB takes beside 16.25 bytes for each key; for a scan
 
 
 def _embedding_backward(tracer, func, args, kwargs, result):
@@ -162,14 +169,23 @@ def _embedding_backward(tracer, func, args, kwargs, result):
             return
         keys = count * 8
         with tracer.held(name, [keys, keys]):
-            tracer.temporaries(name, [keys, 2 * keys])
+            tracer.temporaries(name, [keys, _SORT_BYTES + count * 65 // 4])
             tracer.track(result, name)
             segments = min(count, rows) + count // _ROWS_PER_THREAD
             width = -(-gradient.size(-1) // 32) * 32
             sums = segments * width * (4 if gradient.element_size() <= 4 else 8)
-            with tracer.held(name, [keys]):
-                tracer.temporaries(name, [keys])
-                tracer.temporaries(name, [segments * 8, sums])
+            with tracer.held(name, [keys, 8]):
+                tracer.temporaries(name, [keys, _SCAN_BYTES])
+                with tracer.held(name, [keys, keys]):
+                    tracer.temporaries(name, [_SCAN_BYTES])
+                    tracer.temporaries(name, [8, segments * 8, sums])
+
+
+def _embedding_bag_backward(tracer, func, args, kwargs, result):
+    """Dense gradients of sums and means are those of a plain embedding (embedding_bag_backward_cuda_sum_avg)."""
+    if args[8] == 2:  # the largest
+        return tracer.track(result, func.name())
+    _embedding_backward(tracer, func, [args[0], args[1], args[6]], {}, result)
 
 
 def _index_put(tracer, func, args, kwargs, result):
@@ -237,12 +253,18 @@ def _flash_backward(tracer, func, args, kwargs, result):
     tracer.temporaries(func.name(), [sums, batch * rows * heads * width * 4])
 
 
+def _cudnn_forward(tracer, func, args, kwargs, result):
+    tracer.temporaries(func.name(), [256])
+
+
 def _cudnn_backward(tracer, func, args, kwargs, result):
-    query = args[1]
+    """Sums of rows and the gradient of the queries in float32; where heads share keys, these heads' own gradients."""
+    query, key, value = args[1:4]
     batch, heads, length, width = query.size()
-    tracer.temporaries(
-        func.name(), [batch * heads * length * 4 + batch * heads * length * width * 4]
-    )
+    workspace = batch * heads * length * 4 * (1 + width) + 256
+    if key.size(1) < heads:
+        workspace += batch * heads * key.size(2) * (width + value.size(-1)) * query.element_size()
+    tracer.temporaries(func.name(), [workspace])
 
 
 def _safe_softmax(tracer, func, args, kwargs, result):
@@ -292,11 +314,13 @@ _RULES = {
     _aten.amax.default: _reduce,
     _aten.amin.default: _reduce,
     _aten.linalg_vector_norm.default: _reduce_norm,
+    _aten._foreach_norm.Scalar: _norms,
     _aten.std.correction: _reduce_variance,
     _aten.std_mean.correction: _reduce_variance,
     _aten.var.correction: _reduce_variance,
     _aten.var_mean.correction: _reduce_variance,
     _aten.embedding_dense_backward.default: _embedding_backward,
+    _aten._embedding_bag_backward.default: _embedding_bag_backward,
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put,
     _aten.nonzero.default: _nonzero,
@@ -315,4 +339,5 @@ for _op in (_aten.mm, _aten.bmm, _aten.baddbmm, _aten.addmm, _aten.mv, _aten.add
 if hasattr(_aten, "_safe_softmax"):
     _RULES[_aten._safe_softmax.default] = _safe_softmax
 if hasattr(_aten, "_scaled_dot_product_cudnn_attention_backward"):
+    _RULES[_aten._scaled_dot_product_cudnn_attention.default] = _cudnn_forward
     _RULES[_aten._scaled_dot_product_cudnn_attention_backward.default] = _cudnn_backward

@@ -274,7 +274,7 @@ class Tracer(TorchDispatchMode):
     def held(self, op, sizes, category=WORKSPACE):
         """Blocks that live while the body runs."""
         blocks = [self.recorder.allocate(size, op, category) for size in sizes if size > 0]
-        yield
+        yield blocks
         for block in reversed(blocks):
             self.recorder.free(block)
 

@@ -386,10 +386,44 @@ class Attention(unittest.TestCase):
         self.assertIn(efficient, kernels_of((2, 2)))
         self.assertNotIn(efficient, kernels_of((2, 3)))
 
+    @unittest.skipUnless(hasattr(torch.ops.aten, "_scaled_dot_product_cudnn_attention_backward"), "a later PyTorch")
+    def test_the_workspaces_of_cudnn_are_those_of_a_gpu(self):
+        def make(heads, keys, width=64):
+            def step(batch):
+                options = {"device": "cuda", "dtype": torch.bfloat16, "requires_grad": True}
+                tensors = [torch.randn(batch, n, 64, width, **options) for n in (heads, keys, keys)]
+                return lambda: F.scaled_dot_product_attention(*tensors, enable_gqa=heads > keys).sum().backward()
+
+            return step
+
+        def taken(*shape):
+            blocks = trace(make(*shape), batch=2, steps=1, device="h200").blocks
+            self.assertEqual(sum(b.size == 8 and "cudnn" in b.op for b in blocks), 2)  # seed and offset
+            return max(b.size for b in blocks if b.op.endswith("cudnn_attention_backward"))
+
+        # Sums, the gradient of the queries in float32, and where four heads share keys, those of keys and values.
+        rows = 2 * 16 * 64
+        self.assertEqual(taken(16, 16), rows * 4 * 65 + 256)
+        self.assertEqual(taken(16, 4), rows * 4 * 65 + 256 + 2 * rows * 64 * 2)
+        self.assertEqual(taken(16, 16, 256), rows * 4 * 257 + 256)  # on Hopper
+
 
 def convolution(dtype, tensor, weight, out, stride=1, padding=1, groups=1):
     pairs = (stride, stride), (padding, padding), (1, 1)
     return Convolution(dtype, tensor, weight, out, *pairs, groups, False)
+
+
+class Embeddings(unittest.TestCase):
+    def test_a_bag_takes_the_sums_of_a_gpu(self):
+        def make(batch):
+            bag = torch.nn.EmbeddingBag(50000, 128, mode="sum").cuda()
+            words = torch.randint(50000, (batch, 32), device="cuda")
+            return lambda: bag(words).sum().backward()
+
+        blocks = trace(make, batch=1024, steps=1, device="h200").blocks
+        sizes = [block.size for block in blocks if block.op.endswith("_embedding_bag_backward")]
+        for size in (25600000, 549375, 288352, 18454528):  # as on an H200
+            self.assertEqual(sizes.count(size), 1, size)
 
 
 class Categories(unittest.TestCase):
@@ -461,6 +495,17 @@ class Convolutions(unittest.TestCase):
         ):
             made = convolution(dtype, *arguments)
             self.assertEqual(self.workspaces.bytes_of(made, part), expected, (dtype, arguments))
+
+    @unittest.skipIf(cudnn.library() is None, "PyTorch without cuDNN 9.8")
+    def test_engines_with_smaller_workspaces_follow(self):
+        images = (64, 64, 32, 32)
+        made = convolution(torch.float32, images, (64, 64, 3, 3), images)
+        # What PyTorch tried on an H200 with too little room: 33,701,904 and above at first.
+        self.assertEqual(self.workspaces.choices_of(made, FORWARD), [33701904, 16924688, 0])
+        for part in (INPUT, FILTER):
+            choices = self.workspaces.choices_of(made, part)
+            self.assertEqual(choices, sorted(set(choices), reverse=True))
+            self.assertEqual((choices[0], choices[-1]), (self.workspaces.bytes_of(made, part), 0))
 
     def test_clusters_are_found_in_the_descriptors_of_known_versions_alone(self):
         name = list(struct.unpack("2i", b"NVIDIA H"))
