@@ -111,8 +111,8 @@ void FailureObserver::note(const AllocatorEvent& event) {
     facts.source = user.source;
     names_missing_ = false;
   }
-  if (failure_) return;
   if (event.kind == AllocatorEvent::Kind::kAllocate) {
+    failure_.reset();  // the program went on
     live_[event.pointer] = {std::string(user.op), std::string(user.tensor), std::string(user.source),
                             user.category, event.requested_bytes};
   } else if (event.kind == AllocatorEvent::Kind::kDeallocate) {

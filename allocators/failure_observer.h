@@ -36,7 +36,7 @@ class FailureObserver {
  public:
   // Becomes the allocator's observer and out-of-memory handler; must outlive the allocator.
   void watch(Allocator& allocator);
-  // The first request that found no room, if any.
+  // The first request that found no room since the last one that did, if any.
   const std::optional<FailedRequest>& failure() const { return failure_; }
 
  private:

@@ -54,6 +54,17 @@ DeviceProfile bare_profile(DeviceProfile profile, int64_t capacity_bytes) {
   return profile;
 }
 
+// Copies from the host need no kernel.
+int64_t allocations_before_kernels(const Trace& trace) {
+  int64_t allocations = 0;
+  for (const TraceEvent& event : trace.events) {
+    if (!event.allocates) continue;
+    ++allocations;
+    if (trace.names[static_cast<size_t>(event.op)] != "aten::_to_copy") break;
+  }
+  return allocations;
+}
+
 Prediction play_beside_process(const Traced& program, const RunSetup& asked, const PlayOptions& options) {
   const RunSetup setup = with_libraries(program, asked);
   const int64_t capacity = capacity_bytes(setup), overhead = setup.device.overhead_bytes();
@@ -63,9 +74,23 @@ Prediction play_beside_process(const Traced& program, const RunSetup& asked, con
             .devices = {{}},
             .lacking_bytes = 1};
   }
-  SimulatedGpu gpu(bare_profile(setup.device, capacity), 0, Backing::kNone);
-  const StrategySettings settings = strategy_beside_process(setup);
-  Prediction played = play(program.front(), settings, gpu, options);
+  StrategySettings settings = strategy_beside_process(setup);
+  const auto play_there = [&](std::optional<int64_t> kernels_after) {
+    settings.kernels_after = kernels_after;
+    SimulatedGpu gpu(bare_profile(setup.device, capacity), 0, Backing::kNone);
+    return play(program.front(), settings, gpu, options);
+  };
+  Prediction played = play_there(allocations_before_kernels(program.front()));
+  // What addresses decide is known where the driver refuses nothing. Else a program must fit as well where
+  // the context keeps its stacks, and where each segment lies below all others.
+  const bool has_room = !played.fits || settings.name != "caching" || played.enough_total > 0;
+  for (size_t i = 0; i < 2 && played.fits && !has_room; ++i) {
+    constexpr std::optional<int64_t> kOthers[] = {std::numeric_limits<int64_t>::max(), std::nullopt};
+    Prediction other = play_there(kOthers[i]);
+    const int64_t work = played.work + other.work;
+    if (!other.fits) played = std::move(other);
+    played.work = work;
+  }
   // Memory of other processes counts as taken, as on the device of the setup.
   const int64_t taken = others_bytes(setup) + overhead;
   PlayedDevice& device = played.devices.front();

@@ -1,10 +1,49 @@
 #include "answers/player.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <unordered_map>
+#include <utility>
+
+#include "base/text.h"
 
 namespace headroom {
+
+std::vector<int64_t> smaller_workspaces(std::string_view tensor) {
+  constexpr std::string_view kElse = ", else ";
+  std::vector<int64_t> sizes;
+  const size_t other = tensor.find(kElse);
+  if (!tensor.starts_with("workspace of ") || other == std::string_view::npos) return sizes;
+  for (const std::string_view number : split(tensor.substr(other + kElse.size()), ", ")) {
+    const auto bytes = parse_number<int64_t>(number);
+    if (!bytes || *bytes < 0) return {};
+    sizes.push_back(*bytes);
+  }
+  return sizes;
+}
+
+int64_t least_peak_bytes(const Trace& trace) {
+  std::unordered_map<int32_t, int64_t> least;  // by the position of the name
+  for (size_t i = 0; i < trace.names.size(); ++i) {
+    const std::vector<int64_t> sizes = smaller_workspaces(trace.names[i]);
+    if (!sizes.empty()) least[static_cast<int32_t>(i)] = std::ranges::min(sizes);
+  }
+  if (least.empty()) return trace.peak_bytes;
+  std::vector<int64_t> taken(static_cast<size_t>(trace.blocks));
+  int64_t live = 0, peak = 0;
+  for (const TraceEvent& event : trace.events) {
+    int64_t& bytes = taken[static_cast<size_t>(event.block)];
+    if (!event.allocates) {
+      live -= std::exchange(bytes, 0);
+      continue;
+    }
+    const auto found = least.find(event.tag);
+    bytes = found == least.end() ? event.bytes : std::min(event.bytes, found->second);
+    peak = std::max(peak, live += bytes);
+  }
+  return peak;
+}
 
 Player::Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool frees_all)
     : trace_(trace),
@@ -15,6 +54,10 @@ Player::Player(const Trace& trace, const TraceStreams& streams, Allocator& alloc
       pointers_(static_cast<size_t>(trace_.blocks)) {
   for (const DeviceEvent& event : trace_.device_events) {
     if (event.kind == DeviceEvent::Kind::kEmptyCache) emptied_.push_back(event.position);
+  }
+  for (size_t i = 0; i < trace_.names.size(); ++i) {
+    std::vector<int64_t> sizes = smaller_workspaces(trace_.names[i]);
+    if (!sizes.empty()) workspaces_[static_cast<int32_t>(i)].bytes = std::move(sizes);
   }
 }
 
@@ -46,7 +89,7 @@ void Player::free_rest() noexcept {
   for (const TraceEvent& event : trace_.events) {
     void*& pointer = pointers_[static_cast<size_t>(event.block)];
     if (pointer == nullptr) continue;
-    allocator_.deallocate(pointer, event.bytes, streams_[event.stream]);
+    deallocate(pointer, event, streams_[event.stream]);
     pointer = nullptr;
   }
 }
@@ -76,10 +119,9 @@ void Player::play_events(int64_t end) {
       void*& pointer = pointers_[static_cast<size_t>(event->block)];
       const Stream stream = streams_[event->stream];
       if (event->allocates) {
-        pointer = allocator_.allocate(event->bytes, stream, is_named_ ? user_of(*event) : MemoryUser{});
+        pointer = allocate(*event, stream);
       } else {
-        allocator_.deallocate(pointer, event->bytes, stream);
-        pointer = nullptr;
+        deallocate(std::exchange(pointer, nullptr), *event, stream);
       }
     }
   } catch (const OutOfMemory& error) {
@@ -87,6 +129,40 @@ void Player::play_events(int64_t end) {
     failure_ = error;
     failure_->set_user(std::string(user.op), std::string(user.tensor), std::string(user.source));
   }
+}
+
+inline void* Player::allocate(const TraceEvent& event, Stream stream) {
+  if (!workspaces_.empty() && event.tag != 0) [[unlikely]] {
+    const auto found = workspaces_.find(event.tag);
+    if (found != workspaces_.end()) return allocate(found->second, event, stream);
+  }
+  return allocator_.allocate(event.bytes, stream, is_named_ ? user_of(event) : MemoryUser{});
+}
+
+void* Player::allocate(Workspace& workspace, const TraceEvent& event, Stream stream) {
+  const MemoryUser user = is_named_ ? user_of(event) : MemoryUser{};
+  while (true) {
+    const int64_t bytes = workspace.refused == 0 ? event.bytes : workspace.bytes[workspace.refused - 1];
+    try {
+      void* const pointer = bytes == 0 ? nullptr : allocator_.allocate(bytes, stream, user);
+      taken_[event.block] = bytes;
+      return pointer;
+    } catch (const OutOfMemory&) {
+      if (workspace.refused++ == workspace.bytes.size()) throw;
+    }
+  }
+}
+
+inline void Player::deallocate(void* pointer, const TraceEvent& event, Stream stream) noexcept {
+  int64_t bytes = event.bytes;
+  if (!taken_.empty()) [[unlikely]] {
+    const auto found = taken_.find(event.block);
+    if (found != taken_.end()) {
+      bytes = found->second;
+      taken_.erase(found);
+    }
+  }
+  if (bytes > 0) allocator_.deallocate(pointer, bytes, stream);
 }
 
 MemoryUser Player::user_of(const TraceEvent& event) const {

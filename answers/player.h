@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "allocators/allocator.h"
@@ -41,6 +42,12 @@ class TraceStreams {
   std::vector<Stream> streams_;
 };
 
+// Smaller workspaces that serve as well, by the name of a block of a trace: "workspace of 33701904, else
+// 16924688, 0". Empty for other blocks.
+std::vector<int64_t> smaller_workspaces(std::string_view tensor);
+// Returns the peak of live bytes with the smallest of these.
+int64_t least_peak_bytes(const Trace& trace);
+
 // One allocator with the live blocks of a trace. Gives idle memory back where the program empties its cache.
 class Player {
  public:
@@ -71,7 +78,17 @@ class Player {
   void describe(Snapshot& snapshot) const;
 
  private:
+  // A convolution has engines with smaller workspaces: PyTorch tries them, from its first choice on, until
+  // one finds room, and keeps to it.
+  struct Workspace {
+    std::vector<int64_t> bytes = {};  // of the other engines
+    size_t refused = 0;               // engines that found no room
+  };
+
   void play_events(int64_t end);
+  void* allocate(const TraceEvent& event, Stream stream);
+  void* allocate(Workspace& workspace, const TraceEvent& event, Stream stream);
+  void deallocate(void* pointer, const TraceEvent& event, Stream stream) noexcept;
   MemoryUser user_of(const TraceEvent& event) const;
   std::string_view name(int32_t position) const { return trace_.names[static_cast<size_t>(position)]; }
 
@@ -81,8 +98,10 @@ class Player {
   const bool is_named_;  // the names of the trace go to the allocator, for its observer
   const bool frees_all_;
   std::optional<OutOfMemory> failure_;
-  std::vector<void*> pointers_;   // by block; null: not live
-  std::vector<int64_t> emptied_;  // positions at which idle memory is given back, rising
+  std::vector<void*> pointers_;                        // by block; null: not live
+  std::unordered_map<int32_t, Workspace> workspaces_;  // by the position of their name
+  std::unordered_map<int32_t, int64_t> taken_;         // live workspaces: block -> bytes
+  std::vector<int64_t> emptied_;                       // positions at which idle memory is given back, rising
   int64_t event_ = 0;
   double ns_ = 0, fragmentation_ = 0;
 };

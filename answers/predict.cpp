@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "answers/player.h"
 #include "base/bytes.h"
 #include "base/edge.h"
 #include "base/errors.h"
@@ -26,7 +27,7 @@ RunSetup with_less(RunSetup setup, int64_t bytes) {
 // The least total with which variables and live results have room on every GPU, and what is beside them.
 int64_t least_total_of_live(const Traced& program, const RunSetup& setup) {
   if (!program.starts_libraries) {
-    return others_bytes(setup) + setup.device.overhead_bytes() + program.front().peak_bytes;
+    return others_bytes(setup) + setup.device.overhead_bytes() + least_peak_bytes(program.front());
   }
   int64_t least = 0;
   for (const TracedDevice& device : program.devices) {
@@ -71,11 +72,29 @@ class TotalSearch {
     // Returns the same pages on a device without the odd bytes, whatever total the search began with.
     const int64_t process = others_bytes(setup_) + setup_.device.overhead_bytes();
     const int64_t whole = edge->fitting - (edge->fitting - process) % setup_.device.granularity_bytes;
-    return search.fits(whole) ? whole : edge->fitting;
+    return kept_above(search, search.fits(whole) ? whole : edge->fitting, process);
   }
   int64_t plays() const { return plays_; }
 
  private:
+  // Where a play frees segments and gets them again, a program may fit by chance, and not with a little more:
+  // returns the least total from `fitting` on with which it fits, and with samples of up to a fiftieth more.
+  int64_t kept_above(EdgeSearch& search, int64_t fitting, int64_t process_bytes) {
+    constexpr int64_t kShare = 50, kSamples = 5;
+    const int64_t page = setup_.device.granularity_bytes;
+    for (int64_t failing = 0; !work_.is_spent();) {
+      const int64_t pages = (fitting - process_bytes) / kShare / page;
+      for (int64_t i = std::min(kSamples, pages); i > 0 && failing < fitting; --i) {
+        const int64_t at = fitting + pages * i / std::min(kSamples, pages) * page;
+        if (!search.fits(at)) failing = at;
+      }
+      if (failing < fitting) break;
+      const auto edge = search.above(failing, largest_total_bytes(setup_, failing));
+      if (!edge) break;
+      fitting = edge->fitting;
+    }
+    return fitting;
+  }
   EdgeTrial attempt(int64_t total_bytes) {
     const RunSetup setup = with_total(setup_, total_bytes);
     if (total_bytes <= known_total_ && would_play_alike(program_, known_, setup)) {

@@ -45,6 +45,9 @@ class alignas(128) BlockStore {
   // A new segment of `bytes` at `base`: one free block, placed by the store's order, or at `place`.
   Index add_segment(void* base, int64_t bytes, int32_t list);
   Index add_segment(void* base, int64_t bytes, int32_t list, uint64_t place);
+  // The place of an address that orders blocks as addresses do, and back.
+  static uint64_t place_of(int64_t address) { return static_cast<uint64_t>(address) >> kPlaceUnitBits; }
+  static int64_t address_at(uint64_t place) { return static_cast<int64_t>(place << kPlaceUnitBits); }
   // Removes a segment that is one free block.
   void remove_segment(Index block) noexcept;
   bool is_free(Index block) const { return at(block).requested_bytes == 0; }

@@ -15,8 +15,10 @@ int32_t pool_of(int64_t block_bytes) {
 }  // namespace
 
 CachingAllocator::CachingAllocator(Device& device, std::string name, std::optional<Limit> limit,
-                                   CachingRules rules)
-    : SegmentAllocator(device, std::move(name), limit), rules_(rules) {}
+                                   CachingRules rules, std::optional<int64_t> kernels_after)
+    : SegmentAllocator(device, std::move(name), limit), rules_(rules) {
+  if (kernels_after) set_places(*kernels_after);
+}
 
 // The steps of PyTorch's malloc. When this finds nothing, the base class waits for blocks that other streams
 // use and tries again, which PyTorch does not (#189504), then releases all idle segments and tries again.
@@ -54,8 +56,8 @@ CachingAllocator::Lane* CachingAllocator::lane_with(const void* pointer) noexcep
 CachingAllocator::Lane& CachingAllocator::lane_of(Stream stream) {
   const int32_t number = streams_.find(stream);
   if (number != StreamNumbers::kNone) return *own_lanes_[static_cast<size_t>(number)];
-  // PyTorch takes the lowest address among equal blocks, and drivers hand out falling addresses. Places do
-  // not depend on the device, so that a prediction holds on each.
+  // PyTorch takes the lowest address among equal blocks, and drivers hand out mostly falling addresses.
+  // Places do not depend on the device, so that a prediction holds on each.
   auto made =
       std::make_unique<Lane>(stream, user_of(stream), new_store(BlockStore::Order::kNewestFirst), rules_);
   Lane& lane = *made;
@@ -67,7 +69,9 @@ CachingAllocator::Lane& CachingAllocator::lane_of(Stream stream) {
 }
 
 CachingAllocator::Index CachingAllocator::grow(Lane& lane, int32_t pool, int64_t block_bytes) {
-  const Index block = add_segment(lane.store, rules_.segment_bytes(block_bytes), pool);
+  int64_t allocations = 0;
+  for (const Lane* each : own_lanes_) allocations += each->searches[kSmallPool] + each->searches[kLargePool];
+  const Index block = add_segment(lane.store, rules_.segment_bytes(block_bytes), pool, allocations);
   if (block != BlockStore::kNone) lane.store.at(block).stamp = lane.searches[static_cast<size_t>(pool)];
   return block;
 }

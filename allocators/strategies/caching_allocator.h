@@ -14,7 +14,10 @@ namespace headroom {
 
 class CachingAllocator final : public SegmentAllocator {
  public:
-  CachingAllocator(Device& device, std::string name, std::optional<Limit> limit, CachingRules rules);
+  // With `kernels_after` segments have the addresses of SegmentPlaces; else each new one lies below all
+  // others.
+  CachingAllocator(Device& device, std::string name, std::optional<Limit> limit, CachingRules rules,
+                   std::optional<int64_t> kernels_after = {});
 
  private:
   // The pools of one stream: small blocks in the first list of the store, large ones in the second.

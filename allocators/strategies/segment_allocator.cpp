@@ -19,12 +19,14 @@ BlockStore& SegmentAllocator::new_store(BlockStore::Order order) {
   return *stores_.emplace_back(std::make_unique<BlockStore>(order));
 }
 
-SegmentAllocator::Index SegmentAllocator::add_segment(BlockStore& store, int64_t bytes, int32_t list) {
+SegmentAllocator::Index SegmentAllocator::add_segment(BlockStore& store, int64_t bytes, int32_t list,
+                                                      int64_t allocations) {
   void* base = reserve(bytes);
   if (base == nullptr) return BlockStore::kNone;
   segment_bytes_ += bytes;
   segments_[base] = &store;
-  return store.add_segment(base, bytes, list);
+  if (!places_) return store.add_segment(base, bytes, list);
+  return store.add_segment(base, bytes, list, BlockStore::place_of(places_->take(bytes, allocations)));
 }
 
 BlockStore* SegmentAllocator::store_with(const void* pointer) const noexcept {
@@ -35,6 +37,7 @@ BlockStore* SegmentAllocator::store_with(const void* pointer) const noexcept {
 int64_t SegmentAllocator::release(BlockStore& store, Index segment) noexcept {
   void* base = store.at(segment).pointer;
   const int64_t bytes = store.at(segment).bytes;
+  if (places_) places_->give_back(BlockStore::address_at(store.at(segment).place), bytes);
   store.remove_segment(segment);
   segments_.erase(base);
   unreserve(base, bytes);

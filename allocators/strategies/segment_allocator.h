@@ -5,10 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "allocators/allocator.h"
 #include "allocators/blocks/block_store.h"
+#include "allocators/strategies/segment_places.h"
 #include "allocators/strategies/stream_numbers.h"
 
 namespace headroom {
@@ -23,8 +25,11 @@ class SegmentAllocator : public Allocator {
 
   // A new store of segments; lives as long as this.
   BlockStore& new_store(BlockStore::Order order = BlockStore::Order::kBySize);
-  // A new segment of `bytes` in that list of a store's free blocks; kNone when there is no room.
-  Index add_segment(BlockStore& store, int64_t bytes, int32_t list);
+  // From now on segments have the addresses that a driver would give them.
+  void set_places(int64_t kernels_after) { places_.emplace(kernels_after); }
+  // A new segment of `bytes` in that list of a store's free blocks, after so many allocations; kNone when
+  // there is no room.
+  Index add_segment(BlockStore& store, int64_t bytes, int32_t list, int64_t allocations = 0);
   // Returns the store of the segment with that address; null if there is none.
   BlockStore* store_with(const void* pointer) const noexcept;
   // Releases a segment that is one free block; returns its bytes.
@@ -58,6 +63,7 @@ class SegmentAllocator : public Allocator {
   int64_t segment_bytes_ = 0;
   // By address, the highest first, so that lower_bound finds the segment with an address.
   std::map<const void*, BlockStore*, std::greater<>> segments_;
+  std::optional<SegmentPlaces> places_;
   StreamNumbers streams_;  // that took or freed blocks
 };
 

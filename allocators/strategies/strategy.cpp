@@ -95,7 +95,8 @@ std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device
   if (rules.expandable_segments) {
     return std::make_unique<ExpandableAllocator>(device, settings.shown_name(), limit, rules);
   }
-  return std::make_unique<CachingAllocator>(device, settings.shown_name(), limit, rules);
+  return std::make_unique<CachingAllocator>(device, settings.shown_name(), limit, rules,
+                                            settings.kernels_after);
 }
 
 std::unique_ptr<Allocator> make_pool(const StrategySettings& settings, Device& device) {

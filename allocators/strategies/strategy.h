@@ -44,6 +44,9 @@ struct StrategySettings {
   };
   std::optional<FailingCalls> failing_calls = {};
   std::optional<int64_t> thread_cache_bytes = {};  // see Allocator::set_thread_cache
+  // For PyTorch's allocator: its segments lie where a driver puts them (SegmentPlaces) in a process that runs
+  // kernels after so many allocations.
+  std::optional<int64_t> kernels_after = {};
   // Returns the strategy's name in messages.
   const std::string& shown_name() const { return title.empty() ? name : title; }
 
