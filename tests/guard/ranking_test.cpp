@@ -69,6 +69,8 @@ class Ranking : public Guard {
 
 TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
   const std::string grows = R"(, "grows": true)";
+  const std::string called =
+      R"({"name": "generate", "file": "train.py", "line": 7, "count": 40, "bytes": 2097152000, "owner": "call"})";
   const Row rows[] = {
       {"a list that the history shows to grow is told by its name", "\"kept\": [" + kept("preds", 2000) + "]",
        finding("leak", 2100), 0, "leak: preds keeps 40 tensors", ""},
@@ -199,6 +201,16 @@ TEST_F(Ranking, TheCauseThatExplainsMostIsTold) {
        "leak: report is 60 times a hook of the same optimizer, and keeps x by its closure, 1000.00 MiB, "
        "registered again at train.py:4",
        "next: handle.remove()  # of what register_step_post_hook returned"},
+      {"optimizers that are kept are told with the line that makes them",
+       R"("trained": {"class": "Adam", "made": "train.py:4", "optimizers": 10})",
+       fmt::format(
+           R"({{"cause": "leak", "bytes": {}, "title": "Optimizers are kept", "sentence": "3 of state", "advice": "do"}})",
+           1000 * kMib),
+       0, "Out of memory; the history", "10 optimizers are alive, made at train.py:4"},
+      {"a call that is asked for scores keeps them",
+       R"("outputs": {"name": "output_scores", "line": "train.py:8"}, "kept": [)" + called + "]", "", 0,
+       "leak: generate keeps 40 tensors",
+       "more is asked for than the last layer: output_scores, at train.py:8"},
       {"a model that is being made has no batch", R"("moment": {"makes_model": true})", "", 0,
        "model-too-large: memory ran out while the model was made", "!batch", 256, full("60.00 MiB"), 0},
       {"attention is advised on where it is shown", "", "", 0, "too-large-for-device", "!flash-attn", 5000,

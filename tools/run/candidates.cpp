@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/cause.h"
 #include "tools/run/holder.h"
 
 namespace headroom {
@@ -32,9 +31,13 @@ Candidate candidate_of(const Facts& finding, const std::string& sentence, const 
                  .next = {"next: " + finding.text("advice")},
                  .cause_name = finding.text("cause")};
   if (made.is_kept()) made.evidence = Evidence::kGrowth;
-  if (made.cause_name == name_of(Cause::kFragmentation)) made.evidence = Evidence::kIdle;
+  const Facts trained = facts.part("trained");
+  if (const std::string at = trained.text("made");
+      finding.text("title") == "Optimizers are kept" && !at.empty())
+    made.add_note(fmt::format("{} optimizers are alive, made at {}", trained.number("optimizers"), at), at);
+  if (made.is(Cause::kFragmentation)) made.evidence = Evidence::kIdle;
   // A seeming evaluation may be the forward pass of a long step, whose backward comes later.
-  if (made.cause_name == name_of(Cause::kGraphsKept) && facts.part("moment").is_set("backward") &&
+  if (made.is(Cause::kGraphsKept) && facts.part("moment").is_set("backward") &&
       made.next.front().find("no_grad") != std::string::npos) {
     made.evidence = Evidence::kMoment;
     made.cause = {fmt::format("exhausted: one step keeps {} of activations until its backward",
@@ -53,7 +56,7 @@ void add_holders(const Facts& facts, std::vector<Candidate>& all) {
     return each.evidence == Evidence::kGrowth && each.is_kept();
   });
   const int64_t bytes = grown == all.end() ? 0 : grown->bytes;
-  const bool is_leak = bytes > 0 && grown->cause_name == name_of(Cause::kLeak);
+  const bool is_leak = bytes > 0 && grown->is(Cause::kLeak);
   const std::vector<Facts> holders = facts.parts("kept");
   const Facts *most = nullptr, *graph = nullptr;
   const auto is_of_call = [](const Facts& holder) { return holder.text("owner") == "call"; };
@@ -91,7 +94,7 @@ void add_holders(const Facts& facts, std::vector<Candidate>& all) {
                     .cause_name = cause,
                     .line = line_of(holder)});
     if (is_of_call(holder) && !outputs.text("name").empty())
-      kept.back().cause.push_back(fmt::format("the model returns more than its last layer: {}{}",
+      kept.back().cause.push_back(fmt::format("more is asked for than the last layer: {}{}",
                                               outputs.text("name"),
                                               line_part(", at ", outputs.text("line"))));
   }
@@ -158,9 +161,9 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
     }
   }
   const std::string graphs = facts.part("settings").text("graphs");
-  if (best.line.empty() && best.cause_name == name_of(Cause::kGraphsKept) && !graphs.empty())
+  if (best.line.empty() && best.is(Cause::kGraphsKept) && !graphs.empty())
     best.add_note("a backward keeps its graph, as asked for at " + graphs, graphs);
-  const bool grows = best.cause_name == name_of(Cause::kGrowingBatch);
+  const bool grows = best.is(Cause::kGrowingBatch);
   if (grows && !padding.empty() && !growth.is_set("sized")) {
     best.add_note("each batch is padded to its longest item, at " + padding, padding,
                   {"next: cut longer items, or put items of equal length into a batch"});
@@ -168,8 +171,8 @@ void add_reasons(const Facts& facts, const RunFigures& run, Candidate& best) {
     best.add_note(fmt::format("{} is made larger at {}", growth.text("name"), growth.text("line")),
                   growth.text("line"));
   }
-  const bool is_state = best.cause_name == name_of(Cause::kOptimizerState);
-  const bool is_of_step = best.evidence == Evidence::kMoment && best.cause_name == name_of(Cause::kExhausted);
+  const bool is_state = best.is(Cause::kOptimizerState);
+  const bool is_of_step = best.evidence == Evidence::kMoment && best.is(Cause::kExhausted);
   if (!is_state && !(is_of_step && best.line.empty())) return;
   const int64_t bytes = trained.number("bytes"), total = trained.number("total");
   if (bytes > 0 && bytes >= total / 2) {
@@ -195,8 +198,7 @@ void Candidate::add_note(const std::string& text, const std::string& at, std::ve
 }
 
 bool Candidate::is_kept() const {
-  return cause_name == name_of(Cause::kLeak) || cause_name == name_of(Cause::kGraphsKept) ||
-         cause_name == name_of(Cause::kLossesKept);
+  return is(Cause::kLeak) || is(Cause::kGraphsKept) || is(Cause::kLossesKept);
 }
 
 double Candidate::weight() const {
@@ -226,9 +228,7 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   add_holders(facts, all);
   add_rows(facts, report, all);
   const Facts growth = facts.part("growth");
-  const auto is_growing = [](const Candidate& each) {
-    return each.cause_name == name_of(Cause::kGrowingBatch);
-  };
+  const auto is_growing = [](const Candidate& each) { return each.is(Cause::kGrowingBatch); };
   // PyTorch's history need not show that a batch grows, or is too large in each rank.
   const std::vector<Facts> holders = facts.parts("kept");
   const int64_t kept =
@@ -269,9 +269,7 @@ std::vector<Candidate> rank_candidates(const Facts& facts, const Facts& report, 
   });
   // Each rank of a run holds, or grows, as this one does: that they share a card tells less, if it is as
   // much.
-  const auto is_other = [](const Candidate& each) {
-    return each.cause_name == name_of(Cause::kOtherProcess);
-  };
+  const auto is_other = [](const Candidate& each) { return each.is(Cause::kOtherProcess); };
   const auto is_of_each = [&](const Candidate& each) {
     const bool is_needed = each.evidence == Evidence::kMoment || each.evidence == Evidence::kMaybeNeeded;
     const bool is_as_much = 2 * ranks * each.bytes >= run.others;
@@ -324,24 +322,27 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
   if (!logged.shows_attention && !is_product)
     std::erase_if(logged.next,
                   [](const std::string& step) { return step.find("flash-attn") != std::string::npos; });
-  if (!line.empty() && logged.requested > 0 && transform.text("name") == "vmap") {
-    logged.add_note(
-        "vmap makes the gradients of all its examples at once, as large as the weights for each, at " + line,
-        line,
-        {transform.is_set("torch")
-             ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
-             : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"});
-  } else if (!line.empty() && logged.requested > 0 && transform.text("name") != "scan") {
-    logged.add_note(
-        fmt::format("{} makes all rows of a matrix of derivatives at once, at {}", transform.text("name"),
-                    line),
-        line, {"next: products with vectors (jvp, vjp), or some rows at a time  # chunk_size of jacrev"});
-  } else if (!line.empty() && logged.requested > 0) {
-    logged.add_note(
-        "a scan stores what it returns at each step and, for gradients, what each step computes, at " + line,
-        line,
-        {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
-         "next: return less of each step"});
+  if (const std::string name = transform.text("name"); !line.empty() && logged.requested > 0) {
+    if (name == "vmap") {
+      logged.add_note(
+          "vmap makes the gradients of all its examples at once, as large as the weights for each, at " +
+              line,
+          line,
+          {transform.is_set("torch")
+               ? "next: torch.func.vmap(..., chunk_size=16), and the sum of each chunk alone kept"
+               : "next: jax.lax.map(f, xs, batch_size=16)  # instead of vmap over all examples"});
+    } else if (name == "scan") {
+      logged.add_note(
+          "a scan stores what it returns at each step and, for gradients, what each step computes, at " +
+              line,
+          line,
+          {"next: jax.checkpoint(body)  # of the scan; or a scan in parts, each in a checkpoint",
+           "next: return less of each step"});
+    } else {
+      logged.add_note(
+          name + " makes all rows of a matrix of derivatives at once, at " + line, line,
+          {"next: products with vectors (jvp, vjp), or some rows at a time  # chunk_size of jacrev"});
+    }
   }
   if (!graphs.empty() && logged.has_graphs) {
     logged.add_note("CUDA graphs are recorded at " + graphs, graphs);
@@ -350,7 +351,7 @@ void add_request(const Facts& facts, const Facts& report, const RunFigures& run,
   }
   const Facts settings = facts.part("settings");
   const std::string fraction = settings.text("fraction");
-  if (logged.cause_name == name_of(Cause::kLimit) && !fraction.empty())
+  if (logged.is(Cause::kLimit) && !fraction.empty())
     logged.add_note("the program sets a limit of its own, at " + fraction, fraction);
   const std::string doubles = settings.text("double"),
                     wide = doubles.empty() ? facts.part("arrays").text("line") : doubles;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cause.h"
 #include "tools/run/facts.h"
 
 namespace headroom {
@@ -27,8 +28,9 @@ struct Candidate {
   std::vector<std::string> cause, next;  // lines: a sentence with its notes, and the steps against it
   std::string cause_name = "exhausted";  // of base/cause.h
   std::string line = {};                 // of the program, where it is known better than from the traceback
-  bool is_kept() const;                  // true if the program keeps more and more
-  double weight() const;                 // bytes, by what speaks for them
+  bool is(Cause cause) const { return cause_name == name_of(cause); }
+  bool is_kept() const;   // true if the program keeps more and more
+  double weight() const;  // bytes, by what speaks for them
   // Adds a line, whose place it tells from then on if it has one, and steps in place of those before.
   void add_note(const std::string& text, const std::string& at, std::vector<std::string> steps = {});
 };

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/cause.h"
 #include "tools/run/candidates.h"
 
 namespace headroom {
@@ -23,17 +22,18 @@ struct CauseRow {
   const char* fact;
   const char* sentence;
   std::array<const char*, 2> next;
-  Evidence evidence = Evidence::kHeld;
-  int64_t percent = 100;  // of the bytes that would not have been needed
-  Cause cause = Cause::kExhausted;
+  struct {
+    Evidence evidence = Evidence::kHeld;
+    int64_t percent = 100;  // of the bytes that would not have been needed
+    Cause cause = Cause::kExhausted;
+  } kind = {};
 };
 constexpr char kDelete[] = "next: del {name}  # when it has been used";
 constexpr CauseRow kRows[] = {
     {"replaced",
      "exhausted: {name} still holds {bytes} while its next value is made, at {line}",
      {kDelete},
-     Evidence::kHeld,
-     50},  // the next is needed
+     {Evidence::kHeld, 50}},  // the next is needed
     {"loaded",
      "exhausted: {name} still holds {bytes} that {call} returned, at {line}",
      {"next: map_location=\"cpu\"  # of torch.load", kDelete}},
@@ -44,42 +44,33 @@ constexpr CauseRow kRows[] = {
     {"grown",
      "leak: {name} grows by {call} and takes {bytes}, at {line}",
      {"next: keep no more than is needed, or the parts on the CPU: a join needs the old and the new one"},
-     Evidence::kGrowth,
-     200,
-     Cause::kLeak},
+     {Evidence::kGrowth, 200, Cause::kLeak}},
     {"arrays",
      "exhausted: of the arrays in these functions, {total}, {bytes} are float64 or complex128{since}",
      {"next: float32 and complex64 where they are precise enough: half the memory"}},
     {"precise",
      "exhausted: the weights of {name} are float64, and so is what it computes, {bytes} in all{at}",
      {"next: float32 where it is precise enough: half the memory"},
-     Evidence::kHeld,
-     50},
+     {Evidence::kHeld, 50}},
     {"models",
      "exhausted: the weights and gradients of {count} models of class {name} take {bytes}{at}",
      {"next: one model for all that use it (threads, requests, members that can wait for their turn)"},
-     Evidence::kMaybeNeeded},
+     {Evidence::kMaybeNeeded}},
     {"cycles",
      "leak: objects that refer to each other{as} keep {bytes} until Python's collector runs{where}",
      {"next: weakref.ref(...) for the way back, or save_for_backward for what a backward needs",
       "next: gc.collect()  # after each round"},
-     Evidence::kGarbage,
-     100,
-     Cause::kLeak},
+     {Evidence::kGarbage, 100, Cause::kLeak}},
     {"plans",
      "leak: CuPy's cache keeps {count} FFT plans, whose work areas take {bytes}{at}",
      {"next: cupy.fft.config.get_plan_cache().set_size(1)  # or .clear() where the lengths change"},
-     Evidence::kHeld,
-     100,
-     Cause::kLeak},
+     {Evidence::kHeld, 100, Cause::kLeak}},
     {"threads",
      "workspace: cuBLAS keeps {bytes} of workspaces, one for each stream in each thread that uses it: "
      "{count} "
      "{call}{at}",
      {"next: fewer {call}; CUBLAS_WORKSPACE_CONFIG=:4096:2 makes each workspace smaller"},
-     Evidence::kHeld,
-     100,
-     Cause::kWorkspace},
+     {Evidence::kHeld, 100, Cause::kWorkspace}},
     {"CuPy",
      "other-library: CuPy holds {bytes} of this process's memory, where PyTorch cannot use it",
      {"next: cupy.get_default_memory_pool().free_all_blocks()  # before PyTorch needs it"}},
@@ -106,11 +97,11 @@ Candidate candidate_of(const CauseRow& row, const Facts& holder, int64_t bytes) 
         fmt::arg("since", line_part(", since ", line)),
         fmt::arg("as", name.empty() ? "" : ", as " + name + " does,"));
   };
-  Candidate made{.evidence = row.evidence,
-                 .bytes = bytes * row.percent / 100,
+  Candidate made{.evidence = row.kind.evidence,
+                 .bytes = bytes * row.kind.percent / 100,
                  .cause = {fill(row.sentence)},
                  .next = {},
-                 .cause_name = std::string(name_of(row.cause)),
+                 .cause_name = std::string(name_of(row.kind.cause)),
                  .line = line};
   for (const char* step : row.next) {
     const bool is_of_load =

@@ -1,44 +1,27 @@
 #include "tools/run/recording.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <filesystem>
-#include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/mapped_file.h"
 #include "guard/recording.h"
 #include "trace/trace_writer.h"
 
 namespace headroom {
 namespace {
 
-struct Unmap {
-  void operator()(const guard::Recording* recording) const {
-    munmap(const_cast<guard::Recording*>(recording), sizeof(guard::Recording));
-  }
-};
-using Mapped = std::unique_ptr<const guard::Recording, Unmap>;
-
-Mapped map_recording(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat facts {};
-  void* at = MAP_FAILED;
-  if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size == sizeof(guard::Recording)) {
-    at = mmap(nullptr, sizeof(guard::Recording), PROT_READ, MAP_SHARED, file, 0);
-  }
-  if (file >= 0) close(file);
-  Mapped recording(at == MAP_FAILED ? nullptr : static_cast<const guard::Recording*>(at));
-  if (recording != nullptr && recording->magic != guard::Recording::kMagic) recording.reset();
-  return recording;
+// Null if the file is none.
+const guard::Recording* recording_in(const MappedFile& file) {
+  if (file.bytes().size() != sizeof(guard::Recording)) return nullptr;
+  const auto* recording = reinterpret_cast<const guard::Recording*>(file.bytes().data());
+  return recording->magic == guard::Recording::kMagic ? recording : nullptr;
 }
 
 // Calls see(record) for the complete ones that are left, in their order.
@@ -135,12 +118,12 @@ void write_trace(const guard::Recording& recording, const std::string& path, con
 
 std::vector<std::string> write_recordings(const std::string& folder, const std::string& path,
                                           const guard::Account& account) {
-  std::vector<std::pair<int64_t, Mapped>> recordings;
+  std::deque<MappedFile> mapped;
+  std::vector<std::pair<int64_t, const guard::Recording*>> recordings;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (Mapped recording = map_recording(entry.path())) {
-      const int64_t peak = peak_of(*recording);
-      recordings.emplace_back(peak, std::move(recording));
-    }
+    if (!entry.is_regular_file()) continue;
+    if (const auto* recording = recording_in(mapped.emplace_back(entry.path())))
+      recordings.emplace_back(peak_of(*recording), recording);
   }
   std::stable_sort(recordings.begin(), recordings.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });

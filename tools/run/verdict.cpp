@@ -20,10 +20,10 @@
 #include <variant>
 
 #include "base/bytes.h"
-#include "base/cause.h"
 #include "base/errors.h"
 #include "base/files.h"
 #include "base/process/process.h"
+#include "base/process/temporary_folder.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "sheet/datum.h"
@@ -44,22 +44,16 @@ std::string without_processes(const std::string& log) {
 // A child of its own, as commands know nothing of each other. The bytes of the cause are those that recorded
 // graphs hold, if that is the cause.
 Logged explain_log(const std::string& log) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/log";
+  (std::ofstream(path) << log).flush();
+  const Facts facts = Facts::parse(run_child(own_path(), {"explain", "--json", path}).out);
   Logged logged;
-  std::array<char, 32> path{"/tmp/headroom-log-XXXXXX"};
-  const int file = mkstemp(path.data());
-  if (file < 0) return logged;
-  const ssize_t written = write(file, log.data(), log.size());
-  close(file);
-  ChildResult child{}, figures{};
-  if (written == static_cast<ssize_t>(log.size())) {
-    child = run_child(own_path(), {"explain", "--color", "never", path.data()});
-    figures = run_child(own_path(), {"explain", "--json", path.data()});
-  }
-  unlink(path.data());
-  const Facts facts = Facts::parse(figures.out);
   logged.cause_name = facts.text("cause");
-  logged.requested = facts.part("figures").number("requested");
-  const bool is_full = logged.cause_name == name_of(Cause::kExhausted);
+  if (logged.cause_name.empty() || logged.is(Cause::kNone)) return {};
+  const Facts figures = facts.part("figures");
+  logged.requested = figures.number("requested");
+  const bool is_full = logged.is(Cause::kExhausted);
   const std::string activity = facts.text("activity");
   logged.has_graphs = activity == "graph_pools";
   const auto lists = [&](const char* list, std::string_view name) {
@@ -67,22 +61,19 @@ Logged explain_log(const std::string& log) {
     return std::any_of(names.begin(), names.end(), [&](const Facts& each) { return each.text() == name; });
   };
   logged.is_large = is_full && activity.empty() && lists("facts", "large_request");
-  logged.is_bare = is_full && activity.empty() && facts.part("figures").has("allocated") && !logged.is_large;
+  logged.is_bare = is_full && activity.empty() && figures.has("allocated") && !logged.is_large;
   logged.has_figures_alone = is_full && facts.parts("phase").empty() && !logged.has_graphs;
   logged.makes_state = lists("phase", "first_update");
   logged.shows_attention = lists("facts", "attention_shown");
-  std::istringstream lines(child.out);
-  bool in_cause = true;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty()) in_cause = false;
-    const bool is_step = line.starts_with("next: ");
-    if (in_cause && !is_step) logged.cause.push_back(line);
-    if (is_step && line.find(path.data()) == std::string::npos) logged.next.push_back(line);
+  const std::string reason = facts.text("reason");
+  const size_t end = reason.find("; ");  // the figure that decides stands in the first sentence
+  logged.cause = {logged.cause_name + ": " + reason.substr(0, end) + (end < reason.size() ? "." : "")};
+  for (const Facts& step : facts.parts("next")) {
+    if (step.text().find(path) == std::string::npos) logged.next.push_back("next: " + step.text());
   }
-  if (logged.has_graphs) logged.bytes = facts.part("figures").number("private");
+  if (logged.has_graphs) logged.bytes = figures.number("private");
   // A limit of the program's own denies what is free.
-  if (logged.cause_name == name_of(Cause::kLimit)) logged.bytes = facts.part("figures").number("free");
-  if (!logged.cause.empty() && logged.cause.front().starts_with("No failure found")) logged = {};
+  if (logged.is(Cause::kLimit)) logged.bytes = figures.number("free");
   return logged;
 }
 
@@ -217,8 +208,7 @@ RunFigures figures_of(const guard::Account& account, const Facts& report, const 
     const int64_t needed = failure.number("driver_bytes") + failure.number("live_bytes") + run.others;
     run.lacking = std::max({int64_t{0}, needed - run.limit, logged.requested - run.limit});
   }
-  run.has_phase = !logged.cause.empty() && !logged.has_figures_alone &&
-                  logged.cause_name != name_of(Cause::kFragmentation);
+  run.has_phase = !logged.cause.empty() && !logged.has_figures_alone && !logged.is(Cause::kFragmentation);
   return run;
 }
 
@@ -226,7 +216,7 @@ RunFigures figures_of(const guard::Account& account, const Facts& report, const 
 Candidate explain_request(const Failure& failure, const Facts& facts, const Facts& report,
                           const RunFigures& run, Logged logged) {
   // A framework's own pool may refuse what the limit would have refused.
-  if (refused_first(failure.account) == nullptr && logged.cause_name == name_of(Cause::kExhausted) &&
+  if (refused_first(failure.account) == nullptr && logged.is(Cause::kExhausted) &&
       logged.requested > smallest_limit(failure.account)) {
     logged.cause = {fmt::format("too-large-for-device: one request of {} cannot fit in the limit of {}",
                                 format_bytes(logged.requested),
@@ -248,10 +238,10 @@ Candidate find_cause(const Failure& failure, const Facts& facts) {
   const std::string& log = failure.ended.errors;
   Logged logged = explain_log(slot == nullptr ? log : without_processes(log));
   // A program may recover from running out of memory, and fail later for a reason of its own.
-  const bool ran_out =
-      log.find("out of memory") != std::string::npos || log.find("Out of memory") != std::string::npos ||
-      log.find("Traceback") == std::string::npos || logged.cause_name == name_of(Cause::kAmbiguous);
-  if (logged.cause_name == name_of(Cause::kHostMemory)) add_kept(facts, logged);
+  const bool ran_out = log.find("out of memory") != std::string::npos ||
+                       log.find("Out of memory") != std::string::npos ||
+                       log.find("Traceback") == std::string::npos || logged.is(Cause::kAmbiguous);
+  if (logged.is(Cause::kHostMemory)) add_kept(facts, logged);
   if (!ran_out || tried_again(log)) return logged;
   const Facts& report = failure.report;
   const RunFigures run = figures_of(failure.account, report, logged);
@@ -305,21 +295,15 @@ int64_t killed_for_memory() {
 std::string verdict_of_command(const Failure& failure) {
   const int status = failure.ended.status;
   const Facts& facts = failure.facts;
-  std::vector<std::string> lines, next;
-  std::string own;
-  if (const std::string context = context_text(failure.account); !context.empty()) {
-    Candidate others{.cause = {context}, .next = {}};
-    if (context.starts_with("other-process")) {
-      others.next = {"next: fewer processes on the GPU: workers that load data need none  # num_workers=0"};
-      add_start(facts, others);
-    }
-    lines = std::move(others.cause);
-    next = std::move(others.next);
-  } else {
-    Candidate found = find_cause(failure, facts);
-    own = found.line;
-    lines = std::move(found.cause);
-    next = std::move(found.next);
+  const std::string context = context_text(failure.account);
+  Candidate found{.cause = {context}, .next = {}};
+  std::vector<std::string>&lines = found.cause, &next = found.next;
+  if (context.starts_with("other-process")) {
+    next = {"next: fewer processes on the GPU: workers that load data need none  # num_workers=0"};
+    add_start(facts, found);
+  }
+  if (context.empty()) {
+    found = find_cause(failure, facts);
     if (lines.size() > 4) lines.resize(4);
     const bool is_killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                            (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
@@ -330,7 +314,7 @@ std::string verdict_of_command(const Failure& failure) {
     }
     std::string line = moment_of(facts);
     if (line.empty()) line = own_line(failure.ended.errors);
-    if (!line.empty()) lines.push_back((own.empty() ? "at " : "memory ran out at ") + line);
+    if (!line.empty()) lines.push_back((found.line.empty() ? "at " : "memory ran out at ") + line);
     if (const std::string refusal = refusal_text(failure.account); !refusal.empty()) lines.push_back(refusal);
   }
   if (!failure.kept_snapshot.empty()) {

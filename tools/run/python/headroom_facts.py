@@ -43,16 +43,14 @@ def _threads(frames):
     """The number of threads, or of CUDA's streams if it is larger, where one is made, and the bytes of arrays that are
     as large as cuBLAS's workspaces."""
     torch = sys.modules.get("torch")
-    is_sized = lambda array: objects.array_bytes(array) in (32 << 20, (4096 * 2 + 16 * 8) << 10)
-    tensors = objects.alive(torch.Tensor) if torch else []
-    arrays = {objects.storage(array): objects.array_bytes(array) for array in tensors if is_sized(array)}
-    streams = {getattr(each, "cuda_stream", 0) for each in (objects.alive(torch.cuda.Stream) if torch else ())}
-    threads, kind = len(sys._current_frames()), "threads"
-    names = ("ThreadPoolExecutor", "ThreadPool", "Thread")
-    if len(streams) > threads:
-        threads, kind, names = len(streams), "streams", ("Stream", "ExternalStream")
+    sizes = objects.sizes(objects.alive(torch.Tensor) if torch else ()).values()
+    streams = {each.cuda_stream for each in objects.alive(getattr(getattr(torch, "cuda", None), "Stream", ()))}
+    kinds = [(len(streams), "streams", ("Stream", "ExternalStream"))]
+    kinds += [(len(sys._current_frames()), "threads", ("ThreadPoolExecutor", "ThreadPool", "Thread"))]
+    count, kind, names = max(kinds)
     line = next((line for line, _ in source.calls_of(frames, names)), "")
-    return {"count": threads, "call": kind, "line": line, "bytes": sum(arrays.values())}
+    sized = sum(size for size in sizes if size in (32 << 20, (4096 * 2 + 16 * 8) << 10))
+    return {"count": count, "call": kind, "line": line, "bytes": sized}
 
 
 def _plans(frames):
@@ -348,8 +346,8 @@ def _joined_in_place(frames, files):
     dicts += [objects.variables(frame) for frame in frames] + objects.alive(dict) if entries else []
     for name, (_, arrays) in entries.items():
         for value in [dict.get(each, name) for each in dicts if isinstance(each, dict) and name in each]:
-            every = [array for array in objects.arrays_under(value, {}, 10_000) if objects.grad_fn(array) is None]
-            arrays |= {objects.storage(array): objects.array_bytes(array) for array in every}
+            every = objects.arrays_under(value, {}, 10_000)
+            arrays |= objects.sizes(array for array in every if objects.grad_fn(array) is None)
     return [(sum(arrays.values()), *told) for told, arrays in found.values()]
 
 
@@ -368,9 +366,9 @@ def _loading(failed):
 def _reached(value, seen, storages):
     """Bytes of the arrays that are reached through a value and not through `seen`, less those of `storages`, to which
     they are added."""
-    arrays = {objects.storage(array): array for array in objects.arrays_under(value, seen)}
-    size = sum(objects.array_bytes(array) for key, array in arrays.items() if key not in storages)
-    storages |= arrays.keys()
+    sizes = objects.sizes(objects.arrays_under(value, seen))
+    size = sum(sizes[key] for key in sizes.keys() - storages)
+    storages |= sizes.keys()
     return size
 
 

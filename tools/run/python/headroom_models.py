@@ -1,6 +1,7 @@
 """Finds what the models and optimizers of a PyTorch program have, for the verdict of `headroom run`: weights that take
 most, that no optimizer trains, that are trained unseen, hooks and options that have a model keep or return more."""
 
+import ast
 import collections
 import difflib
 import sys
@@ -118,23 +119,24 @@ def hooks(frames):
     (kind, _, code), same = max(found.items(), key=lambda each: len(each[1]), default=(("", 0, None), {}))
     if code is None:
         return {"count": 0}
-    kept, arrays = {}, {}
+    kept = {}
     for name, value in (each for hook in same.values() for each in objects.children(hook) if each[0]):
         parts = [part for _, part in objects.children(value)] if objects.is_list(value) else [value]
-        sizes = {objects.storage(part): objects.array_bytes(part) for part in parts if objects.array_bytes(part)}
-        kept[name] = kept.get(name, 0) + sum(size for key, size in sizes.items() if key not in arrays)
-        arrays |= sizes
-    names = ", ".join(name for name, size in kept.items() if size > sum(kept.values()) / 5)
+        kept[name] = kept.get(name, {}) | objects.sizes(parts)
+    total = {key: size for sizes in kept.values() for key, size in sizes.items()}
+    names = ", ".join(name for name, sizes in kept.items() if 5 * sum(sizes.values()) > sum(total.values()))
     line, call = source.line_that_registers(source.own_files(frames), code)
     facts = {"count": len(same), "name": code.co_name, "line": line, "call": call, "owner": kind}
-    return facts | {"names": names, "bytes": sum(kept.values())}
+    return facts | {"names": names, "bytes": sum(total.values())}
 
 
 def outputs(frames):
-    """The option of a model of Transformers that has it return more than its last layer, and the line that sets it."""
+    """The option that has a model of Transformers return more of each layer or step, and the line that sets it."""
     configs = [getattr(vars(module).get("config"), "__dict__", {}) for module in objects.modules_of_torch()]
-    for name in ("output_hidden_states", "output_attentions"):
-        if any(config.get(name) or config.get("_" + name) for config in configs):
+    words = [word for path in source.own_files(frames) for word in source.nodes_in(source.tree_of(path), ast.keyword)]
+    words = {word.arg for word in words if getattr(word.value, "value", None) is True}
+    for name in ("output_hidden_states", "output_attentions", "output_scores", "output_logits"):
+        if name in words or any(config.get(name) or config.get("_" + name) for config in configs):
             return {"name": name, "line": source.line_of_parts(source.own_files(frames), [name])}
     return {}
 

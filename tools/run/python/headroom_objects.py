@@ -64,6 +64,11 @@ def storage(array):
         return id(array)
 
 
+def sizes(values):
+    """The bytes of the arrays among some values, by what stores them."""
+    return {storage(value): array_bytes(value) for value in values if array_bytes(value)}
+
+
 def weight_bytes(value):
     """The bytes of a weight on a GPU with its gradient; 0 for anything else."""
     try:

@@ -108,14 +108,11 @@ def comprehension_at(path, line):
     """The name that a list gets, or what makes it, and its line, where a line is in a comprehension, or in a list() of
     what a function gives; ("", 0) else."""
     for node in nodes_at(path, line, (ast.ListComp, ast.GeneratorExp, ast.Call)):
-        if not isinstance(node, ast.Call) or (name_of(node) in ("list", "tuple") and _makes_items(node)):
+        makes = [isinstance(part, (ast.Call, ast.GeneratorExp)) for part in getattr(node, "args", ())]
+        if not isinstance(node, ast.Call) or (name_of(node) in ("list", "tuple") and any(makes)):
             names = [name for n in nodes_at(path, line, ast.Assign) for name in sorted(targets_of(n)) if name]
             return (names + [ast.unparse(node)[:60]])[0], node.lineno
     return "", 0
-
-
-def _makes_items(node):
-    return bool(node.args) and isinstance(node.args[0], (ast.Call, ast.GeneratorExp))
 
 
 def is_carried(path, node, name):
@@ -485,12 +482,11 @@ def settings(frames):
     """Lines of the program that decide how much its functions take: where a batch is sized, where numbers of 8 bytes
     are asked for, or a limit of its own, and where a backward is to keep its graph."""
     files = own_files(frames)
-    batch = [line_of_parts(files, ["--batch-size", "--batch_size", "--batch"])]
-    batch += [line_of_parts(files, ["batch_size", "per_device_train_batch_size"])]
+    part = lambda *names: line_of_parts(files, names)
+    batch = part("--batch-size", "--batch_size", "--batch") or part("batch_size", "per_device_train_batch_size")
     double = [line for line, _ in calls_of(frames, ("double",))]
     double += [line for line, call in calls_of(frames, ("set_default_dtype",)) if "float64" in ast.unparse(call)]
-    double += [line_of_parts(files, ["jax_enable_x64"])]
     fraction = [line for line, _ in calls_of(frames, ("set_per_process_memory_fraction",))]
-    fraction += [line_of_parts(files, ["XLA_PYTHON_CLIENT_MEM_FRACTION"])]
-    graphs = [line_of_parts(files, ["create_graph", "retain_graph"])]
-    return {"batch": batch[0] or batch[1], "double": double[0], "fraction": fraction[0], "graphs": graphs[0]}
+    asked_for = {"double": double + [part("jax_enable_x64")], "graphs": [part("create_graph", "retain_graph")]}
+    asked_for["fraction"] = fraction + [part("XLA_PYTHON_CLIENT_MEM_FRACTION")]
+    return {"batch": batch, **{name: lines[0] for name, lines in asked_for.items()}}
