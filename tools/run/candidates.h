@@ -28,7 +28,7 @@ struct Candidate {
   std::vector<std::string> cause, next;  // lines: a sentence with its notes, and the steps against it
   std::string cause_name = "exhausted";  // of base/cause.h
   std::string line = {};                 // of the program, where it is known better than from the traceback
-  bool is(Cause cause) const { return cause_name == name_of(cause); }
+  bool is(Cause which) const { return cause_name == name_of(which); }
   bool is_kept() const;   // true if the program keeps more and more
   double weight() const;  // bytes, by what speaks for them
   // Adds a line, whose place it tells from then on if it has one, and steps in place of those before.
