@@ -58,6 +58,7 @@ INPUT_GRADIENT = (12, 706, 707, 708, 710, 709, 711)
 WEIGHT_GRADIENT = (11, 712, 713, 714, 716, 715, 717)
 
 _TENSOR_CORE, _DOWN_CONVERTS, _NONDETERMINISTIC = 0, 1, 4  # cudnnBackendNumericalNote_t
+_INSTANT, _FALLBACK = 0, 2  # cudnnBackendHeurMode_t
 _MOST_CONFIGS = 64
 
 
@@ -170,23 +171,26 @@ class Heuristics:
         made = []
         try:
             graph = self._graph(made, operation, dtype, tensors, stride, padding, dilation)
-            heuristics = self._new(_HEURISTICS, made)
-            self._set(heuristics, 201, _DESCRIPTOR, [graph])
-            self._set(heuristics, 200, _HEURISTIC, [0])
-            self._set(heuristics, 204, _DESCRIPTOR, [self._device])
-            self._finish(heuristics)
-            configs = [self._new(_ENGINE_CONFIG, made) for _ in range(_MOST_CONFIGS)]
             found = []
-            for config in self._get(heuristics, 202, _DESCRIPTOR, configs):
-                engine = self._new(_ENGINE, made)
-                self._get(config, 300, _DESCRIPTOR, [engine])
-                notes = self._get(engine, 1303, _NOTE, [0] * 16)
-                if not _is_left_out(notes, dtype, allow_tf32, deterministic):
-                    found += self._get(config, 303, _INT64, [0])
+            for mode in _INSTANT, _FALLBACK:  # in the order in which PyTorch tries them
+                for config in self._configs(made, graph, mode):
+                    engine = self._new(_ENGINE, made)
+                    self._get(config, 300, _DESCRIPTOR, [engine])
+                    notes = self._get(engine, 1303, _NOTE, [0] * 16)
+                    if not _is_left_out(notes, dtype, allow_tf32, deterministic):
+                        found += self._get(config, 303, _INT64, [0])
             return found
         finally:
             for descriptor in reversed(made):
                 self._library.cudnnBackendDestroyDescriptor(ctypes.c_void_p(descriptor))
+
+    def _configs(self, made, graph, mode):
+        heuristics = self._new(_HEURISTICS, made)
+        self._set(heuristics, 201, _DESCRIPTOR, [graph])
+        self._set(heuristics, 200, _HEURISTIC, [mode])
+        self._set(heuristics, 204, _DESCRIPTOR, [self._device])
+        self._finish(heuristics)
+        return self._get(heuristics, 202, _DESCRIPTOR, [self._new(_ENGINE_CONFIG, made) for _ in range(_MOST_CONFIGS)])
 
     def _graph(self, made, operation, dtype, tensors, stride, padding, dilation):
         is_double = dtype == torch.float64

@@ -32,6 +32,14 @@ def _native_batch_norm(tracer, func, args, kwargs):
     return out, torch.empty((channels,), dtype=kind), torch.empty((channels,), dtype=kind)
 
 
+def _embedding_bag(tracer, func, args, kwargs):
+    """A GPU keeps the bag of each index and the size of each bag in all modes (_embedding_bag_cuda)."""
+    indices, offsets, mode = args[1], args[2], args[4] if len(args) > 4 else 0
+    out, _, _, largest = func(*args, **kwargs)
+    empty = [torch.empty(shape, dtype=indices.dtype) for shape in (indices.shape, offsets.shape, (0,))]
+    return out, *empty[:2], largest if mode == 2 else empty[2]
+
+
 def _histc(tracer, func, args, kwargs):
     """A CPU counts no integers; Transformers counts the tokens of each expert so."""
     tensor = args[0]
@@ -113,6 +121,8 @@ REPLACED = {
     _aten.batch_norm_backward_reduce.default: _batch_norm_backward_reduce,
     _aten.batch_norm_backward_elemt.default: _like_input,
     _aten._ctc_loss.Tensor: _ctc_loss,
+    _aten._embedding_bag.default: _embedding_bag,
+    _aten._embedding_bag_forward_only.default: _embedding_bag,
     _aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
     _aten.histc.default: _histc,
     _aten.native_layer_norm.default: _native_layer_norm,
@@ -148,6 +158,8 @@ def on_gpu(func, result):
         return []
     if func is _aten.native_dropout.default:  # the mask comes first
         return result[::-1]
+    if func in (_aten._embedding_bag.default, _aten._embedding_bag_forward_only.default):
+        return [result[2], result[1], result[0], result[3]]
     if func is _CUDNN_ATTENTION:
         return [*result[6:8], *result[:2]]
     if func in _ATTENTION:

@@ -425,6 +425,18 @@ class Embeddings(unittest.TestCase):
         for size in (25600000, 549375, 288352, 18454528):  # as on an H200
             self.assertEqual(sizes.count(size), 1, size)
 
+    def test_a_sparse_gradient_of_a_bag_has_a_row_for_each_index(self):
+        def make(batch):
+            bag = torch.nn.EmbeddingBag(50000, 64, mode="sum", sparse=True).cuda()
+            words = torch.randint(50000, (batch * 4,), device="cuda")
+            starts = torch.arange(0, batch * 4, 4, device="cuda")
+            return lambda: bag(words, starts).sum().backward()
+
+        blocks = trace(make, batch=2048, steps=1, device="h200").blocks
+        forward = [block.size for block in blocks if block.op.endswith("_embedding_bag")]
+        self.assertEqual(forward, [16384, 65536, 524288])  # as on an H200
+        self.assertEqual([block.size for block in blocks if block.op == "aten::index_select"], [2097152])
+
 
 class Categories(unittest.TestCase):
     def test_logits_that_autocast_converts_for_the_loss_are_no_inputs(self):
@@ -506,6 +518,9 @@ class Convolutions(unittest.TestCase):
             choices = self.workspaces.choices_of(made, part)
             self.assertEqual(choices, sorted(set(choices), reverse=True))
             self.assertEqual((choices[0], choices[-1]), (self.workspaces.bytes_of(made, part), 0))
+        # There ResNet-50 took an engine of the list that PyTorch tries last.
+        made = convolution(torch.bfloat16, (32, 1024, 14, 14), (512, 1024, 1, 1), (32, 512, 14, 14), padding=0)
+        self.assertEqual(self.workspaces.choices_of(made, FILTER)[-2:], [2101264, 0])
 
     def test_clusters_are_found_in_the_descriptors_of_known_versions_alone(self):
         name = list(struct.unpack("2i", b"NVIDIA H"))
