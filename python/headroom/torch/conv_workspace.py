@@ -99,6 +99,13 @@ class Workspaces:
     def __init__(self, gpu):
         self._gpu = gpu
         self._heuristics = cudnn.Heuristics(gpu)
+        self._named = {}
+
+    def name_of(self, convolution, part):
+        """What a trace calls it; a convolution goes on with another engine alone, whatever others take."""
+        size, *smaller = self.choices_of(convolution, part)
+        number = self._named.setdefault((convolution, part), len(self._named) + 1)
+        return f"workspace of {size} for convolution {number}, else {', '.join(map(str, smaller))}"
 
     def bytes_of(self, convolution, part):
         """The workspace of the convolution (FORWARD), of its gradient for the input or for the filter."""

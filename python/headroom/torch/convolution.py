@@ -63,10 +63,10 @@ class _Call:
             return
         if self.transposed and part != FILTER:
             part = INPUT if part == FORWARD else FORWARD
-        size, *smaller = self.tracer.workspaces.choices_of(self.convolution, part)
-        with self.tracer.held(self.name, [size]) as blocks:
+        workspaces = self.tracer.workspaces
+        with self.tracer.held(self.name, [workspaces.bytes_of(self.convolution, part)]) as blocks:
             for block in blocks:
-                block.tensor = f"workspace of {size}, else {', '.join(map(str, smaller))}"
+                block.tensor = workspaces.name_of(self.convolution, part)
 
 
 def forward(tracer, func, args, kwargs, result):

@@ -522,6 +522,13 @@ class Convolutions(unittest.TestCase):
         made = convolution(torch.bfloat16, (32, 1024, 14, 14), (512, 1024, 1, 1), (32, 512, 14, 14), padding=0)
         self.assertEqual(self.workspaces.choices_of(made, FILTER)[-2:], [2101264, 0])
 
+    def test_a_convolution_has_a_name_for_itself_in_a_trace(self):
+        images = (64, 64, 32, 32)
+        first, second = (convolution(torch.float32, images, (64, 64, 3, 3), images, groups=n) for n in (1, 2))
+        names = [self.workspaces.name_of(made, part) for made in (first, second) for part in (FORWARD, INPUT)]
+        self.assertEqual([name.partition(" for ")[2].split(",")[0][-1] for name in names], list("1234"))
+        self.assertEqual(self.workspaces.name_of(second, FORWARD), names[2])
+
     def test_clusters_are_found_in_the_descriptors_of_known_versions_alone(self):
         name = list(struct.unpack("2i", b"NVIDIA H"))
         one = [18] + [0] * 23
