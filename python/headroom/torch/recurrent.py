@@ -38,8 +38,8 @@ class _Shape:
         if self.outputs != self.hidden:
             tensors += self.layers * (1 + self.outputs / self.hidden)
         size = int(self.directions * tensors * self.rows * self.hidden * self.element) + _PARAMETERS
-        if self.has_dropout and self.layers > 1:  # a bit for each input of an upper layer
-            size += (self.layers - 1) * self.directions**2 * self.rows * self.hidden // 8
+        if self.has_dropout and self.layers > 1:  # a bit for each input of an upper layer, as if padded
+            size += (self.layers - 1) * self.directions**2 * self.steps * self.batch * self.hidden // 8
         return size
 
     def _is_persistent(self, backward):

@@ -433,6 +433,18 @@ class RecurrentNets(unittest.TestCase):
         self.assertEqual(sizes(0.5), [6488064])  # of an H200: 24 bytes for each thread
         self.assertEqual(sizes(0.0), [])
 
+    def test_keep_the_bits_of_dropout_for_packed_sequences_as_if_they_were_padded(self):
+        def make_step():
+            net = nn.LSTM(256, 512, 2, dropout=0.3, bidirectional=True).cuda()
+            lengths = torch.tensor([60] + [36] * 63)
+            x = torch.randn(60, 64, 256, device="cuda")
+            x = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return lambda: net(x)[0].data.sum().backward()
+
+        rows = 60 + 36 * 63
+        kept = rows * 512 * 4 * 2 * (2 * 5 + 1) + 256 + 60 * 64 * 2 * 2 * 512 // 8
+        self.assertIn(kept, {block.size for block in trace(make_step, steps=1).blocks})
+
     def test_cells_are_one_kernel_that_keeps_both_products(self):
         for kind, kept in (("LSTMCell", 4 + 4 + 4 + 1 + 1), ("GRUCell", 3 + 3 + 5 + 1)):
             live = []
