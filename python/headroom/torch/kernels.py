@@ -151,6 +151,12 @@ def _norms(tracer, func, args, kwargs, result):
     tracer.temporaries(func.name(), [len(args[0]) * chunks * 4])
 
 
+def _nll_loss(tracer, func, args, kwargs, result):
+    """Classes that do not lie in order, as those of one step of a sequence, are copied (NLLLoss.cu)."""
+    classes = args[2 if "backward" in func.name() else 1]
+    tracer.temporaries(func.name(), [0 if classes.is_contiguous() else classes.numel() * classes.element_size()])
+
+
 # Embeddings.
 
 _ROWS_PER_THREAD = 10
@@ -315,6 +321,8 @@ _RULES = {
     _aten.amin.default: _reduce,
     _aten.linalg_vector_norm.default: _reduce_norm,
     _aten._foreach_norm.Scalar: _norms,
+    _aten.nll_loss_forward.default: _nll_loss,
+    _aten.nll_loss_backward.default: _nll_loss,
     _aten.std.correction: _reduce_variance,
     _aten.std_mean.correction: _reduce_variance,
     _aten.var.correction: _reduce_variance,

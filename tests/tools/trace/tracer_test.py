@@ -549,6 +549,18 @@ class Convolutions(unittest.TestCase):
 
 
 class Reductions(unittest.TestCase):
+    def test_a_loss_copies_the_classes_of_one_step(self):
+        def make(batch):
+            words = torch.randn(batch, 10, device="cuda", requires_grad=True)
+            classes = torch.zeros(batch, 7, dtype=torch.long, device="cuda")
+            return lambda: F.cross_entropy(words, classes[:, 0] if batch == 48 else classes[:, 0].contiguous()).backward()
+
+        def copies(batch):
+            blocks = trace(make, batch=batch, steps=1, device="h200").blocks
+            return sum(block.size == batch * 8 and "nll_loss" in block.op for block in blocks)
+
+        self.assertEqual((copies(48), copies(49)), (2, 0))  # forward and backward
+
     def test_buffers_are_those_of_a_recorded_gpt2(self):
         gpu = find_gpu("h200")
         for columns, expected in (
