@@ -553,7 +553,8 @@ class Reductions(unittest.TestCase):
         def make(batch):
             words = torch.randn(batch, 10, device="cuda", requires_grad=True)
             classes = torch.zeros(batch, 7, dtype=torch.long, device="cuda")
-            return lambda: F.cross_entropy(words, classes[:, 0] if batch == 48 else classes[:, 0].contiguous()).backward()
+            step = classes[:, 0] if batch == 48 else classes[:, 0].contiguous()
+            return lambda: F.cross_entropy(words, step).backward()
 
         def copies(batch):
             blocks = trace(make, batch=batch, steps=1, device="h200").blocks
