@@ -42,8 +42,8 @@ class TraceStreams {
   std::vector<Stream> streams_;
 };
 
-// Smaller workspaces that serve as well, by the name of a block of a trace: "workspace of 33701904, else
-// 16924688, 0". Empty for other blocks.
+// Smaller workspaces that serve as well, by the name of a block of a trace: "workspace of 33701904 for
+// convolution 2, else 16924688, 0". Empty for other blocks.
 std::vector<int64_t> smaller_workspaces(std::string_view tensor);
 // Returns the peak of live bytes with the smallest of these.
 int64_t least_peak_bytes(const Trace& trace);

@@ -41,7 +41,7 @@ TEST(LeastMemoryOfATrace, AConvolutionTakesTheNextEngineWhereItsWorkspaceFindsNo
     return fit_memory(traced(convolutions(workspace)), card_of(24 * kGiB), 0).device_bytes;
   };
   const int64_t fixed = least("workspace");
-  EXPECT_EQ(least("workspace of 41943040, else 20971520"), fixed - 20 * kMiB);
+  EXPECT_EQ(least("workspace of 41943040 for convolution 3, else 20971520"), fixed - 20 * kMiB);
   EXPECT_EQ(least("workspace of 41943040, else 20971520, 0"), fixed - 30 * kMiB);  // what comes later decides
   EXPECT_EQ(least("workspace of 41943040, else much"), fixed);
 }
