@@ -95,6 +95,7 @@ class TotalSearch {
     }
     return fitting;
   }
+
   EdgeTrial attempt(int64_t total_bytes) {
     const RunSetup setup = with_total(setup_, total_bytes);
     if (total_bytes <= known_total_ && would_play_alike(program_, known_, setup)) {

@@ -67,8 +67,7 @@ constexpr CauseRow kRows[] = {
      {Evidence::kHeld, 100, Cause::kLeak}},
     {"threads",
      "workspace: cuBLAS keeps {bytes} of workspaces, one for each stream in each thread that uses it: "
-     "{count} "
-     "{call}{at}",
+     "{count} {call}{at}",
      {"next: fewer {call}; CUBLAS_WORKSPACE_CONFIG=:4096:2 makes each workspace smaller"},
      {Evidence::kHeld, 100, Cause::kWorkspace}},
     {"CuPy",

@@ -1,9 +1,7 @@
 """The tracer's promises. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
 
 import copy
-import csv
 import os
-import struct
 import sys
 import tempfile
 import unittest
@@ -13,10 +11,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from headroom.torch import trace
-from headroom.torch import cudnn, reduction
-from headroom.torch.conv_workspace import FILTER, FORWARD, INPUT, Convolution
-from headroom.torch.conv_workspace import Workspaces, size_of_1x1
-from headroom.torch.gpus import find_gpu
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded"))
 import train  # noqa: E402
@@ -408,11 +402,6 @@ class Attention(unittest.TestCase):
         self.assertEqual(taken(16, 16, 256), rows * 4 * 257 + 256)  # on Hopper
 
 
-def convolution(dtype, tensor, weight, out, stride=1, padding=1, groups=1):
-    pairs = (stride, stride), (padding, padding), (1, 1)
-    return Convolution(dtype, tensor, weight, out, *pairs, groups, False)
-
-
 class Embeddings(unittest.TestCase):
     def test_a_bag_takes_the_sums_of_a_gpu(self):
         def make(batch):
@@ -452,126 +441,6 @@ class Categories(unittest.TestCase):
         ]
         self.assertTrue(found)
         self.assertNotIn(INPUTS, found)
-
-
-class Convolutions(unittest.TestCase):
-    """Workspaces as PyTorch 2.11 took them in recorded trainings on an H200: cuDNN 9.19; 9.26 says
-    the same."""
-
-    def test_products_are_chosen_as_recorded(self):
-        path = os.path.join(os.path.dirname(train.__file__), "products.csv")
-        with open(path, encoding="utf-8") as file:
-            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-        parts = {"forward": FORWARD, "input": INPUT, "filter": FILTER}
-        differ = 0
-        for row in rows:
-            channels, filters, pixels, images, size, named = (
-                int(row[name])
-                for name in ("channels", "filters", "pixels", "images", "bytes", "named_bytes")
-            )
-            convolution = Convolution(
-                getattr(torch, row["type"]),
-                (images, channels, pixels, 1),
-                (filters, channels, 1, 1),
-                (images, filters, pixels, 1),
-                *((1, 1), (0, 0), (1, 1), 1, False),
-            )
-            found = size_of_1x1(convolution, parts[row["part"]], named)
-            differ += abs(found - size) > 512
-        self.assertEqual(len(rows), 531)
-        self.assertLessEqual(differ, 17)
-
-    def setUp(self):
-        self.workspaces = Workspaces(find_gpu("h200"))
-
-    def test_products_over_tensors_as_they_lie_take_a_filter_for_each_image(self):
-        narrow = convolution(
-            torch.float32, (16, 256, 56, 56), (64, 256, 1, 1), (16, 64, 56, 56), padding=0
-        )
-        self.assertLessEqual(self.workspaces.bytes_of(narrow, FORWARD), 512)
-        self.assertLessEqual(self.workspaces.bytes_of(narrow, INPUT), 512)
-        self.assertEqual(self.workspaces.bytes_of(narrow, FILTER), 16 * 256 * 64 * 4)
-
-    @unittest.skipIf(cudnn.library() is None, "PyTorch without cuDNN 9.8")
-    def test_workspaces_are_those_that_cudnn_takes(self):
-        small = (16, 512, 7, 7)
-        large = (16, 64, 56, 56)
-        up = (4, 512, 32, 32), (1024, 512, 2, 2), (4, 1024, 16, 16), 2, 0
-        grouped = (16, 256, 56, 56), (256, 8, 3, 3), (16, 256, 28, 28), 2, 1, 32
-        for dtype, arguments, part, expected in (
-            (torch.float32, (small, (512, 512, 3, 3), small), FILTER, 14221535),
-            (torch.float32, (large, (64, 64, 3, 3), large), FORWARD, 12992528),
-            (torch.bfloat16, (small, (512, 512, 3, 3), small), INPUT, 6324240),
-            (torch.float32, up, INPUT, 20971667),
-            (torch.bfloat16, grouped, FORWARD, 32149520),
-        ):
-            made = convolution(dtype, *arguments)
-            self.assertEqual(self.workspaces.bytes_of(made, part), expected, (dtype, arguments))
-
-    @unittest.skipIf(cudnn.library() is None, "PyTorch without cuDNN 9.8")
-    def test_engines_with_smaller_workspaces_follow(self):
-        images = (64, 64, 32, 32)
-        made = convolution(torch.float32, images, (64, 64, 3, 3), images)
-        # What PyTorch tried on an H200 with too little room: 33,701,904 and above at first.
-        self.assertEqual(self.workspaces.choices_of(made, FORWARD), [33701904, 16924688, 0])
-        for part in (INPUT, FILTER):
-            choices = self.workspaces.choices_of(made, part)
-            self.assertEqual(choices, sorted(set(choices), reverse=True))
-            self.assertEqual((choices[0], choices[-1]), (self.workspaces.bytes_of(made, part), 0))
-        # There ResNet-50 took an engine of the list that PyTorch tries last.
-        made = convolution(torch.bfloat16, (32, 1024, 14, 14), (512, 1024, 1, 1), (32, 512, 14, 14), padding=0)
-        self.assertEqual(self.workspaces.choices_of(made, FILTER)[-2:], [2101264, 0])
-
-    def test_a_convolution_has_a_name_for_itself_in_a_trace(self):
-        images = (64, 64, 32, 32)
-        first, second = (convolution(torch.float32, images, (64, 64, 3, 3), images, groups=n) for n in (1, 2))
-        names = [self.workspaces.name_of(made, part) for made in (first, second) for part in (FORWARD, INPUT)]
-        self.assertEqual([name.partition(" for ")[2].split(",")[0][-1] for name in names], list("1234"))
-        self.assertEqual(self.workspaces.name_of(second, FORWARD), names[2])
-
-    def test_clusters_are_found_in_the_descriptors_of_known_versions_alone(self):
-        name = list(struct.unpack("2i", b"NVIDIA H"))
-        one = [18] + [0] * 23
-        launches = [18 // blocks for blocks in range(1, 33)]
-        older = [0] * 5 + [900, 13000] + one + [0] * 16 + name
-        newer = [0] * 5 + [900, 13000, 0] + one + launches + name
-        other = [0] * 5 + [900, 13000, 7] + one + launches + name
-        moved = [0] * 5 + [900, 13000] + one + [0] * 20 + name
-        for words, expected in (
-            (older, (7, 16)),
-            (newer, (8, 32)),
-            (other, None),
-            (moved, None),
-            (older[:-2], None),
-        ):
-            found = cudnn._clusters_place(words, [900, 13000], "NVIDIA H200")
-            self.assertEqual(found, expected)
-
-
-class Reductions(unittest.TestCase):
-    def test_a_loss_copies_the_classes_of_one_step(self):
-        def make(batch):
-            words = torch.randn(batch, 10, device="cuda", requires_grad=True)
-            classes = torch.zeros(batch, 7, dtype=torch.long, device="cuda")
-            step = classes[:, 0] if batch == 48 else classes[:, 0].contiguous()
-            return lambda: F.cross_entropy(words, step).backward()
-
-        def copies(batch):
-            blocks = trace(make, batch=batch, steps=1, device="h200").blocks
-            return sum(block.size == batch * 8 and "nll_loss" in block.op for block in blocks)
-
-        self.assertEqual((copies(48), copies(49)), (2, 0))  # forward and backward
-
-    def test_buffers_are_those_of_a_recorded_gpt2(self):
-        gpu = find_gpu("h200")
-        for columns, expected in (
-            (768, (25165824, 24)),
-            (2304, (75497472, 72)),
-            (3072, (100663296, 96)),
-        ):
-            self.assertEqual(
-                reduction.buffers(gpu, (4096, columns), (columns, 1), 4, {0}), expected
-            )
 
 
 if __name__ == "__main__":
